@@ -48,6 +48,7 @@ __all__ = [
     "Held",
     "History",
     "Killed",
+    "Lagging",
     "Mortal",
     "RunningTask",
     "TwoBrokers",
@@ -408,7 +409,7 @@ class TwoBrokers:
                 number,
                 topic,
                 log.log_start_offset,
-                log.last_stable_offset if committed else log.log_end_offset,
+                log.last_stable_offset if committed else log.high_watermark,
             )
             for topic in topics or ("topic",)
             for number, log in enumerate(self.source.topics.topic(topic).logs)
@@ -661,11 +662,12 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
         batches.Record(
             value=value,
             key=key,
+            headers=[(name.decode(), each) for name, each in headers],
             offset_delta=record.offset - header.base_offset,
             timestamp_delta=record.timestamp - header.base_timestamp,
         )
         for record in left
-        for key, value, _ in [read_key_value_headers(record)]
+        for key, value, headers in [read_key_value_headers(record)]
     ]
     return batches.raw_batch(
         batches.payload(records) if records else b"",

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import shoal
+from rig.judge import Stay, Verdict, judge
 from rig.read import read_topic
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
@@ -24,7 +25,6 @@ from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.report import GroupOffset
 
 from .plan import GroupPlan, Plan, Side
-from .readings import Reading, Stay, judge
 
 __all__ = ["MovingConsumers"]
 
@@ -98,11 +98,11 @@ class MovingConsumers:
         self._run(_MovingGroup.read_on)
         self._await()
 
-    def judge(self) -> Reading:
+    def judge(self) -> Verdict:
         """Compare what the groups have read with the source, once they have finished."""
         found = read_topic(self._source, self._topic)
         keys = {number: [each.key for each in records] for number, records in found.items()}
-        verdict = Reading()
+        verdict = Verdict()
         for group in self._groups:
             for number, expected in keys.items():
                 partition = judge(expected, group.stays.get(number, ()))

@@ -10,16 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rig.cluster import java_properties
+from rig.shoal import SHOAL
 
 from .plan import Change, Kind, Plan
 
-__all__ = ["Mover"]
+__all__ = ["Mover", "Started"]
 
 _TASK = Path(__file__).with_name("task.py")
 
 #: Of a mirror-maker in its group. If a member is dead, the group soon removes it (KIP-735 raised the
 #: default to 45 s); if it only waits for its CPU, it stays.
 _SESSION_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The program and the arguments of a mirror.
+
+    Attributes:
+        arguments: Arguments of the program.
+        program: Arguments of Python that select it.
+    """
+
+    arguments: Sequence[str]
+    program: Sequence[str] = SHOAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +52,8 @@ class Mover:
     destination: str
     directory: Path
 
-    def arguments(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> list[str]:
-        """Return arguments for Python.
+    def started(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> Started:
+        """Return what to start.
 
         Args:
             ends: End offsets of the topic's partitions, for a task: it cannot find others.
@@ -48,11 +62,11 @@ class Mover:
         """
         match self.plan.kind:
             case Kind.PRODUCT | Kind.TOPICS | Kind.CONSUMERS:
-                return self._mirror(once=once, goes_on=goes_on)
+                return Started(self._mirror(once=once, goes_on=goes_on))
             case Kind.MAKER:
-                return self._maker()
+                return Started(self._maker())
             case _:
-                return [str(_TASK), json.dumps(self._task(ends))]
+                return Started([json.dumps(self._task(ends))], [str(_TASK)])
 
     def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
         plan = self.plan
@@ -62,7 +76,7 @@ class Mover:
         # An expression may match a topic that does not exist yet; a name may not.
         topics = f"{plan.topic}(-new)?" if change and change.change is Change.TOPIC else plan.topic
         return [
-            *["-m", "shoal", "mirror", "--json", "--verbose"],
+            *["mirror", "--json", "--verbose"],
             *["--from", self.source, "--from-config", source],
             *["--to", self.destination, "--to-config", self._file("destination", timeout)],
             *["--topics", topics, "--group", plan.topic],
@@ -103,7 +117,7 @@ class Mover:
             "max.in.flight.requests.per.connection": dice.choice([1, 5]),
         }
         return [
-            *["-m", "shoal", "mirror-maker", "--json", "--verbose"],
+            *["mirror-maker", "--json", "--verbose"],
             *["--consumer.config", self._file("consumer", consumer)],
             *["--producer.config", self._file("producer", producer)],
             *["--include", plan.topic, "--num.streams", str(dice.randint(1, 2))],

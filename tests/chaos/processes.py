@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from rig.shoal import Shoal, is_python_worker
 from rig.wait import TimedOut, wait_until
-from tests.python_workers import is_python_worker
 
+from .movers import Started
 from .plan import EventKind
 
 __all__ = ["Ended", "MirrorRun", "end_orphans"]
@@ -33,40 +31,30 @@ class Ended(Exception):
     """There is no process (any more) to kill."""
 
 
-class MirrorRun:
-    """One process, from its start to its end, which writes to two files.
+class MirrorRun(Shoal):
+    """A mirror of a trial, which writes to two files.
 
     Attributes:
         killed: Whether the trial is the cause if the process ends without success.
         orphans: Processes that survived the kill of their parent.
     """
 
-    def __init__(
-        self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None
-    ) -> None:
+    killed = False
+
+    def __init__(self, mirror: Started, log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start a process.
 
         Args:
-            arguments: Arguments for this Python.
+            mirror: Its program and its arguments.
             log: A path without suffix; gets ``.out`` and ``.err``.
             environment: Variables over this process's own.
         """
-        self.killed = False
         self.orphans: list[psutil.Process] = []
-        self._output = log.with_suffix(".out")
-        self.errors = log.with_suffix(".err")
-        with self._output.open("wb") as output, self.errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env={**os.environ, **(environment or {})},
-            )
+        super().__init__(*mirror.arguments, program=mirror.program, log=log, environment=environment)
 
     @property
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self.exit_code is None
 
     def suffer(self, kind: EventKind, paused_s: float = 0.0) -> None:
         """Kill the process or a part of it, or pause it for some seconds.
@@ -79,11 +67,11 @@ class MirrorRun:
                 self._kill_first()
             case EventKind.SIGTERM:
                 self.killed = True
-                self.terminate()
+                self.send_signal(signal.SIGTERM)
             case EventKind.KILL_JVM:
                 jvm = self._await_any(_is_jvm)
                 self.killed = True
-                self.orphans += self._children()
+                self.orphans += self.children()
                 _kill(jvm[0])
             case EventKind.KILL_DRIVER_AND_JVM:
                 jvm = self._await_any(_is_jvm)
@@ -103,13 +91,13 @@ class MirrorRun:
             case (
                 EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
             ):
-                with self.paused(kind):
+                with self.paused_part(kind):
                     time.sleep(paused_s)  # the length of the pause, not a wait for a condition
             case _:
                 raise ValueError(f"{kind} does not happen to a process")
 
     @contextlib.contextmanager
-    def paused(self, kind: EventKind) -> Iterator[None]:
+    def paused_part(self, kind: EventKind) -> Iterator[None]:
         """Pause the process, or a part of it, within the block.
 
         Raises:
@@ -119,7 +107,7 @@ class MirrorRun:
             case EventKind.PAUSE_WORKERS:
                 processes = self._await_any(is_python_worker)
             case EventKind.PAUSE_ALL:
-                processes = [self._itself(), *self._children()]
+                processes = [self._itself(), *self.children()]
             case _:
                 processes = [self._itself()]
         for each in processes:
@@ -134,52 +122,33 @@ class MirrorRun:
 
     def _itself(self) -> psutil.Process:
         try:
-            return psutil.Process(self._process.pid)
+            return psutil.Process(self.process_id)
         except psutil.NoSuchProcess as error:
             raise Ended("the mirror has ended") from error
 
     def _kill_first(self) -> None:
         self.killed = True
-        self.orphans += self._children()
-        self._process.kill()
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self._process.send_signal(signal.SIGTERM)
+        self.kill()
 
     def kill(self) -> None:
-        """Kill the process and all its descendants."""
-        self.orphans += self._children()
-        self._process.kill()
+        """Kill the process; its descendants become orphans."""
+        self.orphans += self.children()
+        super().kill()
 
-    def wait(self, timeout_s: float) -> int | None:
+    def end(self, timeout_s: float) -> int | None:
         """Return its exit code; None if it does not end in time."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(timeout_s)
+        return self.exit_code
 
     def last_line(self) -> dict[str, Any]:
         """Return its last JSON object; an empty one if it wrote none."""
-        for line in reversed(self._output.read_text(errors="replace").splitlines()):
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue  # it was killed during the write
-            if isinstance(found, dict):
-                return found
-        return {}
+        return (self.objects() or [{}])[-1]
 
     def last_error(self) -> str:
         """Return the last line that it wrote to stderr."""
-        lines = self.errors.read_text(errors="replace").splitlines()
+        lines = self.stderr.splitlines()
         return lines[-1] if lines else "nothing was said"
-
-    def _children(self) -> list[psutil.Process]:
-        try:
-            return list(psutil.Process(self._process.pid).children(recursive=True))
-        except psutil.NoSuchProcess:
-            return []
 
     def _await_overlap(self) -> tuple[psutil.Process, psutil.Process]:
         """Wait until tasks of two windows are connected to the driver; return one of each."""
@@ -206,18 +175,16 @@ class MirrorRun:
     def _connected_workers(self) -> set[psutil.Process]:
         """Return the Python workers with a connection to the driver: each has a task."""
         with contextlib.suppress(psutil.Error):
-            own = psutil.Process(self._process.pid).net_connections("tcp")
+            own = psutil.Process(self.process_id).net_connections("tcp")
             ports = {each.laddr.port for each in own if each.status == psutil.CONN_LISTEN}
-            return {
-                each for each in self._children() if is_python_worker(each) and _is_connected(each, ports)
-            }
+            return {each for each in self.children() if is_python_worker(each) and _is_connected(each, ports)}
         return set()
 
     def _await_any(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         found: list[psutil.Process] = []
 
         def appears() -> bool:
-            found[:] = [each for each in self._children() if is_wanted(each)]
+            found[:] = [each for each in self.children() if is_wanted(each)]
             return bool(found) or not self.is_running
 
         try:

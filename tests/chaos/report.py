@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rig.judge import Verdict
+
 from .plan import Kind, Plan
-from .readings import Reading
 from .scenarios import ScenarioPlan
 from .trial import Outcome
 
@@ -19,19 +20,18 @@ def line_of(outcome: Outcome) -> str:
     verdict = "exact" if outcome.is_exact else "NOT EXACT"
     phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.phases.items() if seconds >= 1)
     line = (
-        f"trial {plan.number:3} seed {plan.seed}: {verdict}, {comparison.records} records, "
+        f"trial {plan.number:3} seed {plan.seed}: {verdict}, {comparison.due} records, "
         f"{outcome.seconds:.0f} s ({phases}), {outcome.attempts} attempts; {plan}"
     )
     if outcome.failures:
         line += f"; {outcome.failures} failed by themselves ({'; '.join(outcome.errors)})"
     if isinstance(plan, Plan) and plan.groups:
-        line += f"; {outcome.moves} moves, {outcome.reading}"
+        line += f"; {outcome.moves} moves of consumers: {outcome.reading}"
     if outcome.is_exact:
         return line
-    wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
     details = (*outcome.problems, *comparison.details, *outcome.reading.details)
     again = f"--seed {plan.seed} --only {plan.number} {_kind_of(plan)} --trials 1"
-    return "\n  ".join([line, wrong, *details, f"again: {again}"])
+    return "\n  ".join([line, str(comparison), *details, f"again: {again}"])
 
 
 def _kind_of(plan: Plan | ScenarioPlan) -> str:
@@ -45,19 +45,20 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
     exact = sum(each.is_exact for each in outcomes)
     by_kind = Counter(each.plan.kind for each in outcomes)
     kinds = ", ".join(f"{by_kind[kind]} {kind.value}" for kind in Kind)
-    reading = sum((each.reading for each in outcomes), Reading())
+    copied = sum((each.comparison for each in outcomes), Verdict())
+    reading = sum((each.reading for each in outcomes), Verdict())
     rows = [
         ("trials", f"{len(outcomes)} ({kinds})"),
         ("exact", str(exact)),
-        ("records compared", f"{sum(each.comparison.records for each in outcomes):,}"),
-        ("lost", str(sum(each.comparison.lost for each in outcomes))),
-        ("duplicated", str(sum(each.comparison.duplicated for each in outcomes))),
-        ("there again, as at least once allows", str(sum(each.comparison.again for each in outcomes))),
-        ("reordered", str(sum(each.comparison.reordered for each in outcomes))),
+        ("records compared", f"{copied.due:,}"),
+        ("lost", str(copied.missing)),
+        ("duplicated", str(copied.twice + copied.foreign)),
+        ("there again, as at least once allows", str(copied.again)),
+        ("reordered", str(copied.late)),
         ("moves of consumers", f"{sum(each.moves for each in outcomes):,}"),
-        ("records read by them", f"{reading.records:,}"),
+        ("records read by them", f"{reading.arrived:,}"),
         ("records read twice", str(reading.twice)),
-        ("records missing", str(reading.missing)),
+        ("records missing, late or foreign", str(reading.missing + reading.late + reading.foreign)),
         ("records read again, as the translation allows", str(reading.again)),
         ("trials with other problems", str(sum(bool(each.problems) for each in outcomes))),
         ("processes started", str(sum(each.attempts for each in outcomes))),

@@ -29,13 +29,13 @@ def plan_with(kind: Kind, change: Change | None = None, *, latest: bool = False)
 
 
 def started(plan: Plan, directory: Path, *, once: bool, goes_on: bool = False) -> MirrorOptions:
-    arguments = Mover(plan, "source:1", "destination:1", directory).arguments([], once=once, goes_on=goes_on)
-    return parse_mirror(make_parser().parse_args(arguments[2:]))
+    mover = Mover(plan, "source:1", "destination:1", directory)
+    return parse_mirror(make_parser().parse_args(mover.started([], once=once, goes_on=goes_on).arguments))
 
 
 def started_maker(plan: Plan, directory: Path) -> MirrorMakerOptions:
-    arguments = Mover(plan, "source:1", "destination:1", directory).arguments([], once=False)
-    return parse_maker(make_parser().parse_args(arguments[2:]))
+    mover = Mover(plan, "source:1", "destination:1", directory)
+    return parse_maker(make_parser().parse_args(mover.started([], once=False).arguments))
 
 
 @pytest.mark.parametrize("latest", [True, False])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka.admin import AdminClient
 
+from rig.judge import Verdict, compare
 from rig.read import read_topic
 from rig.record import Record
 
-from .compare import Comparison, compare, compare_at_least_once, mirrored_of, while_stopped
 from .load import add_partitions, await_ends, create_on, delete_on, layout, load
 from .plan import BROKERS, Change, Plan, TopicChange
 
@@ -106,13 +107,13 @@ class SourceTopics:
 
     # Promises
 
-    def compare(self, destination: str) -> Comparison:
+    def compare(self, destination: str) -> Verdict:
         """Compare all topics with their copies.
 
         If a topic was recreated, its copy begins with the former topic's records, up to the mirror's
         position. All of the new topic's follow, in order.
         """
-        comparison = Comparison()
+        comparison = Verdict()
         for topic in self.names:
             now, copy = self._read_all(topic), _read_copy(destination, topic)
             if topic == self._plan.topic:
@@ -122,8 +123,7 @@ class SourceTopics:
                     number: mirrored_of(former.get(number, []), copy.get(number, [])) + now.get(number, [])
                     for number in sorted({*now, *former})
                 }
-            how = compare_at_least_once if self._plan.at_least_once else compare
-            comparison += how(now, copy)
+            comparison += compare(now, copy, at_least_once=self._plan.at_least_once)
         return comparison
 
     def compare_stopped(self, destination: str, stopped: Mapping[str, str]) -> list[str]:
@@ -161,3 +161,29 @@ def _read_copy(bootstrap: str, topic: str) -> dict[int, list[Record]]:
     """Read a topic of the destination; if it does not exist, it has no records."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     return read_topic(bootstrap, topic) if topic in admin.list_topics(timeout=30).topics else {}
+
+
+def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
+    """Return the copied records of a topic that was deleted: the first ones of a partition's copy."""
+    both = zip(former, copy, strict=False)
+    return [record for record, _ in itertools.takewhile(lambda each: each[0].same_content(each[1]), both)]
+
+
+def while_stopped(
+    former: Sequence[Record], now: Sequence[Record], copy: Sequence[Record], *, has_stopped: bool
+) -> list[str]:
+    """Describe how a mirror that must stop at a recreated topic mixed both topics, or did not stop.
+
+    If a partition's copy has any record of the former topic, it must have none of the new one; otherwise it
+    must have all of them.
+    """
+    mirrored = mirrored_of(former, copy)
+    of_new = copy[len(mirrored) :]
+    if mirrored and of_new:
+        return [f"{len(of_new)} records are behind the {len(mirrored)} of the former topic"]
+    if mirrored and not has_stopped:
+        return [f"it did not stop, and has {len(mirrored)} records of the former topic"]
+    wanted = [] if has_stopped else now
+    if not mirrored and not compare({0: wanted}, {0: of_new}).is_exact:
+        return [f"it has {len(of_new)} records, not the new topic's {len(now)}"]
+    return []

@@ -15,6 +15,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from rig.judge import Verdict
 from rig.proxy import Disturbance, Step
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -22,7 +23,6 @@ from shoal_broker import Broker
 from shoal_broker.faults import Fault as BrokerFault
 
 from .arena import Arena
-from .compare import Comparison
 from .consumers import MovingConsumers
 from .load import create_on, delete_on, layout
 from .movers import Mover
@@ -41,7 +41,6 @@ from .plan import (
     TopicChange,
 )
 from .processes import Ended, MirrorRun, end_orphans
-from .readings import Reading
 from .scenarios import SCENARIOS, ScenarioPlan, run_scenario
 from .topics import SourceTopics
 
@@ -90,7 +89,7 @@ class Outcome:
 
     Attributes:
         plan: The plan that was run.
-        comparison: Comparison of both topics, at the end.
+        comparison: Verdict on both topics, at the end.
         problems: Problems besides wrong records: a partition that stopped, a process that did not end.
         came: The names of the faults that occurred.
         attempts: Number of processes started.
@@ -103,7 +102,7 @@ class Outcome:
     """
 
     plan: Plan | ScenarioPlan
-    comparison: Comparison = field(default_factory=Comparison)
+    comparison: Verdict = field(default_factory=Verdict)
     problems: list[str] = field(default_factory=list)
     came: list[str] = field(default_factory=list)
     attempts: int = 0
@@ -111,16 +110,16 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
-    reading: Reading = field(default_factory=Reading)
+    reading: Verdict = field(default_factory=Verdict)
     moves: int = 0
 
     @property
     def is_exact(self) -> bool:
         return (
             self.comparison.is_exact
-            and self.reading.is_kept
+            and self.reading.is_exact
             and not self.problems
-            and self.comparison.records > 0
+            and self.comparison.due > 0
         )
 
 
@@ -148,7 +147,7 @@ def run_scenario_trial(plan: ScenarioPlan) -> Outcome:
     records = sum(len(partition.ever) for partition in stage.partitions)
     return Outcome(
         plan,
-        Comparison(records=records),
+        Verdict(due=records),
         problems,
         came=[plan.scenario],
         attempts=stage.tasks,
@@ -429,7 +428,7 @@ class _Trial:
         self._came.append(change.name)
 
     def _change_paused(self, run: MirrorRun, kind: EventKind, change: TopicChange) -> None:
-        with run.paused(kind):
+        with run.paused_part(kind):
             self._change(change)
             time.sleep(change.down_s)  # the additional pause, not a wait for a condition
 
@@ -439,7 +438,7 @@ class _Trial:
             if run is not None and run.is_running:
                 with suppress(Ended):
                     run.suffer(kind)
-                run.wait(_ATTEMPT_S * self._patience)
+                run.end(_ATTEMPT_S * self._patience)
             self._change(change)
             time.sleep(change.down_s)  # the additional absence, not a wait for a condition
 
@@ -448,15 +447,15 @@ class _Trial:
         log = self._logs / "contender"
         log.mkdir(parents=True, exist_ok=True)
         mover = replace(self._mover, directory=log)
-        arguments = mover.arguments(self._ends, once=True, goes_on=self._goes_on)
-        contender = MirrorRun(arguments, log / "attempt", {"XDG_STATE_HOME": str(log)})
+        started = mover.started(self._ends, once=True, goes_on=self._goes_on)
+        contender = MirrorRun(started, log / "attempt", {"XDG_STATE_HOME": str(log)})
         if self.plan.kind is Kind.MAKER:
             while contender.is_running and contender.last_line().get("phase") != "copying":
                 if self._over.wait(_POLL_COMMITTED_S):
                     break
             self._over.wait(_MEMBER_S)
-            contender.terminate()
-        if contender.wait(_ATTEMPT_S * self._patience) is None:
+            contender.send_signal(signal.SIGTERM)
+        if contender.end(_ATTEMPT_S * self._patience) is None:
             contender.kill()
             self.outcome.problems.append("a second mirror of the same group did not end")
         self._orphans += contender.orphans
@@ -478,7 +477,7 @@ class _Trial:
             streams = self.plan.streams and self.outcome.attempts < self._streams and self._is_eventful
             once = not streams and self.plan.kind is not Kind.MAKER
             run = self._start(once=once)
-            code = run.wait(_ATTEMPT_S * self._patience) if once else self._stop_stream(run)
+            code = run.end(_ATTEMPT_S * self._patience) if once else self._stop_stream(run)
             self._orphans += run.orphans
             with self._starting:
                 pass  # topics that change while the mirror is down have changed
@@ -563,9 +562,9 @@ class _Trial:
             return run
 
     def _run(self, log: Path, *, once: bool) -> MirrorRun:
-        arguments = self._mover.arguments(self._ends, once=once, goes_on=self._goes_on)
+        started = self._mover.started(self._ends, once=once, goes_on=self._goes_on)
         spark = {"XDG_STATE_HOME": str(self._logs.parent)} if self.plan.kind.has_spark else None
-        return MirrorRun(arguments, log, spark)
+        return MirrorRun(started, log, spark)
 
     @property
     def _is_eventful(self) -> bool:
@@ -589,8 +588,8 @@ class _Trial:
                 deadline = time.monotonic() + _IDLE_S * self._patience
             self._over.wait(_POLL_S if self._is_eventful else _POLL_COMMITTED_S)
         if run.is_running:
-            run.terminate()
-        return run.wait(_ATTEMPT_S * self._patience)
+            run.send_signal(signal.SIGTERM)
+        return run.end(_ATTEMPT_S * self._patience)
 
     def _is_wanted(self, run: MirrorRun) -> bool:
         """Whether a stream still has records to copy, or faults to come."""
@@ -631,7 +630,7 @@ class _Trial:
     def _run_to_its_end(self, log: Path) -> tuple[MirrorRun, int]:
         self.outcome.attempts += 1
         run = self._run(log, once=True)
-        code = run.wait(_ATTEMPT_S * self._patience)
+        code = run.end(_ATTEMPT_S * self._patience)
         if code is None:
             run.kill()
             self.outcome.problems.append(f"a run without faults did not end: {log.name}")

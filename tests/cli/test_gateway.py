@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rig import wait_until
+from rig.shoal import Shoal, run_shoal, serve_gateway
 from shoal.cli import make_parser
 from shoal.cli.gateway import parse
 from shoal.client.security import Security, TlsSettings
@@ -37,30 +36,26 @@ def cluster() -> Iterator[BrokerCluster]:
         yield running
 
 
-@contextmanager
-def gateway(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "shoal", "gateway", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate(timeout=PATIENCE_S)
+def lines_of(process: Shoal) -> list[str]:
+    """Wait for a line of the gateway and one of each broker, and return them."""
+    wait_until(lambda: process.stdout.count("\n") == 3, "the addresses", PATIENCE_S)
+    return process.stdout.splitlines()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_gateway_serves_until_a_signal_and_exits_with_0(cluster: BrokerCluster, number: int) -> None:
-    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
-        assert process.stdout is not None
-        bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
-        brokers = [process.stdout.readline().split()[-1] for _ in range(2)]
+def test_gateway_serves_until_a_signal_and_exits_with_0(
+    cluster: BrokerCluster, number: signal.Signals
+) -> None:
+    with Shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
+        bootstrap, *brokers = (line.split()[-1] for line in lines_of(process))
         with Wire(bootstrap) as wire:
             wire.send_fetch([("a topic", 0, 0)], version=0, min_bytes=1, max_wait_ms=60_000)
             with Wire(bootstrap) as other:
                 told = other.call(ApiKey.METADATA, 0, topics=[])
             assert [f"{each.host}:{each.port}" for each in told.brokers] == brokers
             process.send_signal(number)
-            assert process.wait(PATIENCE_S) == 0
+            process.wait(PATIENCE_S)
+    assert process.exit_code == 0
 
 
 @contextmanager
@@ -102,7 +97,7 @@ def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
 @pytest.mark.parametrize("upstream", [silent, dropping])
 def test_signal_while_waiting_for_the_cluster_exits_with_0(
     upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
-    number: int,
+    number: signal.Signals,
     tmp_path: Path,
     texts: Texts,
 ) -> None:
@@ -111,27 +106,28 @@ def test_signal_while_waiting_for_the_cluster_exits_with_0(
     with upstream() as (port, is_waited_for):
         where = f"127.0.0.1:{port}"
         arguments = ("--listen", "127.0.0.1:0", "--upstream", where, "--upstream-config", str(config))
-        with gateway(*arguments) as process:
-            watched, deadline = psutil.Process(process.pid), time.monotonic() + PATIENCE_S
+        with Shoal("gateway", *arguments) as process:
+            watched, deadline = psutil.Process(process.process_id), time.monotonic() + PATIENCE_S
             while not is_waited_for(watched):
                 assert time.monotonic() < deadline
-                assert process.poll() is None
+                assert process.exit_code is None
             process.send_signal(number)
-            out, err = process.communicate(timeout=PATIENCE_S)
-    assert (out, process.returncode) == ("", 0)
-    texts(err)
+            process.wait(PATIENCE_S)
+    assert (process.stdout, process.exit_code) == ("", 0)
+    texts(process.stderr)
 
 
 def test_gateway_with_json_prints_its_addresses(cluster: BrokerCluster) -> None:
-    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--json") as process:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
+    arguments = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--json")
+    with Shoal("gateway", *arguments) as process:
+        said = process.wait_for(lambda _: True, PATIENCE_S)
         assert said["type"] == "gateway"
         assert set(said["brokers"]) == {"1", "2"}
         with Wire(said["bootstrap"]) as wire:
             assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+    assert process.exit_code == 0
 
 
 def test_defaults_are_those_of_gateway_settings() -> None:
@@ -144,33 +140,25 @@ def test_used_port_is_one_sentence_and_exit_code_2(cluster: BrokerCluster, texts
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with gateway("--listen", where, "--upstream", cluster.bootstrap) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
-    assert (out, process.returncode) == ("", EXIT_USAGE)
-    texts(err)
-    assert err.count("\n") == 1
+        ended = run_shoal("gateway", "--listen", where, "--upstream", cluster.bootstrap)
+    assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
+    texts(ended.stderr)
+    assert ended.stderr.count("\n") == 1
 
 
 def test_unreachable_cluster_is_one_sentence_and_exit_code_1(texts: Texts) -> None:
-    with gateway("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
-        out, err = process.communicate(timeout=PATIENCE_S)
-    assert (out, process.returncode) == ("", EXIT_FAILED)
-    texts(err)
-    assert err.count("\n") == 1
+    ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1")
+    assert (ended.stdout, ended.returncode) == ("", EXIT_FAILED)
+    texts(ended.stderr)
+    assert ended.stderr.count("\n") == 1
 
 
 # Logins of clients
 
 
 def users_file(directory: Path) -> Path:
-    made = subprocess.run(
-        [sys.executable, "-m", "shoal", "gateway-user", "alice"],
-        input="alice-secret\n",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
+    made = run_shoal("gateway-user", "alice", given="alice-secret\n")
+    assert made.returncode == 0
     assert "alice-secret" not in made.stdout
     assert made.stderr == ""
     path = directory / "users.toml"
@@ -181,9 +169,8 @@ def users_file(directory: Path) -> Path:
 
 def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> None:
     options = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--advertise", "kafka.example")
-    with gateway(*options) as process:
-        assert process.stdout is not None
-        first, *brokers = (process.stdout.readline().strip() for _ in range(3))
+    with Shoal("gateway", *options) as process:
+        first, *brokers = lines_of(process)
         found = re.fullmatch(r"listening on (127\.0\.0\.1:\d+), advertised as kafka\.example:(\d+)", first)
         assert found is not None, first
         assert found[1] == f"127.0.0.1:{found[2]}"
@@ -192,9 +179,8 @@ def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> 
         assert brokers == [
             f"broker {each.node_id} is advertised as kafka.example:{each.port}" for each in told.brokers
         ]
-    with gateway(*options, "--json") as process:
-        assert process.stdout is not None
-        announced = json.loads(process.stdout.readline())
+    with Shoal("gateway", *options, "--json") as process:
+        announced = process.wait_for(lambda _: True, PATIENCE_S)
         port = announced["bootstrap"].removeprefix("kafka.example:")
         assert announced["listening"] == f"127.0.0.1:{port}"
 
@@ -204,15 +190,13 @@ def test_users_of_the_file_log_in_and_new_ones_without_a_restart(
 ) -> None:
     users = users_file(tmp_path)
     options = ("--users", str(users), "--sasl-mechanisms", "PLAIN")
-    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, *options) as process:
-        assert process.stdout is not None
-        bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
+    with serve_gateway(cluster.bootstrap, *options) as process:
+        bootstrap = process.address
         assert log_in(bootstrap, b"\0alice\0alice-secret") == ErrorCode.NONE
         assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.SASL_AUTHENTICATION_FAILED
         users.write_text(users.read_text() + make_entry("bob", "bob-secret"))
         assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.NONE
-        process.terminate()
-        _, err = process.communicate(timeout=PATIENCE_S)
+    err = process.stderr
     texts(err)
     assert "User:ANONYMOUS" not in err
 
@@ -227,9 +211,9 @@ def log_in(bootstrap: str, token: bytes) -> int:
 def test_gateway_without_login_warns_of_the_principal_at_the_start(
     cluster: BrokerCluster, texts: Texts
 ) -> None:
-    with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
-        assert process.stderr is not None
-        texts(process.stderr.readline())
+    with serve_gateway(cluster.bootstrap) as process:
+        pass
+    texts(process.stderr.splitlines()[0])
 
 
 @pytest.mark.parametrize(
@@ -245,11 +229,10 @@ def test_unusable_login_option_is_one_sentence_and_exit_code_2(
 ) -> None:
     users = users_file(tmp_path)
     given = [each.format(users=users, gone=tmp_path / "gone") for each in options]
-    with gateway("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", *given) as process:
-        out, err = process.communicate(timeout=PATIENCE_S)
-    assert (out, process.returncode) == ("", EXIT_USAGE)
-    texts(err)
-    assert err.count("\n") == 1
+    ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", *given)
+    assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
+    texts(ended.stderr)
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("text", "ids"), [("7", {7}), ("1-3", {1, 2, 3}), ("1-2, 1001", {1, 2, 1001})])

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from shoal_broker import Broker
-from shoal_broker.serving.dispatch import CloseConnection
+from shoal_broker.dispatch import CloseConnection
 from tests.fuzz.damage import HUGE_NUMBERS
 
 __all__ = [

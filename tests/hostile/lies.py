@@ -18,7 +18,7 @@ from typing import Any
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from shoal_broker import Broker
-from shoal_broker.serving.dispatch import CloseConnection
+from shoal_broker.dispatch import CloseConnection
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, changed_fields, damaged_bytes, no_kafka, places
 
 __all__ = ["LIES", "RECOGNISABLE", "TOO_LATE_S", "Told", "lying_about"]

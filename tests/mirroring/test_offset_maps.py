@@ -28,31 +28,14 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker.api_error import ApiError
 from shoal_broker.storage.log import Log
 from tests import batches
-from tests.mirroring.test_chaos_decoded import RandomHistory, limit_messages, some_rebatch
+from tests.campaigns.fault_events import some_rebatch
 from tests.two_brokers import Killed, Mortal, TwoBrokers, Watched, batches_of, compacted, let_pass, lose_tail
+from tests.world.source import SourcePartition
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("quick_retries")]
 
 PARTITION = TopicPartition("topic", 0)
 FOREIGN = b"of somebody else"
-
-
-class NamedHistory(RandomHistory):
-    """A source partition whose records have values of their own."""
-
-    def _content(
-        self, *, with_headers: bool = False
-    ) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-        self._made += 1
-        return b"key", b"%d" % self._made + b"x" * self.dice.choice([0, 0, 0, 300]), ()
-
-    def _store(self, batch: bytes | bytearray) -> None:
-        super()._store(with_epoch(batch, self.log.leader_epoch))
-
-
-def with_epoch(batch: bytes | bytearray, leader_epoch: int) -> bytes | bytearray:
-    """Return a batch as a leader of this epoch writes it; messages of an old format have no epoch."""
-    return batches.patched(batch, 12, leader_epoch.to_bytes(4)) if batch[16] == 2 else batch
 
 
 class Trial:
@@ -78,8 +61,7 @@ class Trial:
             delivery=Delivery.AT_LEAST_ONCE if self.has_doubles else Delivery.EXACTLY_ONCE,
         )
         log = brokers.source.log("topic")
-        self.history = NamedHistory(log, dice, identical=False, keep_append_time=False)
-        self.removed: set[int] = set()
+        self.history = SourcePartition(0, log, dice, keeps_append_time=False, has_keys=False)
         self.is_over = False
 
     # Events
@@ -94,7 +76,7 @@ class Trial:
             )
         # The first copy of a record may have landed that is refused when it is sent again.
         if dies and not self.has_doubles and dice.random() < 0.1:
-            limit_messages(self.brokers, 250)
+            self.limit_messages(250)
         changed = self.brokers.with_settings(
             fetch_buffer_bytes=65_536 + dice.choice([200, 2_000, 100_000]),
             commit_interval_ms=dice.choice([0, 0, 5, 60_000]),
@@ -105,12 +87,16 @@ class Trial:
         with suppress(Killed):
             self.is_over = bool(changed.start(control=control).result(40.0).stopped)
         self.brokers.destination.faults.clear()
-        limit_messages(self.brokers, 1_048_588)
+        self.limit_messages(1_048_588)
         each = (each for report in control.reports for each in report["partitions"])
         return [incident[0] for partition in each for incident in partition["incidents"]]
 
+    def limit_messages(self, max_message_bytes: int) -> None:
+        topics = self.brokers.destination.topics
+        topics.alter(topics.topic("topic"), {"max.message.bytes": str(max_message_bytes)})
+
     def write(self) -> None:
-        self.history.go_on()
+        self.history.grow()
 
     def write_foreign_records(self) -> None:
         log = self.brokers.destination.log("topic")
@@ -131,16 +117,14 @@ class Trial:
             return
         lost_from = self.dice.randint(max(start, end - 10), end)
         after = lose_tail(self.brokers.source, "topic", lost_from)
-        self.history.log = after
-        self.history.next_offset = after.log_end_offset
-        self.history.shown = [each for each in self.history.shown if each[0] < after.log_end_offset]
+        self.history.lost_its_tail(after)
         if after.log_end_offset < end and IncidentKind.SOURCE_RESET.value not in self.run(dies=False):
             self.is_over = True  # messages of an old format show no leader epoch
 
     def delete_from_the_source(self) -> None:
         log = self.history.log
         behind = self.dice.choice([0.2, 0.5, 1.0]) * (self.history.next_offset - log.log_start_offset)
-        log.delete_records(log.log_start_offset + int(behind))
+        self.history.deletes_before(log.log_start_offset + int(behind))
 
     def delete_from_the_copy(self) -> None:
         log = self.brokers.destination.log("topic")
@@ -152,6 +136,7 @@ class Trial:
             return
         cleaned, after = self.history.log, Log(self.history.log.name, self.history.log.config)
         share = self.dice.choice([0.1, 0.5, 0.9])
+        removed: set[int] = set()
         for batch in batches_of(cleaned):
             header = batch.header
             if header.magic != 2 or header.is_control or self.dice.random() < 0.3:
@@ -161,15 +146,15 @@ class Trial:
                 each for each in range(header.base_offset, header.next_offset) if self.dice.random() < share
             }
             left = compacted(batch, lambda offset, gone=gone: offset not in gone)  # type: ignore[misc]
-            self.removed |= gone
+            removed |= gone
             if len(gone) <= header.last_offset_delta or self.dice.random() < 0.3:
-                after.store(memoryview(with_epoch(left, header.leader_epoch)))
-        after._epochs.starts = list(cleaned._epochs.starts)
+                after.store(memoryview(batches.patched(left, 12, header.leader_epoch.to_bytes(4))))
+        after._epochs = cleaned._epochs
         after._log_end_offset = cleaned.log_end_offset
         self.brokers.source.topics.topic("topic").logs[0] = after
         if cleaned.log_start_offset:
             after.delete_records(cleaned.log_start_offset)
-        self.history.log = after
+        self.history.was_cleaned(after, lambda offset: offset not in removed)
 
     def create_the_source_again(self) -> None:
         self.run(dies=False)
@@ -180,8 +165,7 @@ class Trial:
         self.brokers.source.create_topic(
             "topic", 1, {"cleanup.policy": "compact,delete" if self.compacts else "delete"}
         )
-        self.history.log = self.brokers.source.log("topic")
-        self.history.next_offset, self.history.shown, self.removed = 0, [], set()
+        self.history.was_created_again(self.brokers.source.log("topic"))
         self.run(dies=False)
 
     def create_the_copy_again(self) -> None:
@@ -199,7 +183,7 @@ class Trial:
     def landed(self) -> dict[int, list[int]]:
         """Return the destination's offsets of each record, by source offset."""
         log = self.brokers.destination.log("topic")
-        offsets = {content.value: offset for offset, content in self.history.shown}
+        offsets = {each.content.value: each.offset for each in self.history.of_this_topic if each.is_shown}
         found: dict[int, list[int]] = {}
         for batch in batches_of(log):
             decoded = MemoryRecords(bytes(batch.view)).next_batch()
@@ -215,9 +199,8 @@ class Trial:
         offsets = position.offsets
         landed = self.landed()
         # A reader of the source would not see the others any more.
-        present = {
-            each for each in landed if each not in self.removed and each >= self.history.log.log_start_offset
-        }
+        there_still = {each.offset for each in self.history.of_this_topic if each.is_there}
+        present = there_still & landed.keys()
         if self.has_doubles:  # what is behind the position is mirrored again
             present = {each for each in present if each < position.source_offset}
         first_copied = self.brokers.destination.log("topic").log_start_offset

@@ -20,12 +20,15 @@ class Found(Generic[S]):
         violation: The violation in the first bad state; None if there is none.
         trace: Labels of the transitions on the shortest way to it.
         endings: The mirror's possible endings, with the shortest trace to each.
+        trapped: The shortest trace to a state from which no ending can be reached; None if there is none,
+            or if the search did not have to find it.
     """
 
     states: int
     violation: str | None
     trace: tuple[str, ...]
     endings: dict[str, tuple[str, ...]]
+    trapped: tuple[str, ...] | None = None
 
 
 def search(
@@ -33,6 +36,8 @@ def search(
     steps: Callable[[S], Iterable[tuple[str, S]]],
     violation_of: Callable[[S], str | None],
     ending_of: Callable[[S], str | None],
+    *,
+    must_end: bool = False,
 ) -> Found[S]:
     """Visit every reachable state, or stop at the first violation.
 
@@ -41,6 +46,7 @@ def search(
         steps: Returns the transitions of a state: a label, and the state after it.
         violation_of: Returns a state's violation.
         ending_of: Returns the name of a state's ending; the search also continues from such states.
+        must_end: Whether to look for a state from which no ending can be reached.
     """
     # The state from which each state was first reached, in the order of discovery: a list of numbers costs
     # less than a dict of states.
@@ -48,6 +54,9 @@ def search(
     queue = [initial]
     came_from: list[tuple[int, str]] = [(0, "")]
     endings: dict[str, tuple[str, ...]] = {}
+    ended: list[int] = []
+    # The numbers of the states from which each state can be reached in one step.
+    before: list[list[int]] = [[]]
 
     def trace_to(number: int) -> tuple[str, ...]:
         labels = []
@@ -59,15 +68,37 @@ def search(
     # The loop extends the queue.
     for number, state in enumerate(queue):
         for label, following in steps(state):
-            if following in number_of:
+            known = number_of.get(following)
+            if known is not None:
+                if must_end:
+                    before[known].append(number)
                 continue
             number_of[following] = new = len(queue)
             queue.append(following)
             came_from.append((number, label))
+            if must_end:
+                before.append([number])
             violation = violation_of(following)
             if violation:
                 return Found(len(queue), violation, trace_to(new), endings)
             ending = ending_of(following)
-            if ending and ending not in endings:
-                endings[ending] = trace_to(new)
-    return Found(len(queue), None, (), endings)
+            if ending:
+                ended.append(new)
+                if ending not in endings:
+                    endings[ending] = trace_to(new)
+    trapped = _first_trapped(before, ended) if must_end else None
+    return Found(len(queue), None, (), endings, None if trapped is None else trace_to(trapped))
+
+
+def _first_trapped(before: list[list[int]], ended: list[int]) -> int | None:
+    """Return the first state that leads to none of some others."""
+    leads = [False] * len(before)
+    for number in ended:
+        leads[number] = True
+    reached = list(ended)
+    while reached:
+        for number in before[reached.pop()]:
+            if not leads[number]:
+                leads[number] = True
+                reached.append(number)
+    return leads.index(False) if False in leads else None

@@ -12,14 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "shoal"
 
 #: The random campaigns that need no process but their own.
-CAMPAIGNS = (
-    "tests/mirroring/test_chaos.py",
-    "tests/mirroring/test_chaos_decoded.py",
-    "tests/mirroring/test_chaos_incidents.py",
-    "tests/mirroring/test_overlap.py",
-    "tests/mirroring/test_offset_maps.py",
-    "tests/chaos/test_chaos.py",
-)
+CAMPAIGNS = ("tests/campaigns/test_campaign.py",)
 
 
 class Area(NamedTuple):

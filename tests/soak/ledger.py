@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-__all__ = ["Arrival", "Fate", "Ledger", "Tally", "read_value", "write_value"]
+from rig.judge import Order, Places, Verdict
+
+__all__ = ["Arrival", "Fate", "Ledger", "read_value", "write_value"]
 
 
 class Fate(IntEnum):
@@ -38,31 +40,6 @@ class Arrival:
         return (self.arrived_ns - self.sent_ns) / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts over all records.
-
-    Attributes:
-        committed: Records that the source's brokers acknowledged, including those of committed transactions.
-        arrived: Distinct records that arrived at the destination.
-        lost: Committed records that did not arrive.
-        doubled: Arrivals of records that had arrived before.
-        reordered: Arrivals after a record that was sent later.
-        never_sent: Arrivals of aborted or unknown records.
-    """
-
-    committed: int = 0
-    arrived: int = 0
-    lost: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    never_sent: int = 0
-
-    @property
-    def is_exact(self) -> bool:
-        return not (self.lost or self.doubled or self.reordered or self.never_sent)
-
-
 @dataclass
 class _Partition:
     """Fates and arrivals of a partition's records, by sequence number."""
@@ -70,11 +47,9 @@ class _Partition:
     sent_ns: array[int] = field(default_factory=lambda: array("q"))
     fates: bytearray = field(default_factory=bytearray)
     arrived_ns: array[int] = field(default_factory=lambda: array("q"))
-    newest_arrived: int = -1
+    places: Places = field(default_factory=Places)
     settled: int = 0
-    doubled: int = 0
-    reordered: int = 0
-    never_sent: int = 0
+    wrong: Verdict = field(default_factory=Verdict)
 
     def settle(self) -> int:
         """Advance to the oldest record that can still arrive; return its number."""
@@ -116,7 +91,7 @@ class Ledger:
                 self._partitions[topic, partition].sent_ns[number] = now_ns
 
     def arrive(self, topic: str, partition: int, number: int) -> None:
-        """Record an arrival at the destination, now, and its faults."""
+        """Record an arrival at the destination, now, and what is wrong with it."""
         now_ns = time.time_ns()
         with self._lock:
             kept = self._partitions.get((topic, partition))
@@ -124,13 +99,14 @@ class Ledger:
                 self._never_sent += 1
                 return
             if kept.fates[number] == Fate.ABORTED:
-                kept.never_sent += 1
-            elif kept.arrived_ns[number]:
-                kept.doubled += 1
-            elif number < kept.newest_arrived:
-                kept.reordered += 1
+                kept.wrong += Verdict(foreign=1)
+            else:
+                match kept.places.arrive(number):
+                    case Order.AGAIN:
+                        kept.wrong += Verdict(twice=1)
+                    case Order.LATE:
+                        kept.wrong += Verdict(late=1)
             kept.arrived_ns[number] = kept.arrived_ns[number] or now_ns
-            kept.newest_arrived = max(number, kept.newest_arrived)
 
     def stray(self) -> None:
         """Record an arrival of an unknown record, or in another partition than it was sent to."""
@@ -167,25 +143,18 @@ class Ledger:
             ]
         return (now_ns - min(oldest)) / 1e9 if oldest else 0.0
 
-    def tally(self) -> Tally:
-        """Count, after the last record was sent and all had time to arrive."""
+    def verdict(self) -> Verdict:
+        """Judge, after the last record was sent and all had time to arrive."""
         with self._lock:
-            every = list(self._partitions.values())
-            committed = sum(kept.fates.count(Fate.COMMITTED) for kept in every)
-            arrived = sum(len(kept.fates) - kept.arrived_ns.count(0) for kept in every)
-            lost = sum(
-                fate == Fate.COMMITTED and not arrived_ns
-                for kept in every
-                for fate, arrived_ns in zip(kept.fates, kept.arrived_ns, strict=True)
-            )
-            return Tally(
-                committed,
-                arrived,
-                lost,
-                sum(kept.doubled for kept in every),
-                sum(kept.reordered for kept in every),
-                self._never_sent + sum(kept.never_sent for kept in every),
-            )
+            found = Verdict(foreign=self._never_sent)
+            for kept in self._partitions.values():
+                arrived = len(kept.fates) - kept.arrived_ns.count(0)
+                missing = sum(
+                    fate == Fate.COMMITTED and not arrived_ns
+                    for fate, arrived_ns in zip(kept.fates, kept.arrived_ns, strict=True)
+                )
+                found += kept.wrong + Verdict(kept.fates.count(Fate.COMMITTED), arrived, missing)
+            return found
 
     def count(self) -> tuple[int, int]:
         """Return how many records were sent and how many have arrived so far."""

@@ -11,9 +11,10 @@ from typing import Any
 
 import psutil
 
+from rig.shoal import Shoal
 from rig.wait import wait_until
 from tests.chaos.plan import Side
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
 from .plan import Plan
@@ -45,7 +46,7 @@ class Mirror:
         self._clusters = clusters
         self._plan = plan
         self._logs = logs
-        self._process: MirrorProcess | None = None
+        self._process: Shoal | None = None
         self.ends: list[Ended] = []
         self.problems: list[str] = []
 
@@ -64,7 +65,7 @@ class Mirror:
     def start(self) -> None:
         assert self._process is None
         refresh = ["--refresh", str(self._plan.refresh_s)]
-        self._process = MirrorProcess(*self._what(), *refresh, state=self._logs / "state")
+        self._process = Shoal("mirror", "--json", *self._what(), *refresh, state=self._logs / "state")
 
     def stop(self) -> None:
         """Stop it as an operator would, and record the duration and the summary."""

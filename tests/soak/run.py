@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rig.judge import Verdict, compare
 from rig.load import CODECS
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
-from tests.chaos.compare import Comparison, compare
 from tests.chaos.plan import Side
 
 from .clusters import PREFIX, LockedClusters, open_clusters
-from .ledger import Arrival, Ledger, Tally
+from .ledger import Arrival, Ledger
 from .load import Load, LoadedTopic
 from .memory import GROWTH_PER_HOUR, MemorySample, MemoryWatch, Role, growth_per_hour
 from .mirror import Ended, Mirror
@@ -67,8 +67,8 @@ class Outcome:
     Attributes:
         began_ns: Time at which the mirror had caught up with the load for the first time.
         arrivals: Arrivals of records that were sent after that.
-        tally: Counts of the consumer that read during the whole run.
-        comparison: Comparison of both clusters' topics, read once more at the end.
+        tally: Verdict of the consumer that read during the whole run.
+        comparison: Verdict on both clusters' topics, read once more at the end.
         verified: Exit code and output of ``shoal verify``.
         transactions: Numbers of committed and of aborted ones.
         problems: Sentences; empty if there is none.
@@ -81,8 +81,8 @@ class Outcome:
     arrivals: list[Arrival] = field(default_factory=list)
     memory: list[MemorySample] = field(default_factory=list)
     growth: dict[Role, float] = field(default_factory=dict)
-    tally: Tally = field(default_factory=Tally)
-    comparison: Comparison = field(default_factory=Comparison)
+    tally: Verdict = field(default_factory=Verdict)
+    comparison: Verdict = field(default_factory=Verdict)
     verified: int | None = None
     ends: list[Ended] = field(default_factory=list)
     transactions: tuple[int, int] = (0, 0)
@@ -245,7 +245,7 @@ class _Soak:
 
     def _judge(self) -> None:
         outcome = self._outcome
-        outcome.tally = self._ledger.tally()
+        outcome.tally = self._ledger.verdict()
         outcome.arrivals = [each for each in self._ledger.arrivals() if each.sent_ns >= outcome.began_ns]
         outcome.memory, outcome.ends = self._memory.samples, self._mirror.ends
         outcome.transactions = self._load.transactions
@@ -266,9 +266,9 @@ class _Soak:
             outcome.problems.append(f"the consumer at the destination saw {tally}")
         if not outcome.comparison.is_exact:
             outcome.problems.append("\n".join(["the copies differ", *outcome.comparison.details]))
-        if outcome.comparison.records < tally.committed:
+        if outcome.comparison.due < tally.due:
             outcome.problems.append(
-                f"the source itself has {outcome.comparison.records} of {tally.committed} committed records"
+                f"the source itself has {outcome.comparison.due} of {tally.due} committed records"
             )
 
     def _read(self, side: Side, topic: str) -> dict[int, list[Record]]:

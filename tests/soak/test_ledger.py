@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.ledger import Fate, Ledger, Tally, read_value, write_value
+from rig.judge import Verdict
+from tests.soak.ledger import Fate, Ledger, read_value, write_value
 
 
 def sent(*fates: Fate) -> Ledger:
@@ -15,10 +16,10 @@ def sent(*fates: Fate) -> Ledger:
     return ledger
 
 
-def arrived(ledger: Ledger, *numbers: int) -> Tally:
+def arrived(ledger: Ledger, *numbers: int) -> Verdict:
     for number in numbers:
         ledger.arrive("t", 0, number)
-    return ledger.tally()
+    return ledger.verdict()
 
 
 THREE = (Fate.COMMITTED,) * 3
@@ -26,31 +27,30 @@ THREE = (Fate.COMMITTED,) * 3
 
 def test_records_once_and_in_order_are_exact() -> None:
     tally = arrived(sent(*THREE), 0, 1, 2)
-    assert tally == Tally(committed=3, arrived=3)
+    assert tally == Verdict(due=3, arrived=3)
     assert tally.is_exact
 
 
 @pytest.mark.parametrize(
     ("numbers", "wrong"),
     [
-        ((0, 2), {"lost": 1}),
-        ((0, 1, 1, 2), {"doubled": 1}),
-        ((0, 1, 2, 0), {"doubled": 1}),
-        ((0, 2, 1), {"reordered": 1}),
-        ((0, 1, 2, 3), {"never_sent": 1}),
+        ((0, 2), {"missing": 1}),
+        ((0, 1, 1, 2), {"twice": 1}),
+        ((0, 1, 2, 0), {"twice": 1}),
+        ((0, 2, 1), {"late": 1}),
+        ((0, 1, 2, 3), {"foreign": 1}),
     ],
 )
 def test_wrong_arrivals_are_counted(numbers: tuple[int, ...], wrong: dict[str, int]) -> None:
     tally = arrived(sent(*THREE), *numbers)
-    assert {name: getattr(tally, name) for name in ("lost", "doubled", "reordered", "never_sent")} == (
-        {"lost": 0, "doubled": 0, "reordered": 0, "never_sent": 0} | wrong
-    )
+    none = {"missing": 0, "twice": 0, "late": 0, "foreign": 0}
+    assert {name: getattr(tally, name) for name in none} == none | wrong
     assert not tally.is_exact
 
 
 def test_aborted_records_must_not_arrive() -> None:
     assert arrived(sent(Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED), 0, 2).is_exact
-    assert arrived(sent(Fate.COMMITTED, Fate.ABORTED), 0, 1).never_sent == 1
+    assert arrived(sent(Fate.COMMITTED, Fate.ABORTED), 0, 1).foreign == 1
 
 
 def test_records_of_unknown_fate_may_arrive() -> None:
@@ -63,7 +63,7 @@ def test_record_may_arrive_before_its_commit_is_acknowledged() -> None:
     number = ledger.open("t", 0)
     ledger.arrive("t", 0, number)
     ledger.close("t", 0, number, Fate.COMMITTED)
-    assert ledger.tally().is_exact
+    assert ledger.verdict().is_exact
 
 
 def test_committed_record_is_missing_until_it_arrives() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
 
@@ -11,12 +12,11 @@ from shoal.net.listener import addresses_of
 from shoal.printable import logger
 
 from .api_error import ApiError
-from .apis.table import APIS
+from .apis import APIS
 from .config import broker_config
 from .coordination.leaders import Node
-from .serving.dispatch import answer
-from .serving.housekeeping import Chore, Housekeeper
-from .serving.server import Server
+from .dispatch import answer
+from .server import Server
 from .state import BrokerState
 from .storage.log import Log
 from .topics import Topic
@@ -81,21 +81,9 @@ class Broker(BrokerState):
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
         super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
-        self._server = Server(
-            host,
-            port,
-            partial(answer, self),
-        )
-        self._housekeeper = Housekeeper(
-            [
-                Chore(_TIMEOUT_CHECK_S, self.groups.expire),
-                Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
-                Chore(
-                    self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
-                ),
-                Chore(_OFFSETS_CHECK_S, self.groups.forget_old_offsets),
-            ]
-        )
+        self._server = Server(host, port, partial(answer, self))
+        self._stopping = threading.Event()
+        self._housekeepers: list[threading.Thread] = []
         self._was_started = False
 
     @property
@@ -134,7 +122,27 @@ class Broker(BrokerState):
             self.forget_expired_producers()
         self._was_started = True
         self.groups.open()
-        self._housekeeper.start()
+        self._stopping.clear()
+        producers_check_s = int(self.config["producer.id.expiration.check.interval.ms"]) / 1000
+        for every_s, chore in (
+            (_TIMEOUT_CHECK_S, self.groups.expire),
+            (_TIMEOUT_CHECK_S, self.transactions.expire),
+            (producers_check_s, self.forget_expired_producers),
+            (_OFFSETS_CHECK_S, self.groups.forget_old_offsets),
+        ):
+            thread = threading.Thread(
+                target=self._repeat, args=(every_s, chore), name="shoal-broker-housekeeper", daemon=True
+            )
+            thread.start()
+            self._housekeepers.append(thread)
+
+    def _repeat(self, every_s: float, chore: Callable[[], None]) -> None:
+        """Do a chore after each interval; one that fails ends neither itself nor the others."""
+        while not self._stopping.wait(every_s):
+            try:
+                chore()
+            except Exception:
+                _log.exception("a chore failed")
 
     def listen(self) -> None:
         """
@@ -158,7 +166,9 @@ class Broker(BrokerState):
 
     def close(self) -> None:
         """Stop the housekeeping."""
-        self._housekeeper.stop()
+        self._stopping.set()
+        while self._housekeepers:
+            self._housekeepers.pop().join()
         self.groups.close()
 
     def __enter__(self) -> Self:
@@ -187,9 +197,6 @@ class Broker(BrokerState):
 
         """
         return self.topics.log(topic, partition)
-
-    def _seconds(self, setting: str) -> float:
-        return int(self.config[setting]) / 1000
 
 
 def _check_address(host: str, allow_any_address: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.error_codes import ErrorCode
@@ -51,14 +51,18 @@ class Setting:
         name: Its name in a properties file.
         type: The type of its value.
         default: As text, since the protocol carries values as text.
-        allowed: Returns whether a value of the right type is in range.
+        least: The smallest number.
+        most: The largest number.
+        texts: The texts that it can have, or a list of it; none if it can have any but an empty one.
 
     """
 
     name: str
     type: SettingType
     default: str
-    allowed: Callable[[str], bool] = lambda _: True
+    least: int = 0
+    most: int = 0
+    texts: tuple[str, ...] = ()
 
     def check(self, value: str | None) -> None:
         """
@@ -68,63 +72,47 @@ class Setting:
             ApiError: With INVALID_CONFIG, if it is null, of the wrong type or out of range.
 
         """
-        if value is None or not (_HAS_TYPE[self.type](value) and self.allowed(value)):
+        if value is None or not self._allows(value):
             raise ApiError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {self.name}")
 
+    def _allows(self, value: str) -> bool:
+        match self.type:
+            case SettingType.BOOLEAN:
+                return value.lower() in ("true", "false")
+            case SettingType.STRING:
+                return value in self.texts if self.texts else bool(value.strip())
+            case SettingType.LIST:
+                return all(entry.strip() in self.texts for entry in value.split(","))
+            case SettingType.DOUBLE:
+                return bool(_DECIMAL.fullmatch(value)) and self.least <= float(value) <= self.most
+            case _:
+                return bool(_INTEGER.fullmatch(value)) and self.least <= int(value) <= self.most
 
+
+# Unlike `int` and `float`, Java takes no 1_000.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_DECIMAL = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]*)?\s*")
 
 
-def _is_integer(bits: int) -> Callable[[str], bool]:
-    limit: int = 1 << (bits - 1)
-
-    def check(value: str) -> bool:
-        # Unlike `int`, Java takes no 1_000.
-        return bool(_INTEGER.fullmatch(value)) and -limit <= int(value) < limit
-
-    return check
+def _boolean(name: str, default: str) -> Setting:
+    return Setting(name, SettingType.BOOLEAN, default)
 
 
-def _is_double(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
+def _int(name: str, default: int, least: int = 0) -> Setting:
+    return Setting(name, SettingType.INT, str(default), least, 2**31 - 1)
 
 
-_HAS_TYPE: Mapping[SettingType, Callable[[str], bool]] = {
-    SettingType.BOOLEAN: lambda value: value.lower() in ("true", "false"),
-    SettingType.STRING: lambda _: True,
-    SettingType.INT: _is_integer(32),
-    SettingType.LONG: _is_integer(64),
-    SettingType.DOUBLE: _is_double,
-    SettingType.LIST: lambda _: True,
-}
+def _long(name: str, default: int, least: int = 0) -> Setting:
+    return Setting(name, SettingType.LONG, str(default), least, _LONG_MAX)
 
 
-def _between(low: float, high: float = float("inf")) -> Callable[[str], bool]:
-    return lambda value: low <= float(value) <= high
-
-
-def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: value in values
-
-
-def _is_not_empty(value: str) -> bool:
-    return bool(value.strip())
-
-
-def _list_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: all(entry.strip() in values for entry in value.split(","))
+def _text(name: str, default: str, *texts: str) -> Setting:
+    return Setting(name, SettingType.STRING, default, texts=texts)
 
 
 def _by_name(*settings: Setting) -> Mapping[str, Setting]:
     return {setting.name: setting for setting in settings}
 
-
-_BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
-_LONG, _DOUBLE, _LIST = SettingType.LONG, SettingType.DOUBLE, SettingType.LIST
 
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -134,54 +122,42 @@ _CODECS = {
     "gzip": Codec.GZIP,
     "producer": None,
 }
-_TIMESTAMP_TYPES = _one_of("CreateTime", "LogAppendTime")
-_CLEANUP_POLICIES = _list_of("compact", "delete")
 
 TOPIC_SETTINGS = _by_name(
-    Setting("cleanup.policy", _LIST, "delete", _CLEANUP_POLICIES),
-    Setting("compression.type", _STRING, "producer", _one_of(*_CODECS)),
-    Setting("delete.retention.ms", _LONG, "86400000", _between(0)),
-    Setting("flush.messages", _LONG, str(_LONG_MAX), _between(1)),
-    Setting("index.interval.bytes", _INT, "4096", _between(0)),
-    Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), _between(1)),
-    Setting("max.message.bytes", _INT, "1048588", _between(0)),
-    Setting(
-        "message.timestamp.after.max.ms",
-        _LONG,
-        "3600000",
-        _between(0),
-    ),
-    Setting(
-        "message.timestamp.before.max.ms",
-        _LONG,
-        str(_LONG_MAX),
-        _between(0),
-    ),
-    Setting("message.timestamp.type", _STRING, "CreateTime", _TIMESTAMP_TYPES),
-    Setting("min.cleanable.dirty.ratio", _DOUBLE, "0.5", _between(0, 1)),
-    Setting("min.compaction.lag.ms", _LONG, "0", _between(0)),
-    Setting("min.insync.replicas", _INT, "1", _between(1)),
-    Setting("retention.bytes", _LONG, "-1"),
-    Setting("retention.ms", _LONG, "604800000", _between(-1)),
+    Setting("cleanup.policy", SettingType.LIST, "delete", texts=("compact", "delete")),
+    _text("compression.type", "producer", *_CODECS),
+    _long("delete.retention.ms", 86_400_000),
+    _long("flush.messages", _LONG_MAX, 1),
+    _int("index.interval.bytes", 4096),
+    _long("max.compaction.lag.ms", _LONG_MAX, 1),
+    _int("max.message.bytes", 1_048_588),
+    _long("message.timestamp.after.max.ms", 3_600_000),
+    _long("message.timestamp.before.max.ms", _LONG_MAX),
+    _text("message.timestamp.type", "CreateTime", "CreateTime", "LogAppendTime"),
+    Setting("min.cleanable.dirty.ratio", SettingType.DOUBLE, "0.5", 0, 1),
+    _long("min.compaction.lag.ms", 0),
+    _int("min.insync.replicas", 1, 1),
+    _long("retention.bytes", -1, -(2**63)),
+    _long("retention.ms", 604_800_000, -1),
     # Kafka 4.1 takes no less than 1 MiB.
-    Setting("segment.bytes", _INT, "1073741824", _between(1 << 20)),
-    Setting("segment.index.bytes", _INT, "10485760", _between(4)),
-    Setting("segment.jitter.ms", _LONG, "0", _between(0)),
-    Setting("segment.ms", _LONG, "604800000", _between(1)),
+    _int("segment.bytes", 1 << 30, 1 << 20),
+    _int("segment.index.bytes", 10_485_760, 4),
+    _long("segment.jitter.ms", 0),
+    _long("segment.ms", 604_800_000, 1),
 )
 
 BROKER_SETTINGS = _by_name(
     # Kafka's default is true. Here it is false, so that a test's typing error is no topic.
-    Setting("auto.create.topics.enable", _BOOLEAN, "false"),
+    _boolean("auto.create.topics.enable", "false"),
     # Without effect: a mirror sets the topics' own if brokers have it (Kafka 3.6 and later).
-    Setting("log.message.timestamp.after.max.ms", _LONG, "3600000", _between(0)),
-    Setting("num.partitions", _INT, "1", _between(1)),
-    Setting("offset.metadata.max.bytes", _INT, "4096"),
-    Setting("producer.id.expiration.check.interval.ms", _INT, "600000", _between(1)),
-    Setting("producer.id.expiration.ms", _INT, "86400000", _between(1)),
+    _long("log.message.timestamp.after.max.ms", 3_600_000),
+    _int("num.partitions", 1, 1),
+    _int("offset.metadata.max.bytes", 4096, -(2**31)),
+    _int("producer.id.expiration.check.interval.ms", 600_000, 1),
+    _int("producer.id.expiration.ms", 86_400_000, 1),
     # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", _is_not_empty),
-    Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
+    _text("shoal.multi.batch.client.id.prefix", "shoal-multi-batch"),
+    _boolean("shoal.multi.batch.produce", "false"),
 )
 
 

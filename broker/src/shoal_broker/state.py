@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.protocol.apis import ApiKey
 
@@ -27,21 +27,7 @@ from .faults import Faults
 from .storage.log import Log
 from .topics import Topics
 
-__all__ = ["Api", "BrokerState", "Handler"]
-
-
-class Handler(Protocol):
-    """
-    Serve a request.
-
-    The request and the response are messages of ``shoal.protocol``: for Produce and Fetch its dataclasses,
-    otherwise the classes of its codec. The only error that a handler raises is
-    :class:`~.coordination.purgatory.NobodyWaits`.
-
-    """
-
-    def __call__(self, state: BrokerState, call: Call, request: Any, /) -> Any:
-        """Return the response."""
+__all__ = ["Api", "BrokerState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +37,16 @@ class Api:
 
     Attributes:
         oldest: The oldest version that the broker serves.
-        handle: The function that serves its requests.
+        handle: Returns the response to a request. Both are messages of ``shoal.protocol``: for Produce and
+            Fetch its dataclasses, otherwise the classes of its codec. It raises no error but
+            :class:`~.coordination.purgatory.NobodyWaits`.
 
     """
 
     key: ApiKey
     oldest: int
     newest: int
-    handle: Handler
+    handle: Callable[[BrokerState, Call, Any], Any]
 
 
 class BrokerState:

@@ -32,7 +32,7 @@ def config_of(**overrides: str) -> TopicConfig:
 
 def append(log: Log, data: bytes | bytearray) -> int:
     view = memoryview(data)
-    return log.append(RecordBatch(read_header(view), view), None).base_offset
+    return log.append(RecordBatch(read_header(view), view)).base_offset
 
 
 def read(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[int]:

@@ -278,7 +278,7 @@ class SourceElection(Scenario):
                 found = batches_of(log)
                 behind = found[-stage.dice.randint(1, min(4, len(found)))].header.base_offset if found else 0
                 after = lagging(stage.source, stage.topic, behind, number)
-                after._transactions, after._log_end_offset = log._transactions, log.log_end_offset
+                after._producers, after._log_end_offset = log._producers, log.log_end_offset
                 after._epochs.starts = list(log._epochs.starts)
                 after.begin_leader_epoch(log.leader_epoch + 1)
                 partition.history.log = after

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
+from rig.judge import Stay, Verdict, judge
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
@@ -36,7 +37,6 @@ from tests import batches
 from tests.two_brokers import Content, Killed, batches_of, content_of, lists_no_groups, lose_tail
 
 from ..plan import Side
-from ..readings import Reading, Stay, judge
 from .promises import Findings, exact_or_stopped
 from .scenario import FOREIGN, Scenario
 from .stage import Stage, recreate_source
@@ -176,7 +176,7 @@ class ConsumersMove(Scenario):
                         problems += found.of(f"{group.name}, partition {number}").details
         return problems
 
-    def _verdicts(self, stage: Stage, number: int, readings: Sequence[_Reading]) -> Iterator[Reading]:
+    def _verdicts(self, stage: Stage, number: int, readings: Sequence[_Reading]) -> Iterator[Verdict]:
         expected = stage.partitions[number].ever
         lost = set(expected).difference(self.copy(stage, number))
         for each in readings:

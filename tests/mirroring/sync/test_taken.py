@@ -15,8 +15,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests import batches
-from tests.mirroring.test_offset_maps import NamedHistory
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
+from tests.world.source import SourcePartition
 
 
 @contextmanager
@@ -30,10 +30,10 @@ def taken_of(brokers: TwoBrokers) -> Iterator[SourceTaken]:
 def test_every_range_of_all_kinds_of_batches_is_counted_as_it_is_read(brokers: TwoBrokers, seed: int) -> None:
     dice = random.Random(seed)
     log = brokers.topic()[0].log
-    history = NamedHistory(log, dice, identical=False, keep_append_time=False)
+    history = SourcePartition(0, log, dice, keeps_append_time=False, has_keys=False)
     for _ in range(12):
-        history.go_on()
-    offsets = [offset for offset, _ in history.shown]
+        history.grow()
+    offsets = [each.offset for each in history.records if each.is_shown]
     with taken_of(brokers) as taken:
         for _ in range(60):
             first, end = sorted(dice.sample(range(history.next_offset + 1), 2))

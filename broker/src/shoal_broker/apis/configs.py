@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -54,15 +54,6 @@ class _Operation(enum.IntEnum):
     SUBTRACT = 3
 
 
-class DescribedSetting(NamedTuple):
-    """A setting with its value and the source of it."""
-
-    name: str
-    type: SettingType
-    value: str
-    source: int
-
-
 def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
     """Describe the settings of topics and of the broker, with their sources."""
     return _DescribeConfigs(results=[_describe(state, call, wanted) for wanted in request.resources])
@@ -75,18 +66,18 @@ def _describe(state: BrokerState, call: Call, wanted: Any) -> Any:
         answer.configs = [
             _Described.DescribeConfigsResourceResult(
                 name=setting.name,
-                value=setting.value,
-                config_source=setting.source,
+                value=value,
+                config_source=source,
                 config_type=setting.type,
                 documentation=None,
             )
-            for setting in _settings(state, wanted.resource_type, wanted.resource_name)
+            for setting, value, source in _settings(state, wanted.resource_type, wanted.resource_name)
             if not keys or setting.name in keys
         ]
     return answer
 
 
-def _settings(state: BrokerState, resource_type: int, name: str) -> list[DescribedSetting]:
+def _settings(state: BrokerState, resource_type: int, name: str) -> list[tuple[Setting, str, int]]:
     if resource_type == _Resource.TOPIC:
         check_topic_name(name)
         return describe_topic_settings(state.topics.topic(name).overrides)
@@ -100,21 +91,16 @@ def _settings(state: BrokerState, resource_type: int, name: str) -> list[Describ
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
 
 
-def describe_topic_settings(overrides: Mapping[str, str]) -> list[DescribedSetting]:
-    """Describe all settings of a topic, which has ``overrides`` of its own."""
+def describe_topic_settings(overrides: Mapping[str, str]) -> list[tuple[Setting, str, int]]:
+    """Return all settings of a topic, which has ``overrides`` of its own, with values and their sources."""
     return _described(TOPIC_SETTINGS, overrides, _Source.DYNAMIC_TOPIC_CONFIG)
 
 
 def _described(
     settings: Mapping[str, Setting], values: Mapping[str, str], source: _Source
-) -> list[DescribedSetting]:
+) -> list[tuple[Setting, str, int]]:
     return [
-        DescribedSetting(
-            name,
-            setting.type,
-            values.get(name, setting.default),
-            source if name in values else _Source.DEFAULT_CONFIG,
-        )
+        (setting, values.get(name, setting.default), source if name in values else _Source.DEFAULT_CONFIG)
         for name, setting in settings.items()
     ]
 

@@ -36,7 +36,7 @@ from ..clock import now_ms
 from ..state import BrokerState
 from ..storage.log import Log
 from ..storage.multi_batch import admitted_batches, is_asked_for
-from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
+from ..storage.validate import check_batch, sole_batch, validate
 from .answering import errors_in
 
 __all__ = ["produce"]
@@ -114,13 +114,13 @@ def _append(
         header = batches[0].header
         if header.is_transactional and not log.has_open_transaction(header.producer_id):
             _check_transaction(state, call, request, entry, header)
-        info = log.append(*_validated(log, now_ms(), batches[0]))
+        info = log.append(_validated(log, now_ms(), batches[0]))
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = log.log_start_offset
 
 
-def _validated(log: Log, now: int, batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
+def _validated(log: Log, now: int, batch: RecordBatch) -> RecordBatch:
     check_batch(batch, log.config)
     return validate(batch, log.config, now)
 

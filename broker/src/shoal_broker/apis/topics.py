@@ -58,10 +58,8 @@ def _create(state: BrokerState, call: Call, wanted: Any, count: int, validate_on
         answer.num_partitions = _check_placement(state, wanted)
         answer.replication_factor = len(state.leaders.nodes)
         answer.configs = [
-            _Created.CreatableTopicConfigs(
-                name=setting.name, value=setting.value, config_source=setting.source
-            )
-            for setting in describe_topic_settings(overrides)
+            _Created.CreatableTopicConfigs(name=setting.name, value=value, config_source=source)
+            for setting, value, source in describe_topic_settings(overrides)
         ]
         if not validate_only:
             answer.topic_id = state.topics.create(name, answer.num_partitions, overrides).topic_id

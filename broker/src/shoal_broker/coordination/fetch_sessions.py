@@ -13,8 +13,8 @@ import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
@@ -43,7 +43,7 @@ class Wanted:
     A partition as this request, or an earlier one of the session, asks for it.
 
     Attributes:
-        topic: The topic's name; empty as long as no topic has the id.
+        topic: The topic's name; empty if no topic has the id.
         partition: The number of the partition.
         fetch_offset: The first offset to read.
         max_bytes: The size limit of this partition.
@@ -64,23 +64,6 @@ class Wanted:
         """The key in the session."""
         return self.topic_id or self.topic, self.partition
 
-    def resolved(self, names: _Names | None) -> Wanted:
-        """Return it with the topic's name, if the topic exists by now (``maybeResolveUnknownName``)."""
-        if self.topic or not names or self.topic_id is None:
-            return self
-        return replace(self, topic=names.get(self.topic_id, ""))
-
-
-class FetchContext(Protocol):
-    """The partitions of a request, and its response."""
-
-    @property
-    def wanted(self) -> Sequence[Wanted]:
-        """The partitions, in the order in which they are served."""
-
-    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
-        """Return the response: of the partitions that were read, those with news for the client."""
-
 
 @dataclass(slots=True)
 class _Kept:
@@ -97,28 +80,20 @@ class _Kept:
         if fetched.error_code:
             self.high_watermark = -1  # so that the next response has its end, too
             return True
-        is_referral = fetched.preferred_read_replica >= 0
-        return (
-            len(fetched.record_set) > 0
-            or is_referral
-            or before != (fetched.high_watermark, fetched.log_start_offset)
-        )
+        return len(fetched.record_set) > 0 or before != (fetched.high_watermark, fetched.log_start_offset)
 
 
-class _FetchSession:
-    def __init__(self, session_id: int, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> None:
-        self.id = session_id
+class _Session:
+    def __init__(self, *, uses_ids: bool) -> None:
+        self.id = _NO_SESSION
         self.uses_ids = uses_ids
         self.next_epoch = 1
-        self.partitions = partitions
+        self.partitions: dict[_Key, _Kept] = {}
 
-    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[_Key]) -> None:
+    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[_Key] = ()) -> None:
         """Apply a request's changes; a partition that changes keeps its place."""
         for each in wanted:
-            if each.key in self.partitions:
-                self.partitions[each.key].wanted = each
-            else:
-                self.partitions[each.key] = _Kept(each)
+            self.partitions.setdefault(each.key, _Kept(each)).wanted = each
         for key in forgotten:
             self.partitions.pop(key, None)
 
@@ -126,8 +101,7 @@ class _FetchSession:
         """Yield the partitions with news; those with records go behind the others for the next request."""
         for fetched in partitions:
             key = _key_of(fetched)
-            kept = self.partitions[key]
-            if kept.is_news(fetched):
+            if self.partitions[key].is_news(fetched):
                 if len(fetched.record_set):
                     self.partitions[key] = self.partitions.pop(key)
                 yield fetched
@@ -137,45 +111,21 @@ def _key_of(fetched: FetchedPartition) -> _Key:
     return fetched.topic_id or fetched.topic, fetched.partition
 
 
-class _Sessionless:
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
-        self.wanted = wanted
+@dataclass(frozen=True, slots=True)
+class FetchContext:
+    """
+    The partitions of a request, and its session.
 
-    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
-        return FetchResponse(0, ErrorCode.NONE, _NO_SESSION, partitions)
+    Attributes:
+        wanted: The partitions, in the order in which they are served.
+        session: The session of the request, or the one that it asks for; None for none.
+        expected_epoch: The session's next epoch, unless another request uses the session meanwhile.
 
+    """
 
-class _Full(_Sessionless):
-    """A request that asks for a session."""
-
-    def __init__(self, sessions: FetchSessions, wanted: Sequence[Wanted], *, uses_ids: bool) -> None:
-        super().__init__(wanted)
-        self._sessions = sessions
-        self._uses_ids = uses_ids
-
-    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
-        kept = {each.key: _Kept(each) for each in self.wanted}
-        for fetched in partitions:
-            kept[_key_of(fetched)].is_news(fetched)
-        session_id = self._sessions.create(kept, uses_ids=self._uses_ids)
-        return FetchResponse(0, ErrorCode.NONE, session_id, partitions)
-
-
-class _Incremental:
-    """A request of a session."""
-
-    def __init__(self, sessions: FetchSessions, session: _FetchSession, names: _Names | None) -> None:
-        self.wanted = [kept.wanted.resolved(names) for kept in session.partitions.values()]
-        self._sessions = sessions
-        self._session = session
-        self._expected_epoch = session.next_epoch
-
-    def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
-        with self._sessions.lock:
-            if self._session.next_epoch != self._expected_epoch:
-                # Another request used the session meanwhile.
-                return FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.id, ())
-            return FetchResponse(0, ErrorCode.NONE, self._session.id, list(self._session.news(partitions)))
+    wanted: Sequence[Wanted]
+    session: _Session | None = None
+    expected_epoch: int = 1
 
 
 class FetchSessions:
@@ -184,15 +134,14 @@ class FetchSessions:
 
     Attributes:
         slots: The most sessions.
-        lock: Held while a session is read or changed.
 
     """
 
     def __init__(self) -> None:
         self.slots = _SLOTS
-        self.lock = threading.RLock()
+        self._lock = threading.Lock()
         #: The least recently used one first.
-        self._sessions: dict[int, _FetchSession] = {}
+        self._sessions: dict[int, _Session] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -212,55 +161,75 @@ class FetchSessions:
         # A map in Kafka, too: of a partition that is listed twice, the last entry counts.
         wanted = list({each.key: each for each in _wanted(request, names)}.values())
         uses_ids = names is not None
-        with self.lock:
+        with self._lock:
             if request.session_epoch in _FULL_EPOCHS:
                 self._sessions.pop(request.session_id, None)
                 is_final = request.session_epoch == _FINAL_EPOCH
-                return _Sessionless(wanted) if is_final else _Full(self, wanted, uses_ids=uses_ids)
-            session = self._sessions.get(request.session_id)
-            if session is None:
-                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
-            if session.next_epoch != request.session_epoch:
-                raise ApiError(
-                    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                    f"session {session.id} is at epoch {session.next_epoch}, not {request.session_epoch}",
-                )
-            if session.uses_ids != uses_ids:
-                raise ApiError(
-                    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                    f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
-                )
+                return FetchContext(wanted, None if is_final else _Session(uses_ids=uses_ids))
+            session = self._session(request, uses_ids=uses_ids)
             session.update(wanted, _forgotten(request))
             del self._sessions[session.id]
             if not session.partitions:
-                return _Sessionless(wanted)
+                return FetchContext(wanted)
             self._sessions[session.id] = session
             session.next_epoch = session.next_epoch % _LARGEST + 1
-            return _Incremental(self, session, names)
+            kept = [each.wanted for each in session.partitions.values()]
+            return FetchContext(kept, session, session.next_epoch)
+
+    def _session(self, request: Any, *, uses_ids: bool) -> _Session:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
+        if session.next_epoch != request.session_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"session {session.id} is at epoch {session.next_epoch}, not {request.session_epoch}",
+            )
+        if session.uses_ids != uses_ids:
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
+            )
+        return session
+
+    def answer(self, context: FetchContext, partitions: Sequence[FetchedPartition]) -> FetchResponse:
+        """Return the response: in a session, of the partitions that were read, those with news."""
+        session = context.session
+        if session is None:
+            return FetchResponse(0, ErrorCode.NONE, _NO_SESSION, partitions)
+        with self._lock:
+            if session.id == _NO_SESSION:
+                session.update(context.wanted)
+                for fetched in partitions:
+                    session.partitions[_key_of(fetched)].is_news(fetched)
+                self._add(session)
+            elif session.next_epoch != context.expected_epoch:
+                # Another request used the session meanwhile.
+                return FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
+            else:
+                partitions = list(session.news(partitions))
+            return FetchResponse(0, ErrorCode.NONE, session.id, partitions)
+
+    def _add(self, session: _Session) -> None:
+        """Give a new session an id, unless there are no slots."""
+        if self.slots == 0:
+            return
+        if len(self._sessions) >= self.slots:
+            del self._sessions[next(iter(self._sessions))]
+        while session.id in (_NO_SESSION, *self._sessions):
+            session.id = 1 + secrets.randbelow(_LARGEST)
+        self._sessions[session.id] = session
 
     def partitions(self, session_id: int) -> set[tuple[str, int]]:
         """Return the partitions of a session; none if there is no such session."""
-        with self.lock:
+        with self._lock:
             session = self._sessions.get(session_id)
             kept = session.partitions.values() if session else ()
             return {(each.wanted.topic, each.wanted.partition) for each in kept}
 
-    def create(self, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> int:
-        """Create a session, and return its id; 0 if the number of slots is 0."""
-        with self.lock:
-            if self.slots == 0:
-                return _NO_SESSION
-            if len(self._sessions) >= self.slots:
-                del self._sessions[next(iter(self._sessions))]
-            session_id = 1 + secrets.randbelow(_LARGEST)
-            while session_id in self._sessions:
-                session_id = 1 + secrets.randbelow(_LARGEST)
-            self._sessions[session_id] = _FetchSession(session_id, partitions, uses_ids=uses_ids)
-            return session_id
-
     def forget_all(self) -> None:
         """Remove all sessions, as a restart does."""
-        with self.lock:
+        with self._lock:
             self._sessions.clear()
 
 

@@ -1,8 +1,7 @@
 """
 A partition's log: its batches, and the state that a broker keeps about them.
 
-Appending copies a batch once, from the request, and replaces its header: base offset and leader epoch, which
-are not under the CRC, and on a LogAppendTime topic the timestamp. A read returns batches one after the other,
+Appending copies a batch, with its base offset and leader epoch. A read returns batches one after the other,
 cut at the size limit, in the middle of a batch if need be (KIP-74).
 
 There is one replica, so the high watermark is the log's end.
@@ -11,64 +10,58 @@ There is one replica, so the high watermark is the log's end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shoal.error_codes import ErrorCode
-from shoal.records import BatchHeader, RecordBatch, read_header, split
-from shoal.records.aborted import Marker, read_marker
+from shoal.records import BatchHeader, RecordBatch, split
+from shoal.records.aborted import Marker
 
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..config import TopicConfig
-from .appending import count_written, nearest_offset, sequence_distance, stored_batch
 from .batches import Batches, TimestampAndOffset
 from .leader_epochs import LeaderEpochs
-from .marker import end_transaction_marker
+from .multi_batch import count_written, nearest_offset, sequence_distance
 from .producers import Producers, ProducerSnapshot
-from .transaction_index import TransactionIndex
-from .validate import HeaderChange, check_crc
+from .validate import check_crc
+from .written import end_transaction_marker, placed
 
 __all__ = ["AppendInfo", "Log", "ReadInfo"]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """
     The place of a batch in the log, whether it was written now or before.
 
     Attributes:
         base_offset: The offset of its first record.
-        log_append_time_ms: -1 if the batch keeps its create times.
-        is_duplicate: Whether the log had it already, and nothing was written.
+        log_append_time_ms: -1 if the batch was written now and keeps its create times.
 
     """
 
     base_offset: int
     log_append_time_ms: int
-    is_duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReadInfo:
+class ReadInfo(NamedTuple):
     """
     A slice of the log, and the offsets at the time.
 
     Attributes:
-        record_set: Batches, from the one that holds the requested offset; the last may be cut.
         high_watermark: The log's end.
         last_stable_offset: The start of the oldest open transaction, or the end.
         log_start_offset: The first offset that is not deleted.
         aborted_transactions: ``(producer_id, first_offset)``, for read_committed.
+        record_set: Batches, from the one that holds the requested offset; the last may be cut.
 
     """
 
-    record_set: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: Sequence[tuple[int, int]]
+    record_set: memoryview
 
 
 class Log:
@@ -90,7 +83,6 @@ class Log:
         self._log_end_offset = 0
         self._epochs = LeaderEpochs()
         self._producers = Producers()
-        self._transactions = TransactionIndex()
         self._watchers: set[threading.Event] = set()
 
     @property
@@ -115,18 +107,16 @@ class Log:
             return self._last_stable_offset()
 
     def _last_stable_offset(self) -> int:
-        unstable = self._transactions.first_unstable_offset
-        return self._log_end_offset if unstable is None else unstable
+        return self._producers.last_stable_offset(self._log_end_offset)
 
     # Appending
 
-    def append(self, batch: RecordBatch, change: HeaderChange | None) -> AppendInfo:
+    def append(self, batch: RecordBatch) -> AppendInfo:
         """
         Append a batch from a client, unless the log has it already.
 
         Args:
             batch: A validated batch; its bytes are copied.
-            change: The changes to its header that validation requires.
 
         Raises:
             ApiError: For its size, its epoch or its sequence.
@@ -139,23 +129,21 @@ class Log:
                 producer = self._producers.get(header.producer_id)
                 duplicate = producer.duplicate_of(header)
                 if duplicate is not None:
-                    return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
+                    return AppendInfo(duplicate.base_offset, duplicate.max_timestamp)
                 producer.check(header)
-            written = self._write([(batch, change)])
-            return _append_info(written, written.base_offset)
+            return self._write([batch])
 
     def compare_and_append(
         self,
         batches: Sequence[RecordBatch],
-        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
+        validated: Callable[[RecordBatch], RecordBatch],
     ) -> AppendInfo:
         """
         Append those batches of one producer that the log does not have, all of them or none.
 
         Args:
             batches: One or more that :func:`~.multi_batch.admitted_batches` admitted.
-            validated: Checks a batch that the log does not have. Returns it, or a batch in its place, and the
-                changes to its header.
+            validated: Checks a batch that the log does not have. Returns it, or a batch in its place.
 
         Returns:
             The place of the first of them.
@@ -175,11 +163,11 @@ class Log:
             if count == len(batches):
                 written = self._header_at(first_offset + sequence_distance(batches[0], batches[-1]))
                 assert written is not None, "it was counted"
-                return AppendInfo(first_offset, written.max_timestamp, is_duplicate=True)
+                return AppendInfo(first_offset, written.max_timestamp)
             new = [validated(batch) for batch in batches[count:]]
-            self._check_fits_segment(sum(batch.header.size for batch, _ in new))
-            producer.check(new[0][0].header)
-            return _append_info(self._write(new), first_offset)
+            self._check_fits_segment(sum(batch.header.size for batch in new))
+            producer.check(new[0].header)
+            return self._write(new)._replace(base_offset=first_offset)
 
     def _header_at(self, offset: int) -> BatchHeader | None:
         is_there = self._log_start_offset <= offset < self._log_end_offset
@@ -218,10 +206,9 @@ class Log:
                     ErrorCode.INVALID_PRODUCER_EPOCH,
                     f"a marker of epoch {producer_epoch} after {producer.epoch}",
                 )
-            data = memoryview(
-                end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())
+            self._write(
+                [end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())]
             )
-            self._write([(RecordBatch(read_header(data), data), None)])
             self._producers.get(producer_id).coordinator_epoch = coordinator_epoch
 
     def store(self, record_set: bytes | bytearray | memoryview) -> None:
@@ -243,32 +230,22 @@ class Log:
                 self._add(batch)
             self._wake_watchers()
 
-    def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> BatchHeader:
-        """Copy batches into the log; return the header of the last one as stored."""
-        for batch, change in batches:
-            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
+    def _write(self, batches: Sequence[RecordBatch]) -> AppendInfo:
+        """Copy batches into the log; return the place of the first one, and the time of the last."""
+        first_offset = self._log_end_offset
+        for batch in batches:
+            stored = placed(batch, self._log_end_offset, self.leader_epoch)
             self._add(stored)
         self._wake_watchers()
-        return stored.header
+        header = stored.header
+        return AppendInfo(first_offset, header.max_timestamp if header.is_log_append_time else -1)
 
     def _add(self, batch: RecordBatch) -> None:
         """Add a batch to the log's end, and note its producer and its transaction."""
-        header = batch.header
         self._batches.append(batch)
-        self._log_end_offset = header.next_offset
-        if header.magic != 2 or header.producer_id < 0:
-            return
-        producer = self._producers.get(header.producer_id)
-        if header.is_control:
-            producer.set_epoch(header.producer_epoch)
-            producer.last_timestamp = header.max_timestamp
-            aborted = read_marker(batch) == Marker.ABORT
-            self._transactions.end(header.producer_id, header.base_offset, aborted)
-        else:
-            producer.appended(header)
-            if header.is_transactional:
-                self._transactions.begin(header.producer_id, header.base_offset)
-        self._producers.keep(producer)
+        self._log_end_offset = batch.header.next_offset
+        if batch.header.magic == 2 and batch.header.producer_id >= 0:
+            self._producers.note(batch)
 
     # Reading
 
@@ -301,9 +278,9 @@ class Log:
             )
             aborted: Sequence[tuple[int, int]] = ()
             if committed and record_set:
-                aborted = self._transactions.aborted_in(offset, end_offset)
+                aborted = self._producers.aborted_in(offset, end_offset)
             return ReadInfo(
-                record_set, self._log_end_offset, last_stable_offset, self._log_start_offset, aborted
+                self._log_end_offset, last_stable_offset, self._log_start_offset, aborted, record_set
             )
 
     def start(self) -> TimestampAndOffset:
@@ -324,16 +301,15 @@ class Log:
                 return TimestampAndOffset(-1, -1)
             return self._batches.first_record_since(largest, self._log_start_offset)
 
-    @contextmanager
-    def watched(self, by: threading.Event) -> Iterator[None]:
-        """Set an event whenever there is more to read."""
+    def watch(self, by: threading.Event) -> None:
+        """Set an event whenever there is more to read, until :meth:`unwatch`."""
         with self._lock:
             self._watchers.add(by)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._watchers.discard(by)
+
+    def unwatch(self, by: threading.Event) -> None:
+        """Set this event no more."""
+        with self._lock:
+            self._watchers.discard(by)
 
     def _wake_watchers(self) -> None:
         for watcher in self._watchers:
@@ -367,17 +343,17 @@ class Log:
     def producers(self) -> list[ProducerSnapshot]:
         """Return the producers that wrote to the partition and have not expired."""
         with self._lock:
-            return self._producers.snapshots(self._transactions.open)
+            return self._producers.snapshots()
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Return whether a producer has an open transaction in this partition."""
         with self._lock:
-            return producer_id in self._transactions.open
+            return self._producers.has_open_transaction(producer_id)
 
     def forget_expired_producers(self, now: int, expiration_ms: int) -> None:
         """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""
         with self._lock:
-            self._producers.forget_expired(now, expiration_ms, self._transactions.open)
+            self._producers.forget_expired(now, expiration_ms)
 
     # Deleting
 
@@ -397,10 +373,5 @@ class Log:
             wanted = self._log_end_offset if before_offset < 0 else before_offset
             self._log_start_offset = max(wanted, self._log_start_offset)
             self._batches.delete_before(self._log_start_offset)
-            self._transactions.forget_before(self._log_start_offset)
+            self._producers.forget_before(self._log_start_offset)
             return self._log_start_offset
-
-
-def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
-    append_time = last_written.max_timestamp if last_written.is_log_append_time else -1
-    return AppendInfo(base_offset, append_time, is_duplicate=False)

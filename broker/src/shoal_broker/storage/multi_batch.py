@@ -13,17 +13,17 @@ and however many came since: the log itself has the batches at those offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from shoal.error_codes import ErrorCode
-from shoal.records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+from shoal.records import BatchHeader, RecordBatch
 
 from ..api_error import ApiError
-from .producers import last_sequence_of, next_sequence
-from .validate import iterate
+from .producers import SEQUENCE_COUNT, Producer, last_sequence_of, next_sequence
+from .validate import check_crc, iterate, with_header
 
-__all__ = ["admitted_batches", "is_asked_for"]
+__all__ = ["admitted_batches", "count_written", "is_asked_for", "nearest_offset", "sequence_distance"]
 
 #: Earlier versions would need rules of their own, for example against ZStandard.
 _FROM_VERSION = 7
@@ -54,7 +54,7 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
             complete header.
 
     """
-    batches = [_read(view) for view in iterate(record_set)]
+    batches = [with_header(view) for view in iterate(record_set)]
     if sum(len(batch.view) for batch in batches) < len(record_set):
         raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
     headers = [batch.header for batch in batches]
@@ -64,12 +64,6 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
         and all(_follows(header, before) for before, header in pairwise(headers))
     )
     return batches if batches and is_admitted else None
-
-
-def _read(view: memoryview) -> RecordBatch:
-    if len(view) < HEADER_SIZE:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
-    return RecordBatch(read_header(view), view)
 
 
 def _is_of_client(header: BatchHeader) -> bool:
@@ -92,4 +86,61 @@ def _follows(header: BatchHeader, before: BatchHeader) -> bool:
         header.producer_id == before.producer_id
         and header.producer_epoch == before.producer_epoch
         and header.base_sequence == next_sequence(last_sequence_of(before))
+    )
+
+
+def nearest_offset(sequence: int, log_end_offset: int) -> int:
+    """Return the offset that a sequence stands for: of all candidates the one nearest to the log's end."""
+    ahead = (sequence - log_end_offset) % SEQUENCE_COUNT
+    return log_end_offset + (ahead if ahead < SEQUENCE_COUNT // 2 else ahead - SEQUENCE_COUNT)
+
+
+def sequence_distance(first: RecordBatch, later: RecordBatch) -> int:
+    """Return the number of records between the first records of two batches in a row."""
+    return (later.header.base_sequence - first.header.base_sequence) % SEQUENCE_COUNT
+
+
+def count_written(
+    batches: Sequence[RecordBatch],
+    producer: Producer,
+    first_offset: int,
+    log_end_offset: int,
+    header_at: Callable[[int], BatchHeader | None],
+) -> int | None:
+    """
+    Return how many batches, from the first on, the log has at their offsets; then the log must end.
+
+    Args:
+        batches: The request's, in a row.
+        producer: The state of their producer.
+        first_offset: The offset at which the first one must be.
+        header_at: Returns the header of the batch that holds an offset, None if there is none of magic 2.
+
+    Returns:
+        None if the log has another batch at one of the offsets. Also None if one of the others would be a
+        duplicate by the stock rules: then this producer wrote it without comparing.
+
+    Raises:
+        ApiError: With CORRUPT_MESSAGE, if one that the log has comes with a wrong CRC.
+
+    """
+    offset = first_offset
+    count = 0
+    while count < len(batches) and offset != log_end_offset:
+        stored = header_at(offset)
+        if stored is None or stored.base_offset != offset or not _is_same(stored, batches[count].header):
+            return None
+        check_crc(batches[count])
+        offset = stored.next_offset
+        count += 1
+    return None if any(producer.duplicate_of(batch.header) for batch in batches[count:]) else count
+
+
+def _is_same(stored: BatchHeader, sent: BatchHeader) -> bool:
+    """Compare as the stock broker does; the log may hold the payload with another compression."""
+    return (
+        stored.producer_id == sent.producer_id
+        and stored.producer_epoch == sent.producer_epoch
+        and stored.base_sequence == sent.base_sequence
+        and stored.last_offset_delta == sent.last_offset_delta
     )

@@ -6,11 +6,11 @@ The checks of a batch before it is written: Kafka's, in Kafka's order.
 2. :func:`check_batch` is ``UnifiedLog.analyzeAndValidateRecords``: base
    offset, size, CRC, codec.
 3. :func:`validate` is ``LogValidator``: counts, control batches, timestamps,
-   keys; it returns the changes to the header.
+   keys; it returns the batch to write.
 
 Sequences and epochs come after these, under the log's lock: :mod:`.producers`.
 
-If the topic has another codec, the records are recompressed on the way (:mod:`.recompress`), up to the limit.
+If the topic has another codec, the records are recompressed on the way, up to the limit.
 
 As in Kafka, an uncompressed record's offset delta is not compared with its position in the batch.
 """
@@ -19,30 +19,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, verify_crc
-from shoal.records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
+from shoal.records.batch import LENGTH_OFFSET, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET
 from shoal.records.compression import decompressed_pieces
 from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
 from ..config import TopicConfig
-from .recompress import recompressed
 from .walk import MalformedLength, MalformedRecord, walk
+from .written import recompressed, with_fields
 
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",
-    "HeaderChange",
     "check_batch",
     "check_crc",
-    "check_size",
     "decompressed",
     "iterate",
     "sole_batch",
     "validate",
+    "with_header",
 ]
 
 _LENGTH = struct.Struct(">i")
@@ -50,7 +48,6 @@ _SMALLEST_LENGTH = 14
 """``LegacyRecord.RECORD_OVERHEAD_V0``: even a batch of magic 2 is compared with it first."""
 
 _NO_TIMESTAMP = -1
-_LOG_APPEND_TIME = 0x08
 
 #: Kafka reads a stream of any length. Here it is in memory as a whole.
 MOST_DECOMPRESSED_BYTES = 1 << 28
@@ -60,20 +57,6 @@ _NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 #: Zstandard came with Produce v7 (KIP-110).
 _ZSTD_FROM_VERSION = 7
-
-
-class HeaderChange(NamedTuple):
-    """
-    The changes to a batch's header, which then needs a new CRC (``setMaxTimestamp``).
-
-    Attributes:
-        attributes: The low byte, with bit 3 changed; the other bits are unused and become 0.
-        max_timestamp: In milliseconds.
-
-    """
-
-    attributes: int
-    max_timestamp: int
 
 
 def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
@@ -99,10 +82,7 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
         raise ApiError(
             ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {first[MAGIC_OFFSET]}"
         )
-    if len(first) < HEADER_SIZE:
-        # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(first)} bytes")
-    batch = RecordBatch(read_header(first), first)
+    batch = with_header(first)
     if version < _ZSTD_FROM_VERSION and batch.header.codec_id == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} cannot carry ZStandard")
     if next(batches, None) is not None:
@@ -139,6 +119,20 @@ def iterate(record_set: memoryview) -> Iterator[memoryview]:
         position = end
 
 
+def with_header(view: memoryview) -> RecordBatch:
+    """
+    Read the header of a batch of magic 2.
+
+    Raises:
+        ApiError: With UNKNOWN_SERVER_ERROR for a batch without a complete header.
+
+    """
+    if len(view) < HEADER_SIZE:
+        # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
+    return RecordBatch(read_header(view), view)
+
+
 def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
     """
     Check a batch against its CRC and the topic; reads the whole payload.
@@ -154,7 +148,11 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
-    check_size(header, config)
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
+        )
     check_crc(batch)
     if header.codec_id > max(Codec):
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
@@ -175,28 +173,13 @@ def check_crc(batch: RecordBatch) -> None:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
 
 
-def check_size(header: BatchHeader, config: TopicConfig) -> None:
-    """
-    Check a batch against the topic's limit.
-
-    Raises:
-        ApiError: With MESSAGE_TOO_LARGE.
-
-    """
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
-        )
-
-
-def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[RecordBatch, HeaderChange | None]:
+def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:
     """
     Check a batch's header against its records, and the records.
 
     Returns:
-        The batch, or a recompressed one if the topic has another codec; and the changes to its header beside
-        offset and leader epoch, if there are any.
+        The batch to write, at its place in the log: the given one, recompressed if the topic has another
+        codec, with a header that agrees with its records (``setMaxTimestamp``).
 
     Raises:
         ApiError: With INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR
@@ -207,18 +190,18 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     _check_counts(header)
     codec = Codec(header.codec_id)
     target = codec if config.codec is None else config.codec
-    if target is codec:
-        max_timestamp = _check_records(batch, config, now_ms, None)
-    else:
-        writer = BatchWriter(target, config.max_message_bytes)
-        max_timestamp = _check_records(batch, config, now_ms, writer)
+    writer = None if target is codec else BatchWriter(target, config.max_message_bytes)
+    max_timestamp = _check_records(batch, config, now_ms, writer)
+    if writer is not None:
         batch = recompressed(header, writer)
         header = batch.header
+    # The high byte of the attributes is unused, and a changed header has 0 there.
+    attributes = header.attributes & 0xFF & ~LOG_APPEND_TIME
     if config.log_append_time:
-        return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
+        return with_fields(batch, attributes=attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
     if header.is_log_append_time or max_timestamp != header.max_timestamp:
-        return batch, HeaderChange(header.attributes & 0xFF & ~_LOG_APPEND_TIME, max_timestamp)
-    return batch, None
+        return with_fields(batch, attributes=attributes, max_timestamp=max_timestamp)
+    return batch
 
 
 def decompressed(batch: RecordBatch) -> Iterator[bytes]:
@@ -268,7 +251,8 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE
-    errors = _RecordErrors(config, now_ms, header.is_log_append_time)
+    without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
+    out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
     max_timestamp = _NO_TIMESTAMP
     has_gaps = False
     try:
@@ -276,7 +260,10 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
         checks_lengths = not is_stream or copy_to is not None
         records = walk(header, decompressed(batch), with_lengths=checks_lengths, copy_to=copy_to)
         for number, (timestamp, offset_delta, has_key) in enumerate(records):
-            errors.check(has_key, timestamp)
+            if config.compacted and not has_key:
+                without_key.add(number)
+            elif not _is_timestamp_allowed(timestamp, header.is_log_append_time, config, now_ms):
+                out_of_time.add(number)
             has_gaps = has_gaps or offset_delta != number
             if timestamp > max_timestamp or not number:
                 max_timestamp = timestamp
@@ -285,47 +272,16 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
         raise ApiError(code, str(error)) from error
     except MalformedRecord as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    errors.raise_any()
+    out_of_time.raise_any()
+    without_key.raise_any()
     if has_gaps and is_stream and copy_to is None:
         # KAFKA-9669: Kafka would rebuild the batch, but did not keep the keys and values.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     return max_timestamp
 
 
-class _RecordErrors:
-    """The records that break the topic's rules for keys and timestamps: ``processRecordErrors``."""
-
-    def __init__(self, config: TopicConfig, now_ms: int, is_append_time: bool) -> None:
-        self._config = config
-        self._now_ms = now_ms
-        self._is_append_time = is_append_time
-        self._number = 0
-        self._without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
-        self._out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
-
-    def check(self, has_key: bool, timestamp: int) -> None:
-        """Check the next record."""
-        config = self._config
-        if config.compacted and not has_key:
-            self._without_key.add(self._number)
-        elif not _is_timestamp_allowed(timestamp, self._is_append_time, config, self._now_ms):
-            self._out_of_time.add(self._number)
-        self._number += 1
-
-    def raise_any(self) -> None:
-        """
-        Raise the error of the records, if one broke a rule.
-
-        Raises:
-            ApiError: With INVALID_TIMESTAMP or INVALID_RECORD.
-
-        """
-        self._out_of_time.raise_any()
-        self._without_key.raise_any()
-
-
 class _SameErrors:
-    """The number of records with the same error, and the first of them."""
+    """The number of records that break the same rule of the topic, and the first of them."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         self._code, self._reason = code, reason

@@ -12,11 +12,11 @@ from shoal.protocol.codec import RequestHeader, decode_request, encode_response,
 from shoal.protocol.fetch import FetchResponse, encode_fetch_response
 from shoal.protocol.produce import ProduceRequest, decode_produce_request
 
-from ..apis.cluster import unsupported_version
-from ..call import Call
-from ..coordination.purgatory import NobodyWaits
-from ..faults import Fault
-from ..state import Api, BrokerState
+from .apis.cluster import unsupported_version
+from .call import Call
+from .coordination.purgatory import NobodyWaits
+from .faults import Fault
+from .state import Api, BrokerState
 
 __all__ = ["CloseConnection", "answer"]
 

@@ -1,1 +1,0 @@
-"""Connections to the embedded broker: accepted, bounded, read, and handed to the APIs."""

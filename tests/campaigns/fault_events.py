@@ -1,0 +1,291 @@
+"""Transient faults, and what happens to healthy clusters: a mirror copies on, and no partition stops."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any, cast
+
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from shoal_broker.clock import now_ms
+from tests.two_brokers import answers, batches_of, lagging
+from tests.world.source import DAY_MS
+from tests.world.tasks import TOPIC, TaskWorld
+
+from .events import Family, happens
+
+__all__ = ["limit_messages", "some_rebatch"]
+
+#: Errors that a broker may return and that end later.
+_PASSING: dict[ApiKey, list[ErrorCode]] = {
+    ApiKey.PRODUCE: [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+    ApiKey.FETCH: [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+    ApiKey.METADATA: [ErrorCode.LEADER_NOT_AVAILABLE],
+    ApiKey.LIST_OFFSETS: [ErrorCode.NOT_LEADER_OR_FOLLOWER],
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: [ErrorCode.FENCED_LEADER_EPOCH],
+    ApiKey.OFFSET_FETCH: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+    ApiKey.OFFSET_COMMIT: [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS],
+    ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
+    ApiKey.INIT_PRODUCER_ID: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
+}
+
+#: Of a broker that is newer than shoal; the embedded one sends any number.
+_NO_CODE = cast("ErrorCode", 31_999)
+
+_DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+
+@happens(Family.FAULTS, weight=6)
+def request_fails(world: TaskWorld, dice: random.Random) -> None:
+    """A later request is answered with a transient error, or not at all."""
+    node = world.a_node()
+    api = dice.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.FETCH, *_PASSING])
+    node.faults.add(api, times=dice.randint(1, 8))  # so many pass
+    if dice.random() < 0.5:
+        node.faults.add(api, times=dice.randint(1, 2), drop=dice.choice(["before", "within", "after"]))
+        return
+    how: dict[str, Any] = {"error": dice.choice(_PASSING[api])}
+    if api in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT):
+        how["effect"] = dice.choice(["before", "after"])
+    if dice.random() < 0.5 and api in (ApiKey.PRODUCE, ApiKey.FETCH):
+        how["partition"] = world.a_partition().number
+    node.faults.add(api, times=dice.randint(1, 3), **how)
+
+
+@happens(Family.FAULTS)
+def source_answers_with_codes_of_a_newer_kafka(world: TaskWorld, dice: random.Random) -> None:
+    """The source answers a code that no Kafka of today has, or that says nothing."""
+    api = dice.choice(
+        [
+            ApiKey.FETCH,
+            ApiKey.LIST_OFFSETS,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.OFFSET_COMMIT,
+        ]
+    )
+    code = dice.choice([ErrorCode.UNKNOWN_SERVER_ERROR, _NO_CODE])
+    dice.choice(world.source.nodes).faults.add(api, error=code, times=dice.randint(1, 3))
+    if dice.random() < 0.4:
+        dice.choice(world.destination.nodes).faults.add(ApiKey.INIT_PRODUCER_ID, error=code)
+
+
+@happens(Family.FAULTS)
+def disk_is_full_for_long(world: TaskWorld, dice: random.Random) -> None:
+    """A destination broker cannot write for many requests."""
+    faults = dice.choice(world.destination.nodes).faults
+    faults.add(ApiKey.PRODUCE, times=dice.randint(1, 5))
+    faults.add(
+        ApiKey.PRODUCE,
+        error=ErrorCode.KAFKA_STORAGE_ERROR,
+        effect=dice.choice(["before", "after"]),
+        times=dice.randint(5, 20),
+    )
+
+
+@happens(Family.FAULTS, weight=2)
+def producers_are_forgotten(world: TaskWorld, dice: random.Random) -> None:
+    """The destination forgets idle producers."""
+    for partition in world.partitions:
+        log = world.copy_log(partition.number)
+        log.forget_expired_producers(now_ms(), DAY_MS)
+
+
+@happens(Family.FAULTS, weight=2)
+def copy_answers_slowly(world: TaskWorld, dice: random.Random) -> None:
+    """The destination takes its time, so that more requests are on their way."""
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=dice.randint(2, 6), delay_s=0.005)
+
+
+@happens(Family.FAULTS)
+def copy_answers_too_late(world: TaskWorld, dice: random.Random) -> None:
+    """The destination answers some requests when their client has given up, and connects again."""
+    impatient = replace(world.brokers.settings.destination, request_timeout_ms=100)
+    world.set(destination=impatient)
+    node = dice.choice(world.destination.nodes)
+    node.faults.add(ApiKey.PRODUCE, times=dice.randint(1, 3))
+    node.faults.add(ApiKey.PRODUCE, delay_s=0.25, times=dice.randint(1, 2))
+
+
+@happens(Family.FAULTS)
+def topic_is_unknown_for_a_while(world: TaskWorld, dice: random.Random) -> None:
+    """A broker does not know the topic, as one that has just started."""
+    node = world.a_node()
+    node.faults.add(
+        ApiKey.METADATA, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=dice.randint(1, 3)
+    )
+
+
+@happens(Family.FAULTS, weight=2)
+def leaders_are_elected(world: TaskWorld, dice: random.Random) -> None:
+    """Leaders move, or begin another epoch where they are; nothing is lost."""
+    for cluster in (world.source, world.destination):
+        for partition in world.partitions:
+            if dice.random() < 0.5:
+                cluster.move_leader(TOPIC, partition.number, dice.randint(1, len(cluster.nodes)))
+
+
+@happens(Family.FAULTS)
+def node_restarts(world: TaskWorld, dice: random.Random) -> None:
+    """A node stops and starts; if there is another, that one leads then."""
+    cluster = dice.choice([world.source, world.destination])
+    if len(cluster.nodes) > 1:
+        node_id = dice.randint(1, len(cluster.nodes))
+        cluster.stop_node(node_id)
+        cluster.start_node(node_id)
+
+
+@happens(Family.FAULTS)
+def metadata_are_of_a_former_epoch(world: TaskWorld, dice: random.Random) -> None:
+    """Brokers that have not heard of an election name its former epoch."""
+    for node in (world.source.nodes[0], world.destination.nodes[0]):
+        answers(node, ApiKey.METADATA, _with_former_epochs, dice.randint(1, 4))
+
+
+def _with_former_epochs(response: Any) -> Any:
+    for topic in response.topics:
+        for each in topic.partitions:
+            each.leader_epoch = max(0, each.leader_epoch - 1)
+    return response
+
+
+@happens(Family.FAULTS)
+def metadata_name_a_leader_that_is_gone(world: TaskWorld, dice: random.Random) -> None:
+    """A broker names a leader at an address where no process listens."""
+    answers(world.a_node(), ApiKey.METADATA, _with_leader_that_is_gone, dice.randint(1, 3))
+
+
+def _with_leader_that_is_gone(response: Any) -> Any:
+    here = response.brokers[0]
+    # The discard port, on which no process listens.
+    response.brokers.append(type(here)(node_id=99, host=here.host, port=9, rack=None))
+    for topic in response.topics:
+        for each in topic.partitions:
+            each.leader_id = 99
+    return response
+
+
+@happens(Family.FAULTS)
+def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
+    """A leader is elected whose watermark is behind its log's end, until its followers have fetched."""
+    partition = world.a_partition()
+    log = partition.log
+    found = batches_of(log)
+    if found and log.log_start_offset == 0:
+        behind = found[-dice.randint(1, min(4, len(found)))].header.base_offset
+        after = lagging(world.source.nodes[0], TOPIC, behind, partition.number)
+        after._producers, after._log_end_offset = log._producers, log.log_end_offset
+        after._epochs = log._epochs
+        after.begin_leader_epoch(log.leader_epoch + 1)
+        partition.log = after
+        world.lagging.append(after)
+        left = itertools.count(dice.randint(1, 4), -1)
+
+        def fetched(response: Any) -> Any:
+            if next(left) == 0:
+                after.lag_ends()
+            return response
+
+        for node in world.source.nodes:
+            answers(node, ApiKey.FETCH, fetched, 8)
+
+
+@happens(Family.FAULTS)
+def clock_of_the_tasks_is_wrong(world: TaskWorld, dice: random.Random) -> None:
+    """The wall clock of the tasks' machine is wrong by up to three days, until the next step."""
+    world.clock_is_wrong_by_s = dice.choice([-3, -1, 1, 3]) * dice.choice([60, 3_600, 86_400])
+
+
+@happens(Family.FAULTS)
+def source_answers_without_records(world: TaskWorld, dice: random.Random) -> None:
+    """The source answers some fetches without records, as a quota or remote storage lets it."""
+    for node in world.source.nodes:
+        answers(node, ApiKey.FETCH, _without_records, dice.randint(1, 4))
+
+
+def _without_records(response: Any) -> Any:
+    left = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
+    return replace(response, partitions=left)
+
+
+@happens(Family.FAULTS)
+def answers_lack_their_partitions(world: TaskWorld, dice: random.Random) -> None:
+    """A broker answers a question that a task asks when it begins, and leaves its partitions out."""
+    node = world.a_node()
+    api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+    world.expect(documented=["the answer does not speak of it"])
+    answers(node, api, _without_topics, dice.randint(1, 2))
+
+
+def _without_topics(response: Any) -> Any:
+    response.topics.clear()
+    return response
+
+
+@happens(Family.FAULTS, weight=3)
+def settings_change(world: TaskWorld, dice: random.Random) -> None:
+    """The next task has other sizes, commits at other times, and joins batches by another rule."""
+    world.set(
+        fetch_buffer_bytes=65_536 + dice.choice([200, 700, 2_000, 100_000]),
+        commit_interval_ms=dice.choice([0, 5, 60_000]),
+        destination=replace(world.brokers.settings.destination, request_timeout_ms=5_000),
+        multi_batch=dice.choice([MultiBatch.AUTO, MultiBatch.OFF]),
+        rebatch=some_rebatch(dice),
+    )
+
+
+def some_rebatch(dice: random.Random) -> Rebatch | None:
+    """Return a rule for joining batches, or none."""
+    if dice.random() < 0.5:
+        return None
+    return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]))
+
+
+@happens(Family.FAULTS, weight=2)
+def source_gets_many_small_batches(world: TaskWorld, dice: random.Random) -> None:
+    """A partition grows by more batches than one request in flight takes."""
+    world.a_partition().small_batches(dice.randint(8, 24))
+
+
+@happens(Family.FAULTS)
+def transaction_stays_open(world: TaskWorld, dice: random.Random) -> None:
+    """A producer writes to a transaction that it does not end."""
+    world.a_partition().begin_or_continue_transaction()
+
+
+@happens(Family.FAULTS)
+def transactions_end(world: TaskWorld, dice: random.Random) -> None:
+    """The open transactions end."""
+    for each in world.partitions:
+        each.end_transaction()
+
+
+@happens(Family.FAULTS)
+def copy_accepts_small_batches_alone(world: TaskWorld, dice: random.Random) -> None:
+    """The destination's ``max.message.bytes`` is small, until the next step; a larger record is refused."""
+    world.expect(IncidentKind.SEND_FAILURE, documented=["MESSAGE_TOO_LARGE"])
+    limit_messages(world, dice.choice([450, 700, 900]))
+
+
+def limit_messages(world: TaskWorld, max_message_bytes: int = _DEFAULT_MAX_MESSAGE_BYTES) -> None:
+    """Set the destination topic's ``max.message.bytes``."""
+    topics = world.destination.nodes[0].topics
+    topics.alter(topics.topic(TOPIC), {"max.message.bytes": str(max_message_bytes)})

@@ -1,0 +1,165 @@
+"""Changes that a mirror cannot repair: it stops and names them, or continues by its policy and counts."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal_broker.api_error import ApiError
+from tests import batches
+from tests.two_brokers import batches_of, lose_tail
+from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
+
+from .events import Family, happens
+
+__all__ = ["SILENT_STOPS"]
+
+#: Parts of sentences by which a partition stops for good, whatever its policies are.
+SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
+
+
+def _store_foreign(world: TaskWorld, dice: random.Random) -> None:
+    for partition in world.partitions:
+        if dice.random() < 0.6:
+            log = world.copy_log(partition.number)
+            count = dice.randint(1, 4)
+            log.store(memoryview(batches.batch([FOREIGN] * count, base_offset=log.log_end_offset)))
+
+
+@happens(Family.OTHER_WRITERS, weight=3)
+def others_write_to_a_shared_copy(world: TaskWorld, dice: random.Random) -> None:
+    """Another producer writes to a copy that several may write to."""
+    _store_foreign(world, dice)
+
+
+@happens(Family.INCIDENTS, weight=3)
+def others_write_to_the_copy(world: TaskWorld, dice: random.Random) -> None:
+    """Another producer writes to the copy."""
+    # Without a position, any record may be a remainder of a topic that the source had before.
+    world.expect(IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
+    _store_foreign(world, dice)
+
+
+@happens(Family.INCIDENTS, weight=2)
+def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
+    """An unclean election at the destination: its last batches are gone."""
+    world.logs_were_lost = True
+    world.expect(IncidentKind.DESTINATION_LOSS, documented=SILENT_STOPS)
+    partition = world.a_partition()
+    log = world.copy_log(partition.number)
+    found = batches_of(log)
+    if found:
+        lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
+        # Without an election, it is as if an older copy of the disk was put back.
+        how = {"election": dice.random() < 0.7}
+        after = lose_tail(world.destination.nodes[0], TOPIC, lost_from, partition.number, **how)
+        after.delete_records(min(log.log_start_offset, after.log_end_offset))
+
+
+@happens(Family.INCIDENTS)
+def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the destination topic and creates it again."""
+    world.logs_were_lost = True
+    world.expect(IncidentKind.DESTINATION_LOSS, documented=SILENT_STOPS)
+    broker = world.destination.nodes[0]
+    broker.topics.delete(broker.topics.topic(TOPIC))
+    broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
+
+
+@happens(Family.INCIDENTS)
+def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
+    """The destination deletes its oldest records, perhaps all."""
+    partition = world.a_partition()
+    log = world.copy_log(partition.number)
+    ends = [each.header.next_offset for each in batches_of(log)]
+    before = world.copied(partition.number)
+    log.delete_records(dice.choice([log.log_start_offset, *ends]))
+    are_left = set(map(world.judge.seen, world.copied(partition.number)))
+    gone = {world.judge.seen(each) for each in before} - are_left
+    for each in partition.records:
+        if world.judge.seen(each.content) in gone:
+            each.may_lack = True
+    world.expect(documented=SILENT_STOPS)
+
+
+@happens(Family.INCIDENTS, weight=2)
+def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
+    """The source deletes records: up to the position, one beside it, or any offset, also inside a batch."""
+    world.expect(IncidentKind.SOURCE_RETENTION, documented=SILENT_STOPS)
+    partition = world.a_partition()
+    log = partition.log
+    least, most = log.log_start_offset, log.last_stable_offset
+    places = [dice.randint(least, most)]
+    position = world.position(partition.number)
+    if position is not None:
+        places += [position.source_offset + by for by in (-1, 0, 1)]
+    partition.deletes_before(max(least, min(most, dice.choice(places))))
+
+
+@happens(Family.INCIDENTS, weight=2)
+def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
+    """An unclean election at the source: its last batches are gone, and others may come in their place."""
+    world.logs_were_lost = True
+    world.expect(IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
+    partition = world.a_partition()
+    log = partition.log
+    found = batches_of(log)
+    if not found or log.log_start_offset:
+        return
+    lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
+    partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number))
+    if dice.random() < 0.6:
+        partition.grow()
+
+
+@happens(Family.INCIDENTS)
+def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
+    """A batch of the source was damaged on its disk: no broker takes it."""
+    world.expect(IncidentKind.SEND_FAILURE, documented=["CORRUPT_MESSAGE", "its CRC is"])
+    world.a_partition().damaged_batch()
+
+
+@happens(Family.INCIDENTS)
+def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
+    """The source topic is deleted, with the offsets of all groups in it, and created again."""
+    world.logs_were_lost = True
+    world.expect(IncidentKind.SOURCE_RESET, IncidentKind.SOURCE_RETENTION, documented=SILENT_STOPS)
+    broker = world.source.nodes[0]
+    broker.topics.delete(broker.topics.topic(TOPIC))
+    if dice.random() < 0.5:
+        broker.groups.forget_topic(TOPIC)
+    broker.leaders.forget(TOPIC)
+    broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.source_config))
+    for partition in world.partitions:
+        partition.was_created_again(broker.log(TOPIC, partition.number))
+        for _ in range(dice.randint(0, 3)):
+            partition.grow()
+
+
+@happens(Family.POSITIONS)
+def group_has_another_name(world: TaskWorld, dice: random.Random) -> None:
+    """An operator starts the mirror with another group."""
+    world.expect(IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
+    world.set(group=dice.choice(["mirror", "another", "a third"]))
+
+
+@happens(Family.POSITIONS)
+def position_is_reset_to_a_former_one(world: TaskWorld, dice: random.Random) -> None:
+    """An operator puts a position back that was committed before."""
+    world.expect(IncidentKind.FOREIGN_RECORDS, documented=SILENT_STOPS)
+    number = world.a_partition().number
+    former = world.former_positions.get(number)
+    if former is not None:
+        world.brokers.commit(former, TOPIC, number)
+    now = world.position(number)
+    if now is not None:
+        world.former_positions[number] = now
+
+
+@happens(Family.POSITIONS, weight=2)
+def positions_expire(world: TaskWorld, dice: random.Random) -> None:
+    """The source's coordinator forgets the mirror's positions."""
+    world.expect(documented=SILENT_STOPS)
+    with suppress(ApiError):  # there is no such group yet
+        world.brokers.forget_pairs()

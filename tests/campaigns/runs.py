@@ -1,0 +1,197 @@
+"""The ways in which tasks run: to the end, killed, stopped, steered, beside another, without an end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+from shoal.errors import ShoalError
+from shoal.mirroring.control.allowance import Allowance
+from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
+from tests.two_brokers import Acting, Mortal, Watched
+from tests.world.tasks import TOPIC, Outcome, TaskWorld
+
+__all__ = ["RUNS", "Run", "runs"]
+
+#: Runs one or more tasks; returns how it ended, and the source offsets up to which it should have copied.
+Start: TypeAlias = Callable[[TaskWorld, random.Random], tuple[Outcome, list[int]]]
+
+#: The most checks of a lease before a task dies, or before something happens to it.
+_LATEST_CHECK = 25
+
+#: Ten times the time that a task without an end needs to catch up on a busy machine.
+_CATCH_UP_S = 40.0
+
+
+class Run(NamedTuple):
+    """A way to run by its name."""
+
+    name: str
+    weight: int
+    start: Start
+
+
+RUNS: dict[str, Run] = {}
+
+
+def runs(weight: int = 1) -> Callable[[Start], Start]:
+    """Register a function as a way to run, with how often it occurs beside others."""
+
+    def register(start: Start) -> Start:
+        name = start.__name__.replace("_", " ")
+        RUNS[name] = Run(name, weight, start)
+        return start
+
+    return register
+
+
+def _ends(world: TaskWorld) -> list[int]:
+    return [each.end_offset for each in world.closed_ranges()]
+
+
+@runs(weight=4)
+def to_the_end(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """A task copies up to the present ends."""
+    ends = _ends(world)
+    return world.run(), ends
+
+
+@runs(weight=3)
+def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """A run with an end, as ``--once``: partitions without anything to copy or to doubt have no task."""
+    ends = _ends(world)
+    try:
+        ranges = world.planned_ranges()
+    except ShoalError:  # a driver tries again later
+        return Outcome(), ends
+    if not ranges:
+        return Outcome(is_complete=True), ends
+    return world.run(ranges=ranges), ends
+
+
+@runs(weight=6)
+def killed(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """A task's process dies at some step, if it lives so long."""
+    ends = _ends(world)
+    return world.run(Mortal(dice.randint(0, _LATEST_CHECK))), ends
+
+
+@runs(weight=3)
+def stopped(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """The driver asks a task at some step to end in good order."""
+    ends = _ends(world)
+    acting = Acting(dice.randint(0, _LATEST_CHECK), lambda: acting.request_stop())
+    return world.run(acting), ends
+
+
+@runs(weight=2)
+def beside_another(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """A task that has not noticed yet that it is an orphan, beside the one in its place."""
+    if world.setup.continues or any(world.position(each.number) is None for each in world.partitions):
+        return to_the_end(world, dice)  # only the lease keeps two from beginning, or from continuing, at once
+    ends = _ends(world)
+    controls = [Watched() for _ in range(dice.randint(2, 3))]
+    running = [(world.start(control), control) for control in controls]
+    outcomes = [world.finish(*each) for each in running]
+    return outcomes[-1], ends
+
+
+@runs(weight=2)
+def while_the_source_grows(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """Producers write while a task copies up to the ends of before."""
+    ends = _ends(world)
+    acting = Acting(dice.randint(0, _LATEST_CHECK), world.a_partition().batch)
+    return world.run(acting), ends
+
+
+@runs(weight=2)
+def while_leaders_move(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """Partitions move from broker to broker, and so from worker to worker, while a task copies them."""
+    ends = _ends(world)
+
+    def move() -> None:
+        for cluster in (world.source, world.destination):
+            for each in world.partitions:
+                if dice.random() < 0.6:
+                    cluster.move_leader(TOPIC, each.number, dice.randint(1, len(cluster.nodes)))
+
+    return world.run(Acting(dice.randint(0, _LATEST_CHECK), move)), ends
+
+
+@runs(weight=3)
+def without_an_end(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """A task follows producers until its driver stops it."""
+    control = Watched()
+    running = world.start(control, world.open_ranges())
+    for _ in range(dice.randint(0, 3)):
+        for each in world.partitions:
+            each.batch()
+    ends = _ends(world)
+    deadline = time.monotonic() + _CATCH_UP_S
+    while running.is_running and not (world.has_caught_up(control, ends) or _leaves_out(control)):
+        if time.monotonic() > deadline:
+            world.problems.append(f"a task without an end does not reach {ends}: {control.waited_for}")
+            break
+        running.ends_within(0.01)
+    control.request_stop()
+    outcome = world.finish(running, control)
+    return (outcome if _leaves_out(control) else replace(outcome, is_complete=True)), ends
+
+
+def _leaves_out(control: Watched) -> bool:
+    """Whether a task leaves partitions to the next one: their topic was away, or their leaders moved."""
+    return any(
+        report.get("assign_again") or (each["waiting_for"] and each["source_offset"] is None)
+        for report in control.reports
+        for each in report["partitions"]
+    )
+
+
+class _Steered(Mortal):
+    """A task's control under which the driver steers it at any check of its lease, and may kill it at one."""
+
+    def __init__(self, dice: random.Random) -> None:
+        super().__init__(dice.randint(0, 60) if dice.random() < 0.5 else 10_000)
+        self.steering: TaskSteering = UNSTEERED
+        # Of its own: several threads draw, and in no certain order.
+        self._dice = random.Random(dice.random())
+        self._numbers = 0
+        self._allowances: list[Allowance] = []
+
+    def check_lease(self) -> None:
+        super().check_lease()
+        if self._dice.random() < 0.3:
+            self._numbers += 1
+            self.steering = self._dice.choice(
+                [
+                    UNSTEERED,
+                    TaskSteering(),
+                    TaskSteering(is_paused=True),
+                    TaskSteering(paused=frozenset({TOPIC}), commits=self._numbers),
+                    TaskSteering(total=self._numbers),
+                    TaskSteering(rates={TOPIC: self._numbers}),
+                    TaskSteering(total=self._numbers, rates={TOPIC: -self._numbers}),
+                ]
+            )
+            for each in self._allowances:
+                each.wake()
+
+    def open_allowance(self) -> Allowance:
+        def grant(line: dict[str, Any]) -> None:
+            for rate, _, debt in line["wants"]["of"]:
+                if self._dice.random() < 0.8:
+                    allowance.receive({rate: debt + self._dice.choice([1, 500, 100_000])})
+
+        allowance = Allowance(len(self._allowances), grant)
+        self._allowances.append(allowance)
+        return allowance
+
+
+@runs(weight=1)
+def steered(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+    """The driver pauses, limits and resumes a task at any step."""
+    ends = _ends(world)
+    return world.run(_Steered(dice)), ends

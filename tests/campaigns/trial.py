@@ -1,0 +1,117 @@
+"""One trial: a plan, step by step, and the judge after every step."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
+
+from shoal.client.backoff import Backoff
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.task import copy_loop, partition_state, worker
+from tests.verifying import verified
+from tests.world.tasks import Outcome, TaskWorld
+
+from .fault_events import limit_messages
+from .plan import Plan, Step
+
+__all__ = ["run_trial"]
+
+#: How many tasks may fail at the end, when all faults are over.
+_LAST_ATTEMPTS = 3
+
+
+def run_trial(plan: Plan) -> list[str]:
+    """Run a trial; return what was wrong first, with the step after which it was found."""
+    with _quick_retries(), TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
+        for number, step in enumerate(plan.steps):
+            _run_step(world, step, f"{plan.seed}/{number}")
+            if world.problems:
+                return [f"after step {number}: {each}" for each in world.problems]
+        _settle(world)
+        return [f"at the end: {each}" for each in world.problems]
+
+
+def _run_step(world: TaskWorld, step: Step, seed: str) -> None:
+    for each in world.partitions:
+        each.grow()
+    for number, event in enumerate(step.events):
+        event.change(world, random.Random(f"{seed}/{number}"))
+    with _clock_that_is_wrong(world.clock_is_wrong_by_s):
+        outcome, ends = step.run.start(world, random.Random(f"{seed}/run"))
+    world.check(outcome, ends)
+    for control in world.controls:
+        world.check_places(control)
+    world.controls.clear()
+    limit_messages(world)
+    world.let_followers_catch_up()
+    world.clock_is_wrong_by_s = 0.0
+    if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
+        world.set(continue_on=frozenset(IncidentKind))
+
+
+def _settle(world: TaskWorld) -> None:
+    """End all that is wrong, let the operator accept all incidents, and copy the rest."""
+    world.end_faults()
+    if world.setup.operator_accepts:
+        world.set(continue_on=frozenset(IncidentKind))
+    for each in world.partitions:
+        each.end_transaction()
+    world.blocked.clear()
+    for _ in range(_LAST_ATTEMPTS):
+        ends = [each.end_offset for each in world.closed_ranges()]
+        outcome = world.run()
+        world.check(outcome, ends)
+        if world.problems or (outcome.is_complete and not outcome.stopped):
+            break
+    else:
+        _note_unfinished(world, outcome)
+    if world.setup.is_verified and not world.problems and not any(world.lost):
+        found = [each.outcome.name for each in verified(world.brokers).partitions]
+        if found != ["EQUAL"] * len(found):
+            world.problems.append(f"verify says {found}")
+
+
+def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
+    if not outcome.is_complete:
+        world.problems.append("the last task did not complete")
+    world.problems += [
+        f"partition {number} stopped: {reason}"
+        for number, reason in outcome.stopped.items()
+        if number not in world.blocked
+    ]
+
+
+class _WrongClock:
+    """The module ``time``, with a wall clock that is wrong."""
+
+    def __init__(self, by_s: float) -> None:
+        self._by_s = by_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return time.time() + self._by_s
+
+
+@contextmanager
+def _clock_that_is_wrong(by_s: float) -> Iterator[None]:
+    with patch.object(copy_loop, "time", _WrongClock(by_s) if by_s else time):
+        yield
+
+
+@contextmanager
+def _quick_retries() -> Iterator[None]:
+    """Shorten the retry delays of tasks from seconds to milliseconds."""
+    with (
+        patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
+        patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
+        patch.object(worker, "_LOOK_INTERVAL_S", 0.0),
+        patch.object(worker, "_ADMISSION_S", 0.005),
+        patch.object(worker, "_HOLD_LOOK_S", 0.001),
+    ):
+        yield

@@ -1,0 +1,312 @@
+"""
+A partition of the source: producers that write batches of every kind, and what a mirror must make of them.
+
+The bytes come from :mod:`tests.batches`, which shares no code with shoal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from shoal.records import Codec
+from shoal_broker.storage.log import Log
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, batches_of
+from tests.verifying import Item, encode
+
+__all__ = ["DAY_MS", "SourcePartition", "Written"]
+
+DAY_MS = 86_400_000
+
+#: The bytes of a batch's leader epoch, which are not under its CRC.
+_LEADER_EPOCH = slice(12, 16)
+
+#: The producer of the transaction that stays open for long.
+_LONG_PRODUCER_ID = 4_711
+
+
+@dataclass(slots=True)
+class Written:
+    """
+    A record that a producer wrote, and its fate.
+
+    Attributes:
+        offset: Its offset in the log that it was written to.
+        is_shown: Whether readers of committed records see it: not while its transaction is open or aborted.
+        is_there: Whether the source still has it.
+        may_lack: Whether the copy need not have it: it was deleted before it was mirrored, or from the copy.
+
+    """
+
+    offset: int
+    content: Content
+    is_shown: bool = True
+    is_there: bool = True
+    may_lack: bool = False
+
+
+class SourcePartition:
+    """
+    A partition's producers, through all logs that the partition ever had.
+
+    Each record has a value of its own, unless all ``are_same``.
+
+    Attributes:
+        number: Its number.
+        log: Its present log.
+        records: All records that producers wrote, in their order.
+
+    """
+
+    def __init__(
+        self,
+        number: int,
+        log: Log,
+        dice: random.Random,
+        *,
+        keeps_append_time: bool,
+        has_keys: bool,
+        are_same: bool = False,
+    ) -> None:
+        self.number = number
+        self.records: list[Written] = []
+        self._dice = dice
+        self._keeps_append_time, self._are_same = keeps_append_time, are_same
+        self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
+        self._base_timestamp = dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS])
+        self._made = 0
+        self._open: list[Written] = []
+        self._begins_at = 0
+        self.log = log
+        self._next_offset = log.log_end_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next batch."""
+        return max(self._next_offset, self.log.log_end_offset)
+
+    @property
+    def of_this_topic(self) -> list[Written]:
+        """The records since the topic was created the last time."""
+        return self.records[self._begins_at :]
+
+    # Producers
+
+    def grow(self) -> None:
+        """Write up to four batches, or groups of batches, of one kind."""
+        kinds = [
+            self.batch,
+            self.batch,
+            self.batch,
+            self.holed_batch,
+            self.batch_without_records,
+            self.transaction,
+            self.batch_behind_a_gap,
+            self.batch_with_append_time,
+        ]
+        if self.log.leader_epoch == 0:  # formats without epochs are of the time before a log had any
+            kinds += [self.messages, self.compressed_messages]
+        kind = self._dice.choice(kinds)
+        for _ in range(self._dice.randint(1, 4)):
+            kind()
+
+    def batch(self, codec: Codec | None = None) -> None:
+        """Write a batch of magic 2."""
+        self._encoded(range(self._dice.randint(1, 6)), codec=codec)
+
+    def small_batches(self, count: int) -> None:
+        """Write batches of one record each."""
+        for _ in range(count):
+            self._encoded([0], codec=Codec.NONE)
+
+    def holed_batch(self) -> None:
+        """Write a batch from which the cleaner removed some records."""
+        size = self._dice.randint(2, 8)
+        kept = [delta for delta in range(size) if self._dice.random() < 0.6] or [size - 1]
+        self._encoded(kept, size)
+
+    def batch_without_records(self) -> None:
+        """Write a batch from which the cleaner removed all records."""
+        size = self._dice.randint(1, 3)
+        self._store(batches.batch(size, base_offset=self.next_offset, holes=range(size)))
+
+    def batch_behind_a_gap(self) -> None:
+        """Write a batch behind offsets whose batches the cleaner removed."""
+        self._next_offset = self.next_offset + self._dice.randint(1, 5)
+        self.batch()
+
+    def batch_with_append_time(self) -> None:
+        """Write a batch to which the source's broker gave its own time."""
+        deltas = range(self._dice.randint(1, 5))
+        kept = deltas if self._dice.random() < 0.7 or len(deltas) == 1 else deltas[1:]
+        self._encoded(kept, len(deltas), append_time=self._base_timestamp + 777)
+
+    def messages(self) -> None:
+        """Write messages of magic 0 or 1, each by itself."""
+        magic = self._dice.randint(0, 1)
+        for offset in self._ascending_offsets():
+            item = self._item()._replace(headers=())
+            self._store(
+                batches.message(magic, item.value, offset=offset, key=item.key, timestamp=item.timestamp)
+            )
+            self._note(offset, item if magic else item._replace(timestamp=-1))
+
+    def compressed_messages(self) -> None:
+        """Write a compressed message of magic 0 or 1 with others in it."""
+        magic = self._dice.randint(0, 1)
+        offsets = self._ascending_offsets()
+        is_relative = magic == 1 and self._dice.random() < 0.7
+        inner = []
+        for offset in offsets:
+            item = self._item()._replace(headers=())
+            inner_offset = offset - offsets[0] if is_relative else offset
+            inner.append(
+                batches.message(
+                    magic, item.value, offset=inner_offset, key=item.key, timestamp=item.timestamp
+                )
+            )
+            self._note(offset, item if magic else item._replace(timestamp=-1))
+        codec = self._dice.choice([Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+        self._store(batches.wrapper(magic, codec, inner, offset=offsets[-1], timestamp=self._base_timestamp))
+
+    def transaction(self) -> None:
+        """Write a transaction, and its marker."""
+        ends, producer_id = self._dice.choice([ABORT, COMMIT]), self._dice.randint(1, 3)
+        for _ in range(self._dice.randint(1, 3)):
+            self._transactional(producer_id, is_shown=ends == COMMIT)
+        self._store(batches.marker(ends, producer_id, base_offset=self.next_offset))
+
+    def begin_or_continue_transaction(self) -> None:
+        """Write a batch of a transaction that stays open."""
+        self._open += self._transactional(_LONG_PRODUCER_ID, is_shown=False)
+
+    def end_transaction(self) -> None:
+        """Commit or abort the open transaction, if there is one."""
+        if self._open:
+            ends = self._dice.choice([ABORT, COMMIT])
+            for each in self._open:
+                each.is_shown = ends == COMMIT
+            self._open = []
+            self._store(batches.marker(ends, _LONG_PRODUCER_ID, base_offset=self.next_offset))
+
+    def update_keys(self) -> None:
+        """Write updates of few keys, as for a compacted topic."""
+        for _ in range(self._dice.randint(2, 8)):
+            item = self._item()._replace(key=b"key %d" % self._dice.randrange(5), headers=())
+            first = self.next_offset
+            self._store(encode([item], base_offset=first))
+            self._note(first, item)
+
+    def damaged_batch(self) -> None:
+        """Write a batch whose last byte was flipped on the way: no broker accepts it."""
+        built = encode([self._item()], base_offset=self.next_offset)
+        built[-1] ^= 1
+        self._store(built)
+
+    # Changes of the log
+
+    def deletes_before(self, offset: int) -> None:
+        """Delete records, as DeleteRecords and retention do."""
+        self.log.delete_records(offset)
+        self._are_gone(each for each in self.of_this_topic if each.offset < offset)
+
+    def lost_its_tail(self, after: Log) -> None:
+        """Continue in the log of a replica that lacks the last batches."""
+        self.log, self._next_offset = after, after.log_end_offset
+        self._open = [each for each in self._open if each.offset < after.log_end_offset]
+        self._are_gone(each for each in self.of_this_topic if each.offset >= after.log_end_offset)
+
+    def was_created_again(self, log: Log) -> None:
+        """Continue in a new topic."""
+        self._are_gone(self.of_this_topic)
+        self._begins_at = len(self.records)
+        self.log, self._next_offset, self._open = log, 0, []
+
+    def was_cleaned(self, after: Log, is_left: Callable[[int], bool]) -> None:
+        """Continue in a compacted log, which has lost some offsets."""
+        self.log = after
+        self._are_gone(each for each in self.of_this_topic if not is_left(each.offset))
+
+    def has_batches(self) -> bool:
+        """Whether the log holds any batch."""
+        return bool(batches_of(self.log))
+
+    @staticmethod
+    def _are_gone(records: Iterable[Written]) -> None:
+        for each in records:
+            if each.is_there:
+                each.is_there, each.may_lack = False, True
+
+    # Bytes
+
+    def _encoded(
+        self,
+        deltas: Sequence[int],
+        size: int | None = None,
+        *,
+        codec: Codec | None = None,
+        append_time: int | None = None,
+    ) -> None:
+        first = self.next_offset
+        items = [self._item() for _ in deltas]
+        codec = self._dice.choice(list(Codec)) if codec is None else codec
+        self._store(
+            encode(items, codec, base_offset=first, deltas=deltas, size=size, append_time=append_time)
+        )
+        for delta, item in zip(deltas, items, strict=True):
+            if append_time is not None and self._keeps_append_time:
+                item = item._replace(timestamp=append_time)
+            self._note(first + delta, item)
+
+    def _transactional(self, producer_id: int, *, is_shown: bool) -> list[Written]:
+        first, count = self.next_offset, self._dice.randint(1, 4)
+        values = [self._item().value or b"" for _ in range(count)]
+        self._store(
+            batches.batch(
+                values,
+                base_offset=first,
+                flags=batches.TRANSACTIONAL,
+                base_timestamp=self._base_timestamp,
+                producer_id=producer_id,
+                producer_epoch=0,
+            )
+        )
+        return [
+            self._note(
+                first + delta, Item(self._base_timestamp + delta, b"key %d" % delta, value), is_shown=is_shown
+            )
+            for delta, value in enumerate(values)
+        ]
+
+    def _store(self, batch: bytes | bytearray) -> None:
+        batch = bytearray(batch)
+        if batch[16] == 2:  # messages of older formats have no epoch
+            batch[_LEADER_EPOCH] = self.log.leader_epoch.to_bytes(4)
+        self.log.store(memoryview(batch))
+        self._next_offset = self.log.log_end_offset
+
+    def _note(self, offset: int, item: Item, *, is_shown: bool = True) -> Written:
+        self.records.append(Written(offset, Content(*item), is_shown))
+        return self.records[-1]
+
+    def _item(self) -> Item:
+        self._made += 1
+        if self._are_same:
+            return Item(self._base_timestamp, b"key", b"value", ())
+        padding = b"x" * self._dice.choice([0, 0, 0, 40, 300])
+        value = b"%d/%d %b" % (self.number, self._made, padding)
+        key = self._dice.choice([*self._keys, b"key %d" % self._made])
+        headers = tuple(
+            (f"header {number}", self._dice.choice([None, b"", b"z" * self._dice.randint(1, 60)]))
+            for number in range(self._dice.choice([0, 0, 0, 2]))
+        )
+        return Item(self._base_timestamp + self._dice.randint(-50, 50), key, value, headers)
+
+    def _ascending_offsets(self) -> list[int]:
+        """Return offsets from the next one on, some of them left out."""
+        offsets = [self.next_offset]
+        for _ in range(self._dice.randint(0, 5)):
+            offsets.append(offsets[-1] + self._dice.choice([1, 1, 1, 2]))
+        return offsets

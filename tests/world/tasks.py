@@ -1,0 +1,446 @@
+"""
+The world of a task in this process: two embedded clusters, copy tasks between them, and the judge.
+
+This world sees the mirror from outside: records, committed positions and reports, not how a task works.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.coordinator import MemberId
+from shoal.client.offsets import EARLIEST
+from shoal.mirroring.assignment import (
+    doubted_sources,
+    end_offsets,
+    partitions_of,
+    plan_ranges,
+    start_offsets,
+)
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.position import MirrorPosition
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare.copies import compare_copies
+from shoal.mirroring.task.task import TaskResult
+from shoal.protocol.produce import MOST_IN_FLIGHT
+from shoal_broker import Broker
+from shoal_broker.cluster import BrokerCluster
+from shoal_broker.storage.log import Log
+from tests.two_brokers import (
+    Content,
+    Killed,
+    Lagging,
+    RunningTask,
+    TwoBrokers,
+    Watched,
+    batches_of,
+    begin_at,
+    config_of,
+    content_of,
+    content_of_batch,
+)
+
+from .in_flight import RequestsInFlight
+from .judge import Judge
+from .source import SourcePartition, Written
+
+__all__ = ["FOREIGN", "TOPIC", "Outcome", "Setup", "TaskWorld"]
+
+TOPIC = "topic"
+
+#: No record of the source has this value.
+FOREIGN = b"of another producer"
+
+#: The longest time of a task, with all its faults: ten times what a busy machine has shown.
+_TASK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The properties of a world before its first step."""
+
+    nodes: int = 1
+    partitions: int = 1
+    several_in_a_request: bool = False
+    reads_committed: bool = True
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    keeps_append_time: bool = False
+    source_config: tuple[tuple[str, str], ...] = ()
+    destination_config: tuple[tuple[str, str], ...] = ()
+    copy_begins_at: int = 0
+    continues: bool = False
+    are_same: bool = False
+    operator_accepts: bool = True
+    is_verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    The end of a task.
+
+    Attributes:
+        is_complete: Whether all partitions are done or stopped.
+        stopped: The sentence by which a partition stopped, by its number.
+        was_killed: Whether its process died.
+
+    """
+
+    is_complete: bool = False
+    stopped: dict[int, str] = field(default_factory=dict)
+    was_killed: bool = False
+
+
+class TaskWorld:
+    """
+    Two clusters, the producers at the source, and the tasks between them.
+
+    Attributes:
+        source: The source cluster.
+        destination: The destination cluster.
+        partitions: The producers of each partition.
+        brokers: Both clusters, with the settings of the next task.
+        expected: The kinds of incidents that events have made possible.
+        blocked: Why a partition cannot continue without its operator, by its number.
+        controls: Those of the tasks of this step.
+        lost: How many records the tasks reported as lost, of each partition; None if they could not count.
+        deaths: How many tasks were killed.
+        logs_were_lost: Whether a log lost what was acknowledged, so that a position may name what is gone.
+        former_positions: A position that was committed before, by its partition's number.
+        lagging: The logs of the source whose watermarks are behind.
+        clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
+        problems: Sentences about what is wrong.
+
+    """
+
+    def __init__(self, setup: Setup, dice: random.Random, stack: ExitStack) -> None:
+        self.setup = setup
+        self.dice = dice
+        config = {"shoal.multi.batch.produce": str(setup.several_in_a_request).lower()}
+        self.source = stack.enter_context(BrokerCluster(setup.nodes, cluster_id="source"))
+        self.destination = stack.enter_context(
+            BrokerCluster(setup.nodes, cluster_id="destination", config=config)
+        )
+        self.source.create_topic(TOPIC, setup.partitions, dict(setup.source_config))
+        self.destination.create_topic(TOPIC, setup.partitions, dict(setup.destination_config))
+        self._in_flight = [RequestsInFlight(node) for node in self.destination.nodes]
+        self.brokers = TwoBrokers(self.source.nodes[0], self.destination.nodes[0], self._settings())
+        self.partitions = [
+            SourcePartition(
+                number,
+                self.source.nodes[0].log(TOPIC, number),
+                dice,
+                keeps_append_time=setup.keeps_append_time,
+                has_keys="cleanup.policy" in dict(setup.destination_config),
+                are_same=setup.are_same,
+            )
+            for number in range(setup.partitions)
+        ]
+        for number in range(setup.partitions if setup.copy_begins_at else 0):
+            begin_at(self.copy_log(number), setup.copy_begins_at)
+        self.expected: set[IncidentKind] = set()
+        self.documented: list[str] = []
+        self.blocked: dict[int, str] = {}
+        self.problems: list[str] = []
+        if "cleanup.policy" in dict(setup.source_config):
+            # A gap may be the cleaner's, so after a death contents alone do not always show the place.
+            self.expect(IncidentKind.SOURCE_RESET, documented=["nothing shows whether to resume"])
+        self.deaths = 0
+        self.controls: list[Watched] = []
+        self.lost: list[int | None] = [0] * setup.partitions
+        self.logs_were_lost = False
+        self.former_positions: dict[int, MirrorPosition] = {}
+        self.lagging: list[Lagging] = []
+        self.clock_is_wrong_by_s = 0.0
+
+    @classmethod
+    @contextmanager
+    def started(cls, setup: Setup, dice: random.Random) -> Iterator[Self]:
+        """Start both clusters."""
+        with ExitStack() as stack:
+            yield cls(setup, dice, stack)
+
+    def _settings(self) -> CopySettings:
+        setup = self.setup
+        level = IsolationLevel.READ_COMMITTED if setup.reads_committed else IsolationLevel.READ_UNCOMMITTED
+        return CopySettings(
+            source=_config_of("source", self.source.nodes, isolation_level=level),
+            destination=_config_of("destination", self.destination.nodes),
+            group="mirror",
+            rules="rules",
+            fetch_buffer_bytes=4 * 1024 * 1024,
+            multi_batch=MultiBatch.AUTO if setup.several_in_a_request else MultiBatch.OFF,
+            delivery=setup.delivery,
+            keep_append_time=setup.keeps_append_time,
+            allow_nonempty=setup.copy_begins_at > 0,
+            continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),
+        )
+
+    def set(self, **changes: Any) -> None:
+        """Change the settings of future tasks."""
+        self.brokers = self.brokers.with_settings(**changes)
+
+    # For events
+
+    def a_node(self) -> Broker:
+        """Return one of the brokers of either cluster."""
+        return self.dice.choice([*self.source.nodes, *self.destination.nodes])
+
+    def a_partition(self) -> SourcePartition:
+        """Return one of the partitions."""
+        return self.dice.choice(self.partitions)
+
+    def copy_log(self, number: int) -> Log:
+        """Return the log of a partition's copy."""
+        return self.destination.nodes[0].log(TOPIC, number)
+
+    def let_followers_catch_up(self) -> None:
+        """Let all watermarks be at their logs' ends again."""
+        for log in self.lagging:
+            log.lag_ends()
+        self.lagging.clear()
+
+    def end_faults(self) -> None:
+        """Let all brokers answer as they should."""
+        for node in (*self.source.nodes, *self.destination.nodes):
+            node.faults.clear()
+
+    def expect(self, *kinds: IncidentKind, documented: Sequence[str] = ()) -> None:
+        """Note which incidents, and which other stops, an event makes possible."""
+        self.expected.update(kinds)
+        self.documented += documented
+
+    # Tasks
+
+    def closed_ranges(self) -> list[CopyRange]:
+        """Return the ranges up to the present ends of the source's partitions."""
+        return self.brokers.ranges(TOPIC)
+
+    def open_ranges(self) -> list[CopyRange]:
+        """Return ranges without ends."""
+        return [each._replace(end_offset=OPEN_END) for each in self.closed_ranges()]
+
+    def planned_ranges(self) -> list[CopyRange]:
+        """
+        Return the ranges that a driver plans for a run with an end.
+
+        Raises:
+            ShoalError: A broker does not answer as it should.
+
+        """
+        settings = self.brokers.settings
+        with Cluster(settings.source) as cluster, Cluster(settings.destination) as destination:
+            partitions = partitions_of(cluster, [TOPIC])
+            level = settings.source.isolation_level
+            ends = end_offsets(cluster, partitions, level)
+            positions = GroupPositions(cluster, settings.group, MemberId).read(partitions)
+            destination.refresh([TOPIC])
+            copies = compare_copies(destination, positions, {each: each for each in partitions})
+            doubted = [*doubted_sources(cluster, positions, ends), *copies]
+            new = [each for each in partitions if each not in positions]
+            starts = start_offsets(cluster, new, EARLIEST, level)
+            reached = {each: position.source_offset for each, position in positions.items()}
+            return plan_ranges(starts, ends, reached, {TOPIC: TOPIC}, doubted)
+
+    def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
+        """Start a task."""
+        return self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+
+    def finish(self, running: RunningTask, control: Watched) -> Outcome:
+        """Wait for a task's end; note stops and incidents that no event explains."""
+        try:
+            result = running.result(_TASK_S)
+        except Killed:
+            self.deaths += 1
+            self._check_reports(control)
+            return Outcome(was_killed=True)
+        finally:
+            self.controls.append(control)
+        self._check_reports(control)
+        return self._outcome(result, control)
+
+    def run(self, control: Watched | None = None, ranges: Sequence[CopyRange] | None = None) -> Outcome:
+        """Run a task to its end."""
+        control = control or Watched()
+        return self.finish(self.start(control, ranges), control)
+
+    def _check_reports(self, control: Watched) -> None:
+        for each in _partitions_of(control):
+            for kind, reason, lost, _ in each["incidents"]:
+                known = self.lost[each["partition"]]
+                self.lost[each["partition"]] = None if known is None or lost is None else known + lost
+                if IncidentKind(kind) not in self.expected:
+                    self.problems.append(
+                        f"partition {each['partition']}: an incident out of nothing: {reason}"
+                    )
+
+    def _outcome(self, result: TaskResult, control: Watched) -> Outcome:
+        stopped = {each.partition: each.reason for each in result.stopped}
+        for number, reason in stopped.items():
+            kinds = {
+                IncidentKind(kind)
+                for each in _partitions_of(control)
+                if each["partition"] == number
+                for kind, _, _, has_continued in each["incidents"]
+                if not has_continued
+            }
+            if any(part in reason for part in self.documented):
+                self.blocked[number] = reason
+            elif not kinds or not kinds <= self.expected:
+                self.problems.append(f"partition {number} stopped, and no event explains it: {reason}")
+        return Outcome(result.complete, stopped)
+
+    # The judge
+
+    def position(self, number: int) -> MirrorPosition | None:
+        """Return a partition's committed position, as the coordinator has it."""
+        group = self.brokers.settings.group
+        kept = self.source.nodes[0].groups.read(group, lambda found: found.offsets.get((TOPIC, number)))
+        return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
+
+    def copied(self, number: int) -> list[Content]:
+        """Return the records of a copy that are not another producer's."""
+        is_compacted = "compact" in dict(self.setup.destination_config).get("cleanup.policy", "")
+        found = content_of(self.copy_log(number), is_compacted=is_compacted)
+        return [each for each in found if each.value != FOREIGN]
+
+    def check(self, outcome: Outcome | None = None, ends: Sequence[int] | None = None) -> None:
+        """
+        Compare the copies with what producers wrote, and with what the mirror says of itself.
+
+        Args:
+            outcome: The end of the last task.
+            ends: The source offsets up to which it should have copied.
+
+        """
+        most = max(each.most for each in self._in_flight)
+        if most > MOST_IN_FLIGHT:
+            self.problems.append(f"{most} requests were in flight on one connection")
+        is_complete = outcome is not None and outcome.is_complete and ends is not None
+        for partition in self.partitions:
+            number = partition.number
+            bound = self._promised(partition)
+            if is_complete and ends and not (number in self.blocked or number in outcome.stopped):  # type: ignore[union-attr]
+                bound = max(bound, ends[number])
+            present = set(map(id, partition.of_this_topic))
+
+            def is_due(each: Written, bound: int = bound, present: set[int] = present) -> bool:
+                return id(each) in present and each.offset < bound
+
+            self.problems += [
+                f"partition {number}: {problem}"
+                for problem in self.judge.problems(
+                    self.copied(number), partition.records, due=is_due, lost=self.lost[number]
+                )
+            ]
+
+    def check_places(self, control: Watched) -> None:
+        """
+        Compare where the copy's records are with what the mirror says of it.
+
+        Each record before a position is before its destination offset, and no other; each run of acknowledged
+        offsets names the place of each record.
+        """
+        for partition in self.partitions:
+            if self.logs_were_lost or self.setup.delivery is Delivery.AT_LEAST_ONCE or self.setup.are_same:
+                continue
+            number = partition.number
+            copy = [
+                place for batch in batches_of(self.copy_log(number)) for place in content_of_batch(batch.view)
+            ]
+            places = self.judge.places(copy, partition.of_this_topic)
+            self._check_position(number, places)
+            self.problems += [
+                f"partition {number}: {problem}"
+                for each in _partitions_of(control)
+                if each["partition"] == number
+                for run in each["runs"]
+                for problem in _misplaced(dict(places), *run)
+            ]
+
+    def _check_position(self, number: int, places: Sequence[tuple[int, int]]) -> None:
+        position = self.position(number)
+        if position is None:
+            return
+        for source, copy in places:
+            if (source < position.source_offset) != (copy < position.destination_offset):
+                self.problems.append(
+                    f"partition {number}: source offset {source} is at {copy}, and the position says "
+                    f"{position.source_offset} is at {position.destination_offset}"
+                )
+                return
+
+    def has_caught_up(self, control: Watched, ends: Sequence[int]) -> bool:
+        """Whether each partition reports that it has copied up to an end, or has stopped."""
+        behind = dict(enumerate(ends))
+        for each in _partitions_of(control):
+            reached = each["source_offset"]
+            if each["stopped"] or (reached is not None and reached >= ends[each["partition"]]):
+                behind.pop(each["partition"], None)
+        return not behind
+
+    @property
+    def judge(self) -> Judge:
+        """The judge of these copies."""
+        sets_times = dict(self.setup.destination_config).get("message.timestamp.type") == "LogAppendTime"
+        return Judge(
+            reads_committed=self.setup.reads_committed,
+            may_repeat=self.setup.delivery is Delivery.AT_LEAST_ONCE,
+            seen=_without_time if sets_times else _whole,
+            are_same=self.setup.are_same,
+        )
+
+    def _promised(self, partition: SourcePartition) -> int:
+        """
+        Return the source offset up to which a committed position promises that all is copied.
+
+        A position is never ahead of the copy.
+        """
+        position = self.position(partition.number)
+        if position is None:
+            return 0
+        topic_id = self.source.nodes[0].topics.topic(TOPIC).topic_id
+        if position.source_topic_id not in (None, str(topic_id)):
+            return 0
+        if self.logs_were_lost:
+            return 0
+        end = self.copy_log(partition.number).log_end_offset
+        if position.destination_offset > end:
+            self.problems.append(
+                f"partition {partition.number}: the position {position.destination_offset} is ahead of the "
+                f"copy, which ends at {end}"
+            )
+        return position.source_offset
+
+
+def _config_of(name: str, nodes: Sequence[Broker], **changes: Any) -> ClientConfig:
+    return replace(config_of(name, *nodes), **changes)
+
+
+def _partitions_of(control: Watched) -> list[dict[str, Any]]:
+    return [each for report in control.reports for each in report["partitions"]]
+
+
+def _misplaced(places: Mapping[int, int], start: int, end: int, landed: int) -> Iterator[str]:
+    """Yield what is wrong with a run of acknowledged source offsets."""
+    for source in range(start, end):
+        said = landed + source - start
+        if places.get(source, said) != said:
+            yield f"source offset {source} is at {places[source]}, and the mirror reported {said}"
+
+
+def _whole(record: Content) -> Content:
+    return record
+
+
+def _without_time(record: Content) -> Content:
+    return record._replace(timestamp=0)
