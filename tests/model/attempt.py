@@ -83,9 +83,9 @@ def _position_here(protocol: Protocol, state: State, attempt: Attempt) -> Positi
         stop = _compare_tail(log, committed)
         if stop:
             return stop
-    position = committed.moved_to(log.end)
+    position = committed.moved_to(log.end, by_last=protocol.keeps(Rule.LAST))
     here = position.here
-    has_ended = 0 <= here.epoch and source.end_of(here.epoch) < here.source
+    has_ended = here.epoch >= 0 and source.end_of(here.epoch) < here.source
     if (has_ended and protocol.keeps(Rule.EPOCH)) or here.source > len(source.slots):
         return Stop.SOURCE_RESET
     if here.source < source.start:
@@ -111,8 +111,10 @@ def _compare_tail(log: Log, committed: Position) -> Stop | None:
         if not recent:
             return None if log.end == committed.here.destination else Stop.UNKNOWN_WRITER
         last = recent[-1][1]
-    is_ours = last.producer == committed.producer and last.sequence + len(last.records) == log.end
-    return None if is_ours else Stop.FOREIGN
+    end = last.sequence + len(last.records)
+    if last.producer != committed.producer or end < log.end:
+        return Stop.FOREIGN
+    return Stop.DESTINATION_LOSS if end > log.end else None
 
 
 # Take, send, commit
@@ -141,9 +143,7 @@ def _take(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
             continue
         extended = position
         for claim in protocol.claims(attempt.planned_end, records):
-            extended = extended.planned(
-                claim, by_epoch=protocol.keeps(Rule.BREAK), truncate=protocol.keeps(Rule.TRUNCATE)
-            )
+            extended = extended.planned(claim, by_epoch=protocol.keeps(Rule.BREAK))
         taken = attempt._replace(
             position=extended, queue=(*attempt.queue, records), fetched=records[-1].offset + 1
         )
@@ -161,7 +161,7 @@ def _send(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
         return
     records, *rest = attempt.queue
     begin = attempt.sent_end
-    if protocol.keeps(Rule.PLAN) and not _is_planned(protocol, attempt, begin, records):
+    if not _is_planned(protocol, attempt, begin, records):
         return
     batch = Batch(position.producer, begin, records)
     sent = attempt._replace(queue=tuple(rest), wire=(*attempt.wire, batch))
@@ -170,8 +170,12 @@ def _send(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
 
 def _is_planned(protocol: Protocol, attempt: Attempt, begin: int, records: tuple[Record, ...]) -> bool:
     acked = attempt.acked
-    return acked is not None and all(
-        acked.leads_to(claim.destination, Record(claim.source, claim.epoch), by_epoch=protocol.keeps(Rule.BREAK))
+    if acked is None or not protocol.keeps(Rule.PLAN):
+        return acked is not None
+    return all(
+        acked.leads_to(
+            claim.destination, Record(claim.source, claim.epoch), by_epoch=protocol.keeps(Rule.BREAK)
+        )
         for claim in protocol.claims(begin, records)
     )
 

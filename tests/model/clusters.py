@@ -1,4 +1,4 @@
-"""The values of the model of the next copy path: both clusters, the group, the attempts, and what may happen."""
+"""Values of the model of the next copy path: both clusters, the group, the attempts, and the events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import NamedTuple
 
 from .position import Position, Record
 
-__all__ = ["FOREIGN", "GAP", "Attempt", "Batch", "Commit", "Events", "Group", "Log", "Source", "State", "Stop"]
+__all__ = [
+    "FOREIGN",
+    "GAP",
+    "Attempt",
+    "Batch",
+    "Commit",
+    "Events",
+    "Group",
+    "Log",
+    "Source",
+    "State",
+    "Stop",
+]
 
 #: A source offset without a record to mirror: a marker, an aborted record, a hole, or a skipped record.
 GAP = -1
@@ -22,7 +34,7 @@ class Stop(enum.Enum):
 
     FOREIGN = "foreign records"
     NOT_EMPTY = "no position, and the copy is not empty"
-    UNKNOWN_WRITER = "retention deleted all, and the broker forgot who wrote it"
+    UNKNOWN_WRITER = "retention deleted all, and the broker does not know our producer"
     DESTINATION_LOSS = "the copy ends before the position"
     SOURCE_RESET = "the source no longer has what was copied"
     SOURCE_RETENTION = "the source deleted what was not copied"
@@ -41,6 +53,7 @@ class Source(NamedTuple):
     start: int = 0
     epoch: int = 0
 
+    @cache  # noqa: B019 -- a search has few sources
     def records_from(self, offset: int) -> tuple[Record, ...]:
         first = max(offset, self.start)
         return tuple(

@@ -5,7 +5,7 @@ The promise
 -----------
 
 The copy has each record of the source once, and in order. A stop has a documented
-reason (:class:`shoal model's Stop <.clusters.Stop>`), and that reason has happened.
+reason (:class:`.clusters.Stop`), and that reason has happened.
 From each state a run can end: it is done, or it stops.
 
 :func:`check` visits every state that the rules and bounds allow, breadth first, so
@@ -21,7 +21,7 @@ The parts
 The simplifications
 -------------------
 
-- Batches have one or two records, and are cut anew at each fetch in every way. So a
+- Batches have one or two records, and each fetch cuts them in every way. So a
   changed ``--rebatch`` and another fetch are the same event.
 - A marker, an aborted record, a hole and a skipped record are one thing: an offset without
   a record to mirror. An option that skips a bad batch in the next run acts as the cleaner does.
@@ -36,16 +36,16 @@ from itertools import pairwise
 
 from .attempt import Steps, attempt_steps, is_done
 from .clusters import FOREIGN, GAP, Attempt, State, Stop, size_of
-from .position import Record
+from .position import Position, Record
 from .rules import Protocol
 from .search import Found, search
-from .surroundings import copy_steps, coordinator_steps, process_steps, request_steps, source_steps
+from .surroundings import coordinator_steps, copy_steps, process_steps, request_steps, source_steps
 
 __all__ = ["check"]
 
 
-def check(protocol: Protocol) -> Found[State]:
-    """Search all states."""
+def check(protocol: Protocol, *, only_records: bool = False) -> Found[State]:
+    """Search all states; ``only_records`` ignores stops without a cause."""
 
     def steps(state: State) -> Steps:
         for attempt in state.attempts:
@@ -56,13 +56,11 @@ def check(protocol: Protocol) -> Found[State]:
         yield from copy_steps(state)
         yield from source_steps(state)
 
-    return search(
-        protocol.initial,
-        steps,
-        lambda state: violation_of(protocol, state),
-        ending_of,
-        must_end=True,
-    )
+    def violation(state: State) -> str | None:
+        broken = wrong_records(protocol, state)
+        return broken if broken or only_records else needless_stop(protocol, state)
+
+    return search(protocol.initial, steps, violation, ending_of, must_end=True)
 
 
 def ending_of(state: State) -> str | None:
@@ -73,48 +71,52 @@ def ending_of(state: State) -> str | None:
     return "done" if is_done(state, attempt) else None
 
 
-def violation_of(protocol: Protocol, state: State) -> str | None:
-    """Return the broken part of the promise."""
-    copied = _copied(state)
+def wrong_records(protocol: Protocol, state: State) -> str | None:
+    """Return what is wrong with the records of the copy, as far as the attempt in charge can know."""
+    copied = _records_of_copy(state)
     if any(before.offset >= after.offset for before, after in pairwise(copied)):
         return "doubled"
     attempt = state.newest
-    if attempt.stopped:
-        return None if _has_cause(protocol, state, attempt.stopped) else "stopped without a cause"
-    if attempt.position is None or not _knows_both_leaders(state, attempt):
-        return None
-    if _is_lost(protocol, state, copied):
-        return "lost"
-    return "foreign records unnoticed" if _is_behind_foreign(state, attempt) else None
+    ends = [0]
+    if not _has_unclean_election(protocol, state):
+        ends += [record.offset for record in copied]
+    if attempt.position is not None and _knows_both_leaders(state, attempt):
+        ends.append(attempt.position.here.source)
+        if _is_behind_foreign(state, attempt.position):
+            return "foreign records unnoticed"
+    expected = {
+        record for record in state.source.records_from(protocol.bounds.start) if record.offset < max(ends)
+    }
+    return None if expected <= set(copied) else "lost"
 
 
-def _copied(state: State) -> list[Record]:
+def _records_of_copy(state: State) -> list[Record]:
     return [record for batch in state.log.batches if batch != FOREIGN for record in batch.records]
 
 
+def _has_unclean_election(protocol: Protocol, state: State) -> bool:
+    """Whether the source or the copy lost committed records, which an attempt finds at its next alignment."""
+    return any(
+        protocol.happened(state, event) for event in ("unclean_source_elections", "unclean_copy_elections")
+    )
+
+
 def _knows_both_leaders(state: State, attempt: Attempt) -> bool:
-    """Whether an attempt aligned after the last election that may have removed committed records."""
     return attempt.source_epoch == state.source.epoch and attempt.log_epoch == state.log.epoch
 
 
-def _is_lost(protocol: Protocol, state: State, copied: list[Record]) -> bool:
-    """Whether a record is missing before the place that the attempt, or the copy, has reached."""
-    position = state.newest.position
-    assert position is not None
-    end = max([position.here.source, *(record.offset for record in copied)])
-    expected = state.source.records_from(protocol.bounds.start)
-    return not {record for record in expected if record.offset < end} <= set(copied)
-
-
-def _is_behind_foreign(state: State, attempt: Attempt) -> bool:
-    """Whether an attempt goes on behind a foreign record of after the copy's begin."""
-    position = attempt.position
-    assert position is not None
+def _is_behind_foreign(state: State, position: Position) -> bool:
+    """Whether an attempt copies behind a foreign record of after the copy's begin."""
     batches = state.log.batches
     return any(
         batch == FOREIGN and position.begin <= size_of(batches[:number]) < position.here.destination
         for number, batch in enumerate(batches)
     )
+
+
+def needless_stop(protocol: Protocol, state: State) -> str | None:
+    stop = state.newest.stopped
+    return "stopped without a cause" if stop and not _has_cause(protocol, state, stop) else None
 
 
 def _has_cause(protocol: Protocol, state: State, stop: Stop) -> bool:
@@ -123,11 +125,12 @@ def _has_cause(protocol: Protocol, state: State, stop: Stop) -> bool:
         case Stop.FOREIGN | Stop.NOT_EMPTY:
             return protocol.happened(state, "foreign")
         case Stop.UNKNOWN_WRITER:
-            return protocol.happened(state, "copy_deletions") and protocol.happened(state, "forgettings")
+            is_unknown = protocol.happened(state, "forgettings") or protocol.happened(state, "foreign")
+            return is_unknown and protocol.happened(state, "copy_deletions")
         case Stop.DESTINATION_LOSS:
             return protocol.happened(state, "unclean_copy_elections")
         case Stop.SOURCE_RESET:
-            return any(not _is_still_there(state, record) for record in _copied(state))
+            return not all(_is_still_there(state, record) for record in _records_of_copy(state))
         case Stop.SOURCE_RETENTION:
             return protocol.happened(state, "source_deletions")
 

@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What the group stores.
+    """The position that the group stores.
 
     Attributes:
         producer: The producer id of the copy.
@@ -58,21 +58,22 @@ class Position(NamedTuple):
     def _run_at(self, destination: int) -> Run:
         return [run for run in (self.here, *self.plan) if run.destination <= destination][-1]
 
-    def planned(self, claim: Run, *, by_epoch: bool, truncate: bool) -> Position:
+    def planned(self, claim: Run, *, by_epoch: bool) -> Position:
         """Let the map lead to a record: the runs behind an offset that it did not expect are void."""
         if self.leads_to(claim.destination, Record(claim.source, claim.epoch), by_epoch=by_epoch):
             return self
         before = tuple(run for run in self.plan if run.destination < claim.destination)
-        behind = tuple(run for run in self.plan if run.destination > claim.destination)
-        return self._replace(plan=(*before, claim, *(() if truncate else behind)))
+        return self._replace(plan=(*before, claim))
 
-    def moved_to(self, destination: int) -> Position:
-        """Look a log's end up: the source goes on behind the record before it."""
-        if destination == self.here.destination:
+    def moved_to(self, destination: int, *, by_last: bool = True) -> Position:
+        """Look up a log's end: the next source offset is behind the record before it."""
+        if destination == self.here.destination and by_last:
             return self
-        run = self._run_at(destination - 1)
+        run = self._run_at(destination - by_last)
         here = Run(destination, run.source_at(destination), run.epoch)
-        return self._replace(here=here, plan=tuple(run for run in self.plan if run.destination >= destination))
+        return self._replace(
+            here=here, plan=tuple(run for run in self.plan if run.destination >= destination)
+        )
 
     def without_plan(self) -> Position:
         return self._replace(plan=())

@@ -5,19 +5,19 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from .position import Record, Run
 from .clusters import FOREIGN, GAP, Attempt, Events, Group, Log, Source, State
+from .position import Record, Run
 
 __all__ = ["Bounds", "Protocol", "Rule"]
 
 
 class Rule(enum.Enum):
-    """What the mirror keeps; docs/project/copy-model.md has the failure that follows without each."""
+    """Rules that the mirror may keep; docs/project/copy-model.md has the failure without each."""
 
     PLAN = "a batch goes out only if the committed map leads to its records"
     EXACT = "the map leads to each record, not only to the first one and the end of a batch"
     KEEP = "after an alignment, the runs behind the log's end stay in the map until a fetch contradicts them"
-    TRUNCATE = "a fetch that contradicts the map voids all runs behind"
+    LAST = "look up the last copied record, not the log's end, where the next run may begin"
     QUIET = "an alignment begins with no commit under way"
     DOUBT = "after a commit of unknown outcome, begin again with a new generation"
     FENCE = "an attempt that takes over begins with a new generation"

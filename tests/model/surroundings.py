@@ -1,4 +1,4 @@
-"""The steps of all but the attempts in the model of the next copy path: brokers, coordinator, source, and faults."""
+"""Steps of the model of the next copy path that the attempts do not take: brokers, coordinator, faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .attempt import Steps, begin_again, lose_track
 from .clusters import FOREIGN, GAP, Attempt, Batch, Group, Log, State
 from .rules import Protocol, Rule
 
-__all__ = ["copy_steps", "coordinator_steps", "process_steps", "request_steps", "source_steps"]
+__all__ = ["coordinator_steps", "copy_steps", "process_steps", "request_steps", "source_steps"]
 
 
 # Processes
@@ -149,9 +149,7 @@ def _fence(state: State, waiting: list[Attempt]) -> State:
 
 def _unknown(state: State, group: Group, number: int, attempt: Attempt) -> State:
     commit = state.group.pending[number]._replace(attempt=None)
-    unknown = state.after("unknown_commits")._replace(
-        group=group._replace(pending=(*group.pending, commit))
-    )
+    unknown = state.after("unknown_commits")._replace(group=group._replace(pending=(*group.pending, commit)))
     return unknown.with_attempt(attempt._replace(is_committing=False, is_in_doubt=True))
 
 

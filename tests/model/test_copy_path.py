@@ -1,0 +1,294 @@
+"""The rules of docs/project/copy-model.md are enough together, and each of them is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.model.clusters import Events, State, Stop
+from tests.model.copy_path import check
+from tests.model.rules import Bounds, Protocol, Rule
+from tests.model.search import Found
+
+pytestmark = pytest.mark.timeout(120)
+
+ALL = frozenset(Rule)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Events, and the endings that they may lead to.
+
+    Attributes:
+        bounds: The bounds of the search.
+        states: Number of states; in docs/project/copy-model.md as well.
+        stops: The stops that are documented for these events.
+    """
+
+    bounds: Bounds
+    states: int
+    stops: frozenset[Stop] = frozenset()
+
+    @property
+    def endings(self) -> set[str]:
+        return {"done", *(stop.value for stop in self.stops)}
+
+
+ORDINARY = Bounds("r-rr", Events(crashes=1, disconnects=1, cleanings=1, unknown_commits=1), queue=1)
+LATE = Bounds("r-r-r", Events(crashes=1, disconnects=1), late=True)
+REFUSED = Bounds("r-rr", Events(crashes=1, refusals=1))
+FORGETFUL = Bounds("r-r", Events(crashes=1, disconnects=1, refusals=1, forgettings=1), late=True)
+COPY_ELECTION = Bounds("r-r", Events(crashes=1, disconnects=1, copy_elections=1), late=True)
+UNCLEAN_COPY = Bounds("r-rr", Events(crashes=1, disconnects=1, unclean_copy_elections=1))
+SOURCE_ELECTIONS = Bounds(
+    "r", Events(crashes=1, source_appends=2, source_elections=1, unclean_source_elections=1)
+)
+GAP_AND_ELECTION = Bounds("r-", Events(crashes=1, source_appends=2, unclean_source_elections=1))
+SOURCE_RETENTION = Bounds("r-rr", Events(crashes=1, source_deletions=2))
+FOREIGN = Bounds("r-r", Events(crashes=1, disconnects=1, foreign=1), late=True)
+COPY_RETENTION = Bounds("r-rr", Events(crashes=1, disconnects=1, copy_deletions=2))
+TWO_ATTEMPTS = Bounds("rr", Events(takeovers=1, cleanings=1), queue=1)
+REBALANCE = Bounds("r-rr", Events(rebalances=1, cleanings=1, unknown_commits=1))
+EMPTIED = Bounds("r-rr", Events(crashes=1, disconnects=1), start=1, emptied=2)
+
+
+def with_events(bounds: Bounds, **events: int) -> Bounds:
+    return replace(bounds, events=bounds.events._replace(**events))
+
+
+ENOUGH = {
+    "ordinary faults and compaction": Setting(ORDINARY, 14_068),
+    "late requests": Setting(LATE, 8_275),
+    "refused requests": Setting(REFUSED, 1_124),
+    "a broker that forgets": Setting(FORGETFUL, 3_616),
+    "election at the copy": Setting(COPY_ELECTION, 4_090),
+    "unclean election at the copy": Setting(UNCLEAN_COPY, 5_162, frozenset({Stop.DESTINATION_LOSS})),
+    "elections at the source": Setting(SOURCE_ELECTIONS, 17_757, frozenset({Stop.SOURCE_RESET})),
+    "unclean election behind a gap": Setting(GAP_AND_ELECTION, 7_050, frozenset({Stop.SOURCE_RESET})),
+    "retention at the source": Setting(SOURCE_RETENTION, 2_014, frozenset({Stop.SOURCE_RETENTION})),
+    "foreign records": Setting(FOREIGN, 2_937, frozenset({Stop.FOREIGN, Stop.NOT_EMPTY})),
+    "retention at the copy": Setting(COPY_RETENTION, 2_645),
+    "retention at a copy that forgets": Setting(
+        with_events(COPY_RETENTION, forgettings=1), 6_652, frozenset({Stop.UNKNOWN_WRITER})
+    ),
+    "retention and foreign records": Setting(
+        with_events(FOREIGN, disconnects=0, copy_deletions=1),
+        1_708,
+        frozenset({Stop.FOREIGN, Stop.NOT_EMPTY, Stop.UNKNOWN_WRITER}),
+    ),
+    "two living attempts": Setting(TWO_ATTEMPTS, 3_665),
+    "another member's rebalance": Setting(REBALANCE, 6_378),
+    "a copy that retention emptied": Setting(EMPTIED, 296),
+}
+
+
+@pytest.mark.parametrize("name", ENOUGH)
+def test_mirror_by_all_rules_is_exact_and_each_run_ends(name: str) -> None:
+    setting = ENOUGH[name]
+    found = check(Protocol(ALL, setting.bounds))
+    assert_exact(found)
+    assert set(found.endings) == setting.endings
+    assert found.states == setting.states
+
+
+def assert_exact(found: Found[State]) -> None:
+    assert found.violation is None, "\n".join((found.violation, *found.trace))
+    assert found.trapped is None, "\n".join(("no ending can be reached", *found.trapped))
+
+
+LARGER = {
+    "ordinary faults and compaction": (
+        Bounds("rrrr", Events(crashes=2, disconnects=1, cleanings=1, unknown_commits=1)),
+        Bounds("rr-r", Events(crashes=2, cleanings=2, unknown_commits=1)),
+    ),
+    "late requests": (
+        with_events(replace(LATE, source="r-r-rr"), crashes=2),
+        with_events(LATE, disconnects=2, unknown_commits=1),
+    ),
+    "a broker that forgets": (with_events(replace(FORGETFUL, source="r-rr"), forgettings=2),),
+    "election at the copy": (with_events(replace(COPY_ELECTION, source="r-rr"), copy_elections=2),),
+    "unclean election at the copy": (replace(with_events(UNCLEAN_COPY, copy_elections=1), late=True),),
+    "elections at the source": (with_events(SOURCE_ELECTIONS, source_appends=3),),
+    "foreign records": (replace(FOREIGN, source="r-rr"),),
+    "retention at a copy that forgets": (
+        with_events(replace(COPY_RETENTION, late=True), forgettings=1, copy_deletions=3),
+    ),
+    "two living attempts": (
+        Bounds("rrr", Events(takeovers=1, cleanings=1, crashes=1)),
+        Bounds("r-rr", Events(takeovers=1, cleanings=1, disconnects=1)),
+    ),
+    "another member's rebalance": (with_events(REBALANCE, rebalances=2, disconnects=1),),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("name", "bounds"), [(name, bounds) for name, several in LARGER.items() for bounds in several]
+)
+def test_mirror_by_all_rules_is_exact_under_many_events(name: str, bounds: Bounds) -> None:
+    found = check(Protocol(ALL, bounds))
+    print(f"\n{name}, {bounds.source}: {found.states} states")
+    assert_exact(found)
+    assert set(found.endings) <= ENOUGH[name].endings
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The failure without some rules.
+
+    Attributes:
+        rules: The missing rules.
+        bounds: The bounds of the search.
+        violation: The broken part of the promise.
+        last: The end of a shortest history.
+    """
+
+    rules: frozenset[Rule]
+    bounds: Bounds
+    violation: str
+    last: tuple[str, ...]
+
+
+def without(*rules: Rule) -> frozenset[Rule]:
+    return frozenset(rules)
+
+
+LOST, DOUBLED = "lost", "doubled"
+SHORT = replace(LATE, source="r-r")
+CLEANED = Bounds("rr", Events(crashes=1, disconnects=1, cleanings=1), queue=1)
+
+NEEDED = {
+    "PLAN": Missing(without(Rule.PLAN), LATE, DOUBLED, ("takes [2]", "sends [2] at 2", "[2] lands at 2")),
+    "EXACT": Missing(
+        without(Rule.EXACT, Rule.LAST),
+        SHORT,
+        DOUBLED,
+        ("takes [2]", "sends [2] at 2", "[2] lands at 2"),
+    ),
+    "KEEP": Missing(
+        without(Rule.KEEP),
+        SHORT,
+        DOUBLED,
+        ("the commit (2->2 epoch -1) (2->2 epoch 0) takes effect", "sends [2] at 2", "[2] lands at 2"),
+    ),
+    "LAST": Missing(
+        without(Rule.LAST),
+        GAP_AND_ELECTION,
+        "stopped without a cause",
+        (
+            "a crash, and a new attempt",
+            "an unclean election at the source leaves 1 offsets",
+            "stops: the source no longer has what was copied",
+        ),
+    ),
+    "QUIET": Missing(
+        without(Rule.QUIET),
+        replace(CLEANED, source="rrr"),
+        DOUBLED,
+        ("takes [2]", "sends [2] at 2", "[2] lands at 2"),
+    ),
+    "DOUBT": Missing(
+        without(Rule.DOUBT),
+        with_events(CLEANED, crashes=0, unknown_commits=1),
+        DOUBLED,
+        ("the commit (1->1 epoch -1) (1->1 epoch 0) takes effect", "sends [1] at 1", "[1] lands at 1"),
+    ),
+    "FENCE": Missing(
+        without(Rule.FENCE),
+        Bounds("rr", Events(crashes=2, cleanings=1), queue=1),
+        DOUBLED,
+        ("takes [1]", "sends [1] at 1", "[1] lands at 1"),
+    ),
+    "BREAK": Missing(
+        without(Rule.BREAK),
+        SOURCE_ELECTIONS,
+        LOST,
+        (
+            "an unclean election at the source leaves 0 offsets",
+            "0 is written at epoch 1",
+            "aligns: the copy ends at 1, the source goes on at 1",
+        ),
+    ),
+    "EPOCH": Missing(
+        without(Rule.EPOCH),
+        SOURCE_ELECTIONS,
+        LOST,
+        (
+            "an unclean election at the source leaves 0 offsets",
+            "0 is written at epoch 1",
+            "aligns: the copy ends at 1, the source goes on at 1",
+        ),
+    ),
+    "LEASE": Missing(
+        without(Rule.LEASE),
+        TWO_ATTEMPTS,
+        LOST,
+        ("the commit (0->0 epoch -1) (0->1 epoch 0) takes effect", "sends [1] at 0", "[1] lands at 0"),
+    ),
+    "TAIL": Missing(
+        without(Rule.TAIL),
+        FOREIGN,
+        "foreign records unnoticed",
+        (
+            "a crash, and a new attempt",
+            "another program writes to the copy",
+            "aligns: the copy ends at 1, the source goes on at 1",
+        ),
+    ),
+    "WATERMARK": Missing(
+        without(Rule.WATERMARK),
+        COPY_ELECTION,
+        LOST,
+        (
+            "[0] lands, its answer is lost",
+            "aligns: the copy ends at 1, the source goes on at 1",
+            "the copy's follower is elected, 1 batches are lost",
+        ),
+    ),
+    "FIRST_ALONE": Missing(
+        without(Rule.FIRST_ALONE), REFUSED, LOST, ("sends [0] at 0", "sends [2] at 1", "[0] is refused once")
+    ),
+    "ONE_IN_FLIGHT": Missing(
+        without(Rule.ONE_IN_FLIGHT),
+        Bounds("rrr", Events(refusals=1, forgettings=1)),
+        LOST,
+        ("sends [2] at 2", "the copy's leader forgets its producers", "[1] is refused once"),
+    ),
+    "IDENTITY": Missing(
+        without(Rule.IDENTITY),
+        LATE,
+        DOUBLED,
+        ("sends [0] at 0", "[0] lands at 0", "the late request [0] arrives"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_mirror_without_a_rule_breaks_the_promise(name: str) -> None:
+    missing = NEEDED[name]
+    is_needless_stop = missing.violation == "stopped without a cause"
+    found = check(Protocol(ALL - missing.rules, missing.bounds), only_records=not is_needless_stop)
+    print(f"\nwithout {name}: {found.violation} after {found.states} states", *found.trace, sep="\n  ")
+    assert found.violation == missing.violation
+    assert found.trace[-len(missing.last) :] == missing.last
+
+
+def test_each_rule_has_a_counter_example() -> None:
+    assert set(NEEDED) == {rule.name for rule in Rule}
+
+
+# Known failures: no client can prevent them
+
+
+def test_late_request_and_compaction_between_two_fetches_lose_a_record() -> None:
+    """The broker takes another batch of the same size for the one that it has."""
+    found = check(Protocol(ALL, with_events(replace(LATE, source="rrr"), cleanings=1)))
+    assert found.violation == LOST
+
+
+def test_foreign_records_in_the_place_of_lost_ones_are_unnoticed() -> None:
+    """Sequences and offsets agree again; only a comparison of contents finds it."""
+    found = check(Protocol(ALL, with_events(UNCLEAN_COPY, foreign=1)))
+    assert found.violation == "foreign records unnoticed"
