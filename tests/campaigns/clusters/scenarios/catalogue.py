@@ -1,4 +1,7 @@
-"""Scenarios whose records come again, or whose positions are gone: the campaign of tasks lacks these."""
+"""The scenarios: each has an event, and a promise that the copy must still keep.
+
+The other events of tasks are those of `tests.campaigns.plan`, several in a trial.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from contextlib import suppress
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.records import RecordBatch
 from shoal_broker.api_error import ApiError
-from tests.two_brokers import batches_of
+from tests.two_brokers import (
+    Acting,
+    batches_of,
+)
 
 from .consumers import ConsumersMove, ConsumersOfDamagedCopies
 from .promises import Findings, exact_or_stopped
@@ -17,6 +23,33 @@ from .scenario import Scenario
 from .stage import Partition, Stage, recreate_source
 
 __all__ = ["SCENARIOS"]
+
+#: Time for a task to wait for offsets that a recreated topic does not have.
+_NEW_TOPIC_PATIENCE_S = 5.0
+
+
+class SourceTopicRecreated(Scenario):
+    name = "source topic deleted and created anew"
+    stops = (r"created again", r"created anew", r"recreated", r"was deleted")
+
+    def promise(self, found: Findings) -> list[str]:
+        return exact_or_stopped(found)
+
+    def begin(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.6:
+            stage.set(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+
+    def round(self, stage: Stage) -> None:
+        if stage.dice.random() < 0.5:
+            stage.task()
+        elif stage.dice.random() < 0.5:
+            recreate_source(stage)
+            stage.task()
+        else:
+            # In the middle of a task. If its first position is of the new topic, it waits, and reports that,
+            # for the offsets that the former one had.
+            acting = Acting(stage.dice.randint(0, 15), lambda: recreate_source(stage))
+            stage.task(acting, patience_s=_NEW_TOPIC_PATIENCE_S)
 
 
 class SourceFilledAgain(Scenario):
@@ -58,7 +91,12 @@ class PositionsDeleted(Scenario):
     name = "positions deleted, and nothing else changed"
 
     def destination_config(self, dice: random.Random) -> dict[str, str]:
-        return _some_odd_config(dice) if dice.random() < 0.3 else {}
+        if dice.random() < 0.7:
+            return {}
+        config = {"compression.type": dice.choice(["gzip", "zstd", "lz4", "uncompressed", "producer"])}
+        if dice.random() < 0.5:
+            config["message.timestamp.type"] = "LogAppendTime"
+        return config
 
     def round(self, stage: Stage) -> None:
         stage.task()
@@ -67,14 +105,13 @@ class PositionsDeleted(Scenario):
                 stage.brokers.forget_pairs()
 
 
-def _some_odd_config(dice: random.Random) -> dict[str, str]:
-    """Return settings of a destination that compresses batches again, or sets their times."""
-    config = {"compression.type": dice.choice(["gzip", "zstd", "lz4", "uncompressed", "producer"])}
-    if dice.random() < 0.5:
-        config["message.timestamp.type"] = "LogAppendTime"
-    return config
-
-
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    each.name: each for each in (SourceFilledAgain, PositionsDeleted, ConsumersMove, ConsumersOfDamagedCopies)
+    each.name: each
+    for each in (
+        SourceTopicRecreated,
+        SourceFilledAgain,
+        PositionsDeleted,
+        ConsumersMove,
+        ConsumersOfDamagedCopies,
+    )
 }

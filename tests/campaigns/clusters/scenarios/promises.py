@@ -12,11 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = [
-    "Findings",
-    "exact",
-    "exact_or_stopped",
-]
+__all__ = ["Findings", "exact", "exact_or_stopped"]
 
 
 class Keyed(Hashable, Protocol):
