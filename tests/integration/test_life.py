@@ -20,8 +20,8 @@ from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
 from rig.shoal import Shoal
-from tests.chaos.arena import Arena
-from tests.chaos.plan import BROKERS, Event, EventKind, Side
+from tests.campaigns.clusters.arena import Arena
+from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
 
 pytestmark = pytest.mark.timeout(600)
 

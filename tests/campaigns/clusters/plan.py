@@ -84,6 +84,8 @@ class Kind(Enum):
     """``run_copy_task`` in a Python process, without Spark."""
     EMBEDDED = "embedded broker"
     """The same, into the embedded broker, which can return errors on demand."""
+    TASK = "tasks and events"
+    """Tasks in this process between embedded brokers, with events before each (`tests.campaigns.plan`)."""
     SCENARIO = "scenario"
     """The engine between two embedded brokers whose topics, positions and clocks change (`scenarios`)."""
 
@@ -91,8 +93,13 @@ class Kind(Enum):
     def has_spark(self) -> bool:
         return self in (Kind.PRODUCT, Kind.TOPICS, Kind.CONSUMERS, Kind.MAKER)
 
+    @property
+    def is_within(self) -> bool:
+        """Whether all of a trial is in this process, without real clusters."""
+        return self in (Kind.TASK, Kind.SCENARIO)
 
-#: Of ten trials that are no scenarios, the number of each kind.
+
+#: Of ten trials between real clusters, or into one embedded broker, the number of each kind.
 _OTHERS = (
     *(Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS),
     *(Kind.PRODUCT, Kind.ENGINE, Kind.MAKER),
@@ -100,8 +107,12 @@ _OTHERS = (
     Kind.EMBEDDED,
 )
 
-#: The kinds of trials, in turn: every second one is a scenario.
-KINDS = tuple(kind for other in _OTHERS for kind in (other, Kind.SCENARIO))
+#: The kinds of trials, in turn: every second one is within this process.
+KINDS = tuple(
+    kind
+    for number, other in enumerate(_OTHERS)
+    for kind in (other, Kind.TASK if number % 2 else Kind.SCENARIO)
+)
 
 
 class Age(Enum):

@@ -25,8 +25,8 @@ from rig.authority import Authority
 from rig.cluster import QUICK_JVM, KafkaCluster, java_properties, start_in_parallel
 from rig.locked import PASSWORDS, jaas
 from rig.wait import wait_until
-from tests.chaos.arena import Arena
-from tests.chaos.plan import BROKERS, Event, EventKind, Side
+from tests.campaigns.clusters.arena import Arena
+from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
 
 from .plan import Disturbance, Kind
 

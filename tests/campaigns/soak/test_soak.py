@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.plan import draw
-from tests.soak.report import chart, lag, markdown, undisturbed
-from tests.soak.run import soak
+from tests.campaigns.soak.plan import draw
+from tests.campaigns.soak.report import chart, lag, markdown, undisturbed
+from tests.campaigns.soak.run import soak
 
 #: Of load; the third minute is for starting six brokers and Spark, and for the comparison.
 MINUTES = 2.0

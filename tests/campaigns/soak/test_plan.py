@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from tests.soak.plan import Kind, draw
+from tests.campaigns.soak.plan import Kind, draw
 
 
 def test_plan_depends_only_on_its_seed() -> None:

@@ -13,7 +13,7 @@ from rig.load import CODECS
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
-from tests.chaos.plan import Side
+from tests.campaigns.clusters.plan import Side
 
 from .clusters import PREFIX, LockedClusters, open_clusters
 from .ledger import Arrival, Ledger

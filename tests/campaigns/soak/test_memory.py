@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from rig.wait import wait_until
-from tests.soak.memory import MemorySample, MemoryWatch, Role, growth_per_hour
+from tests.campaigns.soak.memory import MemorySample, MemoryWatch, Role, growth_per_hour
 
 MEGABYTE = 1_000_000
 
@@ -36,7 +36,7 @@ def test_short_lived_worker_is_no_growth() -> None:
 
 
 def test_process_and_its_children_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.soak.memory._EVERY_S", 0.05)
+    monkeypatch.setattr("tests.campaigns.soak.memory._EVERY_S", 0.05)
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with (
         subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as process,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rig.judge import Verdict
-from tests.soak.ledger import Fate, Ledger, read_value, write_value
+from tests.campaigns.soak.ledger import Fate, Ledger, read_value, write_value
 
 
 def sent(*fates: Fate) -> Ledger:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.chaos.plan import BROKERS, Side
+from tests.campaigns.clusters.plan import BROKERS, Side
 
 __all__ = ["Disturbance", "Kind", "Plan", "draw"]
 

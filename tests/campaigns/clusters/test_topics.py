@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rig.record import Record
-from tests.chaos.topics import mirrored_of, while_stopped
+from tests.campaigns.clusters.topics import mirrored_of, while_stopped
 
 
 def records(*keys: int) -> list[Record]:

@@ -14,8 +14,8 @@ from shoal.cli.mirror_maker import parse as parse_maker
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirrormaker.options import MirrorMakerOptions
-from tests.chaos.movers import Mover
-from tests.chaos.plan import Change, Kind, Plan, draw
+from tests.campaigns.clusters.movers import Mover
+from tests.campaigns.clusters.plan import Change, Kind, Plan, draw
 
 
 def plan_with(kind: Kind, change: Change | None = None, *, latest: bool = False) -> Plan:

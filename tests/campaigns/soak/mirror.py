@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -13,7 +14,7 @@ import psutil
 
 from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.chaos.plan import Side
+from tests.campaigns.clusters.plan import Side
 from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
@@ -55,7 +56,6 @@ class Mirror:
 
     def __exit__(self, *exc_info: object) -> None:
         if self._process is not None:
-            self._process.__exit__()
             self._forget()
 
     @property
@@ -64,20 +64,21 @@ class Mirror:
 
     def start(self) -> None:
         assert self._process is None
-        refresh = ["--refresh", str(self._plan.refresh_s)]
-        self._process = Shoal("mirror", "--json", *self._what(), *refresh, state=self._logs / "state")
+        verb = ["mirror", "--json", *self._what(), "--refresh", str(self._plan.refresh_s)]
+        log = self._logs / f"mirror-{len(self.ends) + 1}"
+        self._process = Shoal(*verb, state=self._logs / "state", log=log)
 
     def stop(self) -> None:
         """Stop it as an operator would, and record the duration and the summary."""
         process = self._process
         assert process is not None
         began = time.monotonic()
-        psutil.Process(process.process_id).terminate()
+        process.send_signal(signal.SIGTERM)
         try:
             summary = process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.problems.append(f"the mirror did not end within {_END_TIMEOUT_S:g} s of SIGTERM")
-            process.__exit__()
+            process.kill()
             summary = {}
         self.ends.append(Ended(time.monotonic() - began, process.exit_code, summary))
         if process.exit_code != 0:
@@ -126,6 +127,4 @@ class Mirror:
     def _forget(self) -> None:
         assert self._process is not None
         self._process.__exit__()
-        errors = self._logs / f"mirror-{len(self.ends)}.err"
-        errors.write_text(self._process.stderr, encoding="utf-8")
         self._process = None

@@ -1,7 +1,7 @@
 """Consumers that stop at one broker and go on at the other, while their groups, too, get faults.
 
-The consumers of the trials between real clusters are Kafka's (`tests.chaos.consumers`). These only read the
-logs and commit, so that a trial takes a second, and things happen at moments that no process could hit.
+The consumers of the trials between real clusters are Kafka's (`..consumers`). These only read the logs and
+commit, so that a trial takes a second, and things happen at moments that no process could hit.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from rig.judge import Verdict
 
 from .plan import Kind, Plan
 from .scenarios import ScenarioPlan
-from .trial import Outcome
+from .trial import Outcome, TaskPlan
 
 __all__ = ["line_of", "markdown"]
 
@@ -34,7 +34,7 @@ def line_of(outcome: Outcome) -> str:
     return "\n  ".join([line, str(comparison), *details, f"again: {again}"])
 
 
-def _kind_of(plan: Plan | ScenarioPlan) -> str:
+def _kind_of(plan: Plan | ScenarioPlan | TaskPlan) -> str:
     if isinstance(plan, ScenarioPlan):
         return f"--scenario '{plan.scenario}'"
     return f"--kind {plan.kind.name.lower()}"

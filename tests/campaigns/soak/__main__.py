@@ -1,4 +1,4 @@
-"""Run a mirror between two locked clusters under constant faults: ``python -m tests.soak --help``.
+"""Run a mirror between two locked clusters under constant faults: ``python -m tests.campaigns.soak --help``.
 
 The exit code is 0 only if no record was lost, doubled or reordered, memory stayed flat, and everything was as
 quick as promised.
@@ -21,11 +21,11 @@ from .plan import Plan, draw
 from .report import chart, markdown
 from .run import soak
 
-_BENCH = Path(__file__).parents[2] / "bench"
+_BENCH = Path(__file__).parents[3] / "bench"
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="duration of the load (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the disturbances (default: 0)")
     parser.add_argument("--records-per-s", type=int, default=200, help="rate over all topics (default: 200)")
