@@ -1,6 +1,5 @@
 """MirrorMaker 1, and shoal's ``mirror-maker`` and ``mirror``: movers that do not end by themselves."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from bench.topics import PARTITIONS
 from rig import BENCH_JVM
 from rig.cluster import java_properties
 from rig.mirror_maker import mirror_maker_1
+from rig.shoal import shoal_command
 
 __all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker"]
 
@@ -67,7 +67,7 @@ def _shoal(job: Job, arguments: Sequence[str]) -> Command:
     # After -Xlog:disable on the command line, so that it takes precedence.
     gc_log = f"spark.driver.extraJavaOptions={job.gc_log_option}"
     return Command(
-        [sys.executable, "-m", "shoal", *arguments, "--conf", gc_log],
+        shoal_command(*arguments, "--conf", gc_log),
         copy=job.copy,
         ends_by_itself=False,
         environment={"XDG_STATE_HOME": str(job.directory)},

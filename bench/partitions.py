@@ -42,6 +42,7 @@ from rig import (
     wait_until,
 )
 from rig.process import tail
+from rig.shoal import shoal_command
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.assignment import partitions_of
@@ -202,7 +203,7 @@ def _arguments(
     if mover == "shoal":
         between = ["--from", source.bootstrap, "--to", destination.bootstrap]
         regex = "|".join(topics)
-        return [sys.executable, "-m", "shoal", "mirror", *between, "--topics", regex, "--group", topics[0]]
+        return shoal_command("mirror", *between, "--topics", regex, "--group", topics[0])
     between = [source.bootstrap, destination.bootstrap]
     return [sys.executable, "-m", "bench.partitions", "copy", *between, topics[0], *topics]
 

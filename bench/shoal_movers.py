@@ -20,6 +20,7 @@ from bench.mover import Command, Job, PlainCommand
 from bench.report import say
 from rig import TimedOut, create_topic, wait_until
 from rig.cluster import java_properties
+from rig.shoal import shoal_command
 from shoal.native import NATIVE
 
 __all__ = [
@@ -55,7 +56,7 @@ class Code:
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of ``shoal`` with these arguments."""
-        return [self.python, "-m", "shoal", *arguments]
+        return shoal_command(*arguments, python=self.python)
 
     def output_of(self, what: str, command: Sequence[str], timeout_s: float) -> str:
         """Run a command of the bench with this code, and return its output; raises MoverFailed."""

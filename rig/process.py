@@ -26,13 +26,19 @@ _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rig-forker")
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def _die_with_parent() -> None:
+def _begin() -> None:
+    # A shell starts background jobs, such as nightly tests, with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def spawn(
-    arguments: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
+    arguments: Sequence[str | Path],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    errors: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a child whose stdout and stderr are appended to ``log``.
 
@@ -41,18 +47,19 @@ def spawn(
 
     Args:
         environment: Variables added to this process's own.
+        errors: Gets stderr instead.
     """
 
     def fork() -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
+        with log.open("ab") as output, (errors or log).open("ab") as stderr:
             return subprocess.Popen(
                 [str(argument) for argument in arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=stderr,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_begin,
             )
 
     return _forker.submit(fork).result()

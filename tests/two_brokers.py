@@ -48,6 +48,7 @@ __all__ = [
     "Held",
     "History",
     "Killed",
+    "Lagging",
     "Mortal",
     "RunningTask",
     "TwoBrokers",
@@ -408,7 +409,7 @@ class TwoBrokers:
                 number,
                 topic,
                 log.log_start_offset,
-                log.last_stable_offset if committed else log.log_end_offset,
+                log.last_stable_offset if committed else log.high_watermark,
             )
             for topic in topics or ("topic",)
             for number, log in enumerate(self.source.topics.topic(topic).logs)

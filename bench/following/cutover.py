@@ -6,9 +6,7 @@ counts from the last acknowledgement of the source to the end of the command. Af
 both clusters, and each group's offset is compared.
 """
 
-import json
 import random
-import subprocess
 import tempfile
 import threading
 import time
@@ -23,7 +21,7 @@ from confluent_kafka import Consumer
 from bench.following.groups import commit, committed
 from bench.following.lines import Line
 from bench.following.load import Size, producing
-from bench.following.mirrors import environment_in, mirroring, shoal_command
+from bench.following.mirrors import environment_in, mirroring
 from bench.following.tally import Position, Tally, tally
 from bench.following.translation import bounds_of, pairs_between
 from bench.measure import MoverFailed
@@ -36,7 +34,7 @@ from rig import (
     wait_until,
 )
 from rig.load import random_records
-from rig.process import spawn, tail
+from rig.shoal import Shoal
 
 __all__ = ["measure_cutover"]
 
@@ -123,46 +121,24 @@ def _cut_over(source: KafkaCluster, destination: KafkaCluster, size: Size, direc
         _consuming(source.bootstrap, topics) as consumers,
     ):
         wait_until(consumers.have_read, "the consumers' first commits", 300)
-        arguments = shoal_command(
+        arguments = (
             *("cutover", "--from", source.bootstrap, "--to", destination.bootstrap),
             *("--topics", size.topics_regex, "--groups", "app-.*", "--timeout", f"{_GATES_S}", "--json"),
             *("--certificate", str(directory / "certificate.json")),
         )
-        log = directory / "cutover.log"
-        process = spawn(arguments, log, environment_in(directory))
-        try:
-            _await_quiet_gate(process, log)
+        with Shoal(*arguments, environment=environment_in(directory)) as cutover:
+            cutover.wait_for(lambda event: event.get("gate") == "quiet", 2 * _GATES_S)
             producers.stop()
             stopped_at = time.monotonic()
             consumers.stop()
             say("producers and consumers have stopped")
-            code = process.wait(_GATES_S)
+            outcome = cutover.wait(_GATES_S)
             seconds = time.monotonic() - stopped_at
-        finally:
-            process.kill()
-    events = list(_events(log))
-    if code != 0 or not events:
+    if cutover.exit_code != 0 or not outcome:
         raise MoverFailed(
-            f"shoal cutover ended with {code}: {events[-1].get('problem') if events else tail(log)}"
+            f"shoal cutover ended with {cutover.exit_code}: {outcome.get('problem', cutover.stderr[-5000:])}"
         )
-    return _Cut(seconds, events[-1])
-
-
-def _await_quiet_gate(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    def waits() -> bool:
-        if process.poll() is not None:
-            raise MoverFailed(f"shoal cutover ended with {process.returncode}:\n{tail(log)}")
-        return any(each.get("gate") == "quiet" for each in _events(log))
-
-    wait_until(waits, "the gate that waits for the producers", 2 * _GATES_S, interval_s=0.2)
-
-
-def _events(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects that a command has printed; its warnings are between them."""
-    whole = log.read_text().rpartition("\n")[0] if log.exists() else ""
-    for line in whole.splitlines():
-        if line.startswith("{"):
-            yield json.loads(line)
+    return _Cut(seconds, outcome)
 
 
 class _Consuming:

@@ -1,9 +1,7 @@
 """The mirrors of the figures, as processes."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from bench.account import Account, running
 from bench.measure import MoverFailed
 from rig.mirror_maker_2 import MirrorMaker2
 from rig.process import tail
+from rig.shoal import shoal_command
 
 __all__ = [
     "MM2_ALIAS",
@@ -19,8 +18,6 @@ __all__ = [
     "environment_in",
     "mirror_maker_2",
     "mirroring",
-    "run_shoal",
-    "shoal_command",
 ]
 
 _ENDS_S = 120.0
@@ -67,30 +64,6 @@ def mirroring(
     arguments = shoal_command("mirror", "--from", source, "--to", destination, *options)
     with running(arguments, log, environment_in(directory)) as (process, account):
         yield RunningMirror(process, account, log)
-
-
-def run_shoal(*arguments: str, directory: Path, timeout_s: float = 1800) -> str:
-    """Run ``shoal`` to its end, and return its output.
-
-    Raises:
-        MoverFailed: The command failed; the text has its errors.
-    """
-    ended = subprocess.run(
-        shoal_command(*arguments),
-        env={**os.environ, **environment_in(directory)},
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise MoverFailed(f"shoal {arguments[0]} ended with {ended.returncode}:\n{ended.stderr[-5000:]}")
-    return ended.stdout
-
-
-def shoal_command(*arguments: str) -> list[str]:
-    """Return the command line of ``shoal`` with these arguments."""
-    return [sys.executable, "-m", "shoal", *arguments]
 
 
 def environment_in(directory: Path) -> dict[str, str]:

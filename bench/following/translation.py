@@ -21,11 +21,12 @@ import shoal
 from bench.following.batch_kinds import BatchKinds, Source
 from bench.following.groups import commit, committed, draw
 from bench.following.lines import Line
-from bench.following.mirrors import MM2_ALIAS, mirror_maker_2, mirroring, run_shoal
+from bench.following.mirrors import MM2_ALIAS, environment_in, mirror_maker_2, mirroring
 from bench.following.tally import Pair, Place, Position, Tally, pair_of, tally
-from bench.measure import count_records
+from bench.measure import MoverFailed, count_records
 from bench.report import say
 from rig import KafkaCluster, create_topic, read_topic, wait_until
+from rig.shoal import run_shoal
 from shoal.mirroring.sync.report import GroupsReport
 
 __all__ = ["POSITIONS", "Found", "bounds_of", "lines_of", "measure_translation", "pairs_between"]
@@ -134,7 +135,10 @@ def _mirror(source: Source, destination: KafkaCluster, kinds: BatchKinds, direct
         mirror.check()
         mirror.stop()
     between = ("--from", source.bootstrap, "--to", destination.bootstrap)
-    run_shoal("mirror", *between, *selected, "--once", "--json", directory=directory)
+    command = ("mirror", *between, *selected, "--once", "--json")
+    ended = run_shoal(*command, environment=environment_in(directory), timeout_s=1800)
+    if ended.returncode != 0:
+        raise MoverFailed(f"shoal mirror ended with {ended.returncode}:\n{ended.stderr[-5000:]}")
 
 
 def _translate(source: Source, destination: KafkaCluster) -> GroupsReport:

@@ -86,7 +86,7 @@ def _cleaned(
             left |= kept
     after._log_start_offset, after._log_end_offset = before.log_start_offset, before.log_end_offset
     after._epochs = before._epochs
-    after._producers, after._transactions = before._producers, before._transactions
+    after._producers = before._producers
     broker.topics.topic(TOPIC).logs[number] = after
     return after, left.__contains__
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
@@ -12,7 +13,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal_broker.clock import now_ms
-from tests.two_brokers import answers
+from tests.two_brokers import answers, batches_of, lagging
 from tests.world.source import DAY_MS
 from tests.world.tasks import TOPIC, TaskWorld
 
@@ -45,6 +46,9 @@ _PASSING: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.INIT_PRODUCER_ID: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
 }
 
+#: Of a broker that is newer than shoal; the embedded one sends any number.
+_NO_CODE = cast("ErrorCode", 31_999)
+
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 
@@ -63,6 +67,24 @@ def request_fails(world: TaskWorld, dice: random.Random) -> None:
     if dice.random() < 0.5 and api in (ApiKey.PRODUCE, ApiKey.FETCH):
         how["partition"] = world.a_partition().number
     node.faults.add(api, times=dice.randint(1, 3), **how)
+
+
+@happens(Family.FAULTS)
+def source_answers_with_codes_of_a_newer_kafka(world: TaskWorld, dice: random.Random) -> None:
+    """The source answers a code that no Kafka of today has, or that says nothing."""
+    api = dice.choice(
+        [
+            ApiKey.FETCH,
+            ApiKey.LIST_OFFSETS,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.OFFSET_COMMIT,
+        ]
+    )
+    code = dice.choice([ErrorCode.UNKNOWN_SERVER_ERROR, _NO_CODE])
+    dice.choice(world.source.nodes).faults.add(api, error=code, times=dice.randint(1, 3))
+    if dice.random() < 0.4:
+        dice.choice(world.destination.nodes).faults.add(ApiKey.INIT_PRODUCER_ID, error=code)
 
 
 @happens(Family.FAULTS)
@@ -143,6 +165,53 @@ def _with_former_epochs(response: Any) -> Any:
         for each in topic.partitions:
             each.leader_epoch = max(0, each.leader_epoch - 1)
     return response
+
+
+@happens(Family.FAULTS)
+def metadata_name_a_leader_that_is_gone(world: TaskWorld, dice: random.Random) -> None:
+    """A broker names a leader at an address where no process listens."""
+    answers(world.a_node(), ApiKey.METADATA, _with_leader_that_is_gone, dice.randint(1, 3))
+
+
+def _with_leader_that_is_gone(response: Any) -> Any:
+    here = response.brokers[0]
+    # The discard port, on which no process listens.
+    response.brokers.append(type(here)(node_id=99, host=here.host, port=9, rack=None))
+    for topic in response.topics:
+        for each in topic.partitions:
+            each.leader_id = 99
+    return response
+
+
+@happens(Family.FAULTS)
+def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
+    """A leader is elected whose watermark is behind its log's end, until its followers have fetched."""
+    partition = world.a_partition()
+    log = partition.log
+    found = batches_of(log)
+    if found and log.log_start_offset == 0:
+        behind = found[-dice.randint(1, min(4, len(found)))].header.base_offset
+        after = lagging(world.source.nodes[0], TOPIC, behind, partition.number)
+        after._producers, after._log_end_offset = log._producers, log.log_end_offset
+        after._epochs = log._epochs
+        after.begin_leader_epoch(log.leader_epoch + 1)
+        partition.log = after
+        world.lagging.append(after)
+        left = itertools.count(dice.randint(1, 4), -1)
+
+        def fetched(response: Any) -> Any:
+            if next(left) == 0:
+                after.lag_ends()
+            return response
+
+        for node in world.source.nodes:
+            answers(node, ApiKey.FETCH, fetched, 8)
+
+
+@happens(Family.FAULTS)
+def clock_of_the_tasks_is_wrong(world: TaskWorld, dice: random.Random) -> None:
+    """The wall clock of the tasks' machine is wrong by up to three days, until the next step."""
+    world.clock_is_wrong_by_s = dice.choice([-3, -1, 1, 3]) * dice.choice([60, 3_600, 86_400])
 
 
 @happens(Family.FAULTS)

@@ -137,6 +137,26 @@ def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None
             partition.grow()
 
 
+@happens(Family.POSITIONS)
+def group_has_another_name(world: TaskWorld, dice: random.Random) -> None:
+    """An operator starts the mirror with another group."""
+    world.expect(IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
+    world.set(group=dice.choice(["mirror", "another", "a third"]))
+
+
+@happens(Family.POSITIONS)
+def position_is_reset_to_a_former_one(world: TaskWorld, dice: random.Random) -> None:
+    """An operator puts a position back that was committed before."""
+    world.expect(IncidentKind.FOREIGN_RECORDS, documented=SILENT_STOPS)
+    number = world.a_partition().number
+    former = world.former_positions.get(number)
+    if former is not None:
+        world.brokers.commit(former, TOPIC, number)
+    now = world.position(number)
+    if now is not None:
+        world.former_positions[number] = now
+
+
 @happens(Family.POSITIONS, weight=2)
 def positions_expire(world: TaskWorld, dice: random.Random) -> None:
     """The source's coordinator forgets the mirror's positions."""

@@ -84,6 +84,8 @@ def _draw_setup(dice: random.Random, family: Family | None) -> Setup:
         source_config=policy or ((("cleanup.policy", "compact,delete"),) if dice.random() < 0.5 else ()),
         destination_config=(*policy, *_some_copy_config(dice)),
         are_same=family is None and dice.random() < 0.25,
+        # Sequences begin again at 2^31.
+        copy_begins_at=2**31 - dice.randint(1, 60) if family is None and dice.random() < 0.1 else 0,
         continues=family is not Family.POSITIONS and dice.random() < 0.6,
         is_verified=family is None and dice.random() < 0.3,
         # Without a position, to accept an incident means to copy records again.

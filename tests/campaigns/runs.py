@@ -55,7 +55,8 @@ def _ends(world: TaskWorld) -> list[int]:
 @runs(weight=4)
 def to_the_end(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
     """A task copies up to the present ends."""
-    return world.run(), _ends(world)
+    ends = _ends(world)
+    return world.run(), ends
 
 
 @runs(weight=3)
@@ -74,14 +75,16 @@ def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> tuple[Outcome,
 @runs(weight=6)
 def killed(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
     """A task's process dies at some step, if it lives so long."""
-    return world.run(Mortal(dice.randint(0, _LATEST_CHECK))), _ends(world)
+    ends = _ends(world)
+    return world.run(Mortal(dice.randint(0, _LATEST_CHECK))), ends
 
 
 @runs(weight=3)
 def stopped(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
     """The driver asks a task at some step to end in good order."""
+    ends = _ends(world)
     acting = Acting(dice.randint(0, _LATEST_CHECK), lambda: acting.request_stop())
-    return world.run(acting), _ends(world)
+    return world.run(acting), ends
 
 
 @runs(weight=2)
@@ -89,10 +92,11 @@ def beside_another(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list
     """A task that has not noticed yet that it is an orphan, beside the one in its place."""
     if world.setup.continues or any(world.position(each.number) is None for each in world.partitions):
         return to_the_end(world, dice)  # only the lease keeps two from beginning, or from continuing, at once
+    ends = _ends(world)
     controls = [Watched() for _ in range(dice.randint(2, 3))]
     running = [(world.start(control), control) for control in controls]
     outcomes = [world.finish(*each) for each in running]
-    return outcomes[-1], _ends(world)
+    return outcomes[-1], ends
 
 
 @runs(weight=2)
@@ -189,4 +193,5 @@ class _Steered(Mortal):
 @runs(weight=1)
 def steered(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
     """The driver pauses, limits and resumes a task at any step."""
-    return world.run(_Steered(dice)), _ends(world)
+    ends = _ends(world)
+    return world.run(_Steered(dice)), ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from unittest.mock import patch
 
 from shoal.client.backoff import Backoff
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task import partition_state, worker
+from shoal.mirroring.task import copy_loop, partition_state, worker
 from tests.verifying import verified
 from tests.world.tasks import Outcome, TaskWorld
 
@@ -39,12 +40,15 @@ def _run_step(world: TaskWorld, step: Step, seed: str) -> None:
         each.grow()
     for number, event in enumerate(step.events):
         event.change(world, random.Random(f"{seed}/{number}"))
-    outcome, ends = step.run.start(world, random.Random(f"{seed}/run"))
+    with _clock_that_is_wrong(world.clock_is_wrong_by_s):
+        outcome, ends = step.run.start(world, random.Random(f"{seed}/run"))
     world.check(outcome, ends)
     for control in world.controls:
         world.check_places(control)
     world.controls.clear()
     limit_messages(world)
+    world.let_followers_catch_up()
+    world.clock_is_wrong_by_s = 0.0
     if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
         world.set(continue_on=frozenset(IncidentKind))
 
@@ -79,6 +83,25 @@ def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
         for number, reason in outcome.stopped.items()
         if number not in world.blocked
     ]
+
+
+class _WrongClock:
+    """The module ``time``, with a wall clock that is wrong."""
+
+    def __init__(self, by_s: float) -> None:
+        self._by_s = by_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return time.time() + self._by_s
+
+
+@contextmanager
+def _clock_that_is_wrong(by_s: float) -> Iterator[None]:
+    with patch.object(copy_loop, "time", _WrongClock(by_s) if by_s else time):
+        yield
 
 
 @contextmanager

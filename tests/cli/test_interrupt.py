@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rig.shoal import Shoal
 
 #: Includes a start of Python on a busy machine; waits for brokers last 30 s and more.
 AT_ONCE_S = 10.0
@@ -26,21 +26,13 @@ def silent() -> Iterator[socket.socket]:
 
 def interrupted(silent: socket.socket, *arguments: str) -> tuple[int, str, str, float]:
     """Run a verb, press Ctrl-C when it connects; return exit code, stdout, stderr and seconds."""
-    with (
-        subprocess.Popen(
-            [sys.executable, "-m", "shoal", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A shell starts background jobs, such as nightly tests, with SIGINT ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as process,
-        silent.accept()[0],
-    ):
+    with Shoal(*arguments) as process, silent.accept()[0]:
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    return process.returncode, out, err, time.monotonic() - began
+        process.wait(60)
+        took_s = time.monotonic() - began
+    assert process.exit_code is not None
+    return process.exit_code, process.stdout, process.stderr, took_s
 
 
 def address(silent: socket.socket) -> str:

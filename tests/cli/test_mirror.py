@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from rig.shoal import Shoal, run_shoal, shoal_command
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
+from tests.snapshots import Texts
 from tests.spark.mirror_command import complaints
 
 #: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-TIMEOUT_S = 240
 RECORDS = 100
 
 
@@ -42,7 +42,7 @@ def brokers() -> Iterator[tuple[Broker, Broker]]:
 def command(brokers: tuple[Broker, Broker], tmp_path: Path) -> list[str]:
     source, destination = brokers
     return [
-        *(sys.executable, "-m", "shoal", "mirror", "--from", source.bootstrap, "--to", destination.bootstrap),
+        *("mirror", "--from", source.bootstrap, "--to", destination.bootstrap),
         *("--topics", "orders", "--master", "local[2]", "--checkpoint", str(tmp_path), "--json"),
     ]
 
@@ -59,9 +59,7 @@ def test_mirror_once_copies_all_and_the_second_time_nothing(
     brokers: tuple[Broker, Broker], command: list[str]
 ) -> None:
     for records in (RECORDS, 0):
-        run = subprocess.run(
-            [*command, "--once"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
+        run = run_shoal(*command, "--once")
         assert (run.returncode, complaints(run.stderr)) == (0, "")
         *reports, summary = objects(run.stdout)
         assert {report["type"] for report in reports} <= {"progress"}
@@ -69,40 +67,38 @@ def test_mirror_once_copies_all_and_the_second_time_nothing(
         assert copied(brokers[1]) == RECORDS
 
 
-def ctrl_c(process: subprocess.Popen[str]) -> None:
+def ctrl_c(process: Shoal) -> None:
     """Send SIGINT like a terminal: to the JVM and the workers, too."""
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.process_id, signal.SIGINT)
 
 
-@pytest.mark.parametrize("interrupt", [ctrl_c, subprocess.Popen.terminate])
+def stop(process: Shoal) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("interrupt", [ctrl_c, stop])
 def test_signal_ends_a_running_mirror_with_0(
-    brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[subprocess.Popen[str]], None]
+    brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[Shoal], None]
 ) -> None:
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout
-        phases = []
-        for line in process.stdout:
-            progress = json.loads(line)
-            phases.append(progress["phase"])
-            if progress["records"] == RECORDS:
-                break
+    with Shoal(*command) as process:
+        process.wait_for(lambda progress: progress["records"] == RECORDS)
+        phases = [each["phase"] for each in process.objects()]
         interrupt(process)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, complaints(err)) == (0, "")
+        summary = process.wait()
+    err = process.stderr
+    assert (process.exit_code, complaints(err)) == (0, "")
     assert "starting Java and Spark" in phases
     assert phases[-1] == "copying"
     name = "SIGINT" if interrupt is ctrl_c else "SIGTERM"
     assert f"Z shoal: stopping on {name}: finishing and committing the batches in flight" in err
-    summary = objects(out)[-1]
     assert (summary["records"], summary["ended"]) == (RECORDS, f"stopped by {name}")
     assert (summary["up_to_date"], summary["lag_records"]) == (True, 0)
     assert copied(brokers[1]) == RECORDS
 
 
 def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], command: list[str]) -> None:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE  # only a pipe can be closed
+    with subprocess.Popen(shoal_command(*command), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.readline()
@@ -111,56 +107,44 @@ def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], 
     assert (process.returncode, complaints(err)) == (1, "")
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str], texts: Texts) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
-    run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    run = run_shoal(*command)
     assert run.returncode == 1
     (sentence,) = complaints(run.stderr).splitlines()
     error = {"type": "error", "error": sentence.removeprefix("shoal: "), "exit_code": 1}
     *before, last = objects(run.stdout)
     assert last == error
     assert {each["phase"] for each in before} <= {"checking the clusters"}, "it may take a moment"
-    assert sentence == "shoal: no connection to the source cluster at 127.0.0.1:1: Connection refused"
+    texts(sentence)
 
 
-def test_unusable_state_directory_is_exit_code_2(command: list[str]) -> None:
-    run = subprocess.run(
-        [*command, "--once"],
-        env={**os.environ, "XDG_STATE_HOME": os.devnull},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+def test_unusable_state_directory_is_exit_code_2(command: list[str], texts: Texts) -> None:
+    run = run_shoal(*command, "--once", environment={"XDG_STATE_HOME": os.devnull})
     assert run.returncode == 2
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(
-        f"shoal: the state directory {os.devnull}/shoal cannot be used: Not a directory"
-    )
+    texts(sentence)
     assert "XDG_STATE_HOME" in sentence
 
 
-def test_missing_topic_is_exit_code_2(command: list[str]) -> None:
+def test_missing_topic_is_exit_code_2(command: list[str], texts: Texts) -> None:
     command[command.index("--topics") + 1] = "nonsense"
-    run = subprocess.run(
-        [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    run = run_shoal(*command, "--verbose")
     assert run.returncode == 2
     traceback, sentence = complaints(run.stderr).split("shoal: ")
     assert traceback.startswith("Traceback")
-    assert objects(run.stdout) == [{"type": "error", "error": sentence.strip(), "exit_code": 2}]
-    assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
+    *_, last = objects(run.stdout)  # the check of the clusters may take a moment
+    assert last == {"type": "error", "error": sentence.strip(), "exit_code": 2}
+    texts(sentence)
 
 
-def test_signal_while_checking_clusters_ends_at_once(command: list[str]) -> None:
+def test_signal_while_checking_clusters_ends_at_once(command: list[str], texts: Texts) -> None:
     with Broker() as silent:
         silent.faults.add(ApiKey.METADATA, delay_s=60, times=None)
         command[command.index("--from") + 1] = silent.bootstrap
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout
-            assert json.loads(process.stdout.readline())["phase"] == "checking the clusters"
-            process.terminate()
-            out, _ = process.communicate(timeout=10)
-    summary = objects(out)[-1]
-    assert (process.returncode, summary["type"], summary["records"]) == (0, "summary", 0)
+        with Shoal(*command) as process:
+            assert process.wait_for(lambda _: True)["phase"] == "checking the clusters"
+            stop(process)
+            summary = process.wait(10)
+    assert (process.exit_code, summary["type"], summary["records"]) == (0, "summary", 0)
     assert summary["ended"] == "stopped by SIGTERM before anything was copied"

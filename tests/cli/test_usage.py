@@ -2,23 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from rig.shoal import run_shoal
+
 CLUSTERS = ("--from", "127.0.0.1:1", "--to", "127.0.0.1:2")
-
-
-def shoal(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shoal", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=cwd,
-        check=False,
-    )
 
 
 def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *parts: str) -> None:
@@ -144,11 +134,11 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
 def test_invalid_usage_is_one_sentence_and_exit_code_2(
     arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    assert_one_sentence(shoal(*arguments), 2, *parts)
+    assert_one_sentence(run_shoal(*arguments), 2, *parts)
 
 
 def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
-    run = shoal()
+    run = run_shoal()
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("usage: shoal ")
     assert "exits with code 2" in " ".join(run.stderr.split())
@@ -164,7 +154,7 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
     ],
 )
 def test_invalid_usage_with_json_is_an_object_on_stdout(arguments: tuple[str, ...], problem: str) -> None:
-    run = shoal(*arguments)
+    run = run_shoal(*arguments)
     assert run.returncode == 2
     (line,) = run.stdout.splitlines()
     said = json.loads(line)
@@ -174,12 +164,13 @@ def test_invalid_usage_with_json_is_an_object_on_stdout(arguments: tuple[str, ..
 
 
 def test_missing_properties_file_is_named(tmp_path: Path) -> None:
-    run = shoal("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
+    command = ("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a")
+    run = run_shoal(*command, directory=tmp_path)
     assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
 
 
 def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
-    run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", cwd=tmp_path)
+    run = run_shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", directory=tmp_path)
     assert_one_sentence(run, 2, "--to-config .: Is a directory")
 
 
@@ -199,12 +190,13 @@ def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
 )
 def test_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:
     (tmp_path / "source.properties").write_bytes(content)
-    run = shoal("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
+    command = ("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a")
+    run = run_shoal(*command, directory=tmp_path)
     assert_one_sentence(run, 2, part)
 
 
 def test_help_and_version_go_to_stdout() -> None:
     for argument in ("--help", "--version"):
-        run = shoal(argument)
+        run = run_shoal(argument)
         assert (run.returncode, run.stderr) == (0, "")
         assert "shoal" in run.stdout

@@ -17,7 +17,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header
 from shoal.records.aborted import Marker
 from shoal_broker import Broker
-from shoal_broker.apis.table import APIS
+from shoal_broker.apis import APIS
 from tests import kio_messages
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.wire import Wire, framed

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from rig import wait_until
 from rig.process import peak_rss_of
+from rig.shoal import Shoal, serve_gateway
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch
 from shoal.protocol.apis import ApiKey
@@ -37,7 +38,6 @@ from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
-from tests.integration.gateway_process import GatewayProcess, gateway_process
 
 #: If a request asks for a wait of any length, the test does not wait for the response.
 _PATIENCE_S = 0.5
@@ -60,7 +60,7 @@ VERSIONS = [(key, version) for key, versions in _OLD_VERSIONS.items() for versio
 class Server:
     """The gateway under test, and the broker behind it."""
 
-    gateway: GatewayProcess
+    gateway: Shoal
     broker: Broker
 
     @property
@@ -77,8 +77,8 @@ class Server:
         """Check that no handler raised, which is logged as an error, and that the process still runs."""
         failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert not failed, failed[0].exc_text or failed[0].getMessage()
-        assert self.gateway.runs()
-        log = self.gateway.log.read_text()
+        assert self.gateway.exit_code is None
+        log = self.gateway.stdout + self.gateway.stderr
         assert "Traceback" not in log, log[-4000:]
         assert "a request failed" not in log, log[-4000:]
 
@@ -96,7 +96,7 @@ def _broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with _broker() as broker, gateway_process(broker.bootstrap) as running:
+    with _broker() as broker, serve_gateway(broker.bootstrap) as running:
         yield Server(running, broker)
 
 

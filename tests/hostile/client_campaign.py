@@ -27,13 +27,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rig.process import peak_rss_of
+from rig.shoal import Shoal, serve_broker, serve_gateway
 from shoal.gateway.login.credential import HASHES, salted
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
 from tests.held import Held, Watch, held
-from tests.integration.gateway_process import gateway_process
-from tests.server_process import ServerProcess
 
 from .attackers import End, LogIn, Tally, attack
 from .bombs import BOMBS, bomb
@@ -82,8 +81,8 @@ class Target:
     """
 
     name: str
-    process: ServerProcess
-    behind: tuple[ServerProcess, ...] = ()
+    process: Shoal
+    behind: tuple[Shoal, ...] = ()
     most_connections: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +106,7 @@ class Target:
         return host, int(port)
 
     @property
-    def processes(self) -> list[ServerProcess]:
+    def processes(self) -> list[Shoal]:
         return [self.process, *self.behind]
 
     @property
@@ -121,23 +120,22 @@ class Target:
         """Start a server, and require a clean end."""
         with ExitStack() as stack:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
-            arguments = ["--listen", "127.0.0.1:0"]
             limits = ("--max-connections", str(_MOST_CONNECTIONS[name]))
-            broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())
-            behind: tuple[ServerProcess, ...] = (broker,)
+            broker = stack.enter_context(serve_broker())
+            behind: tuple[Shoal, ...] = (broker,)
             if name in _WITH_LOGIN:
                 options = (*_users(room), *(limits if name == "gateway-users" else ()))
-                locked = stack.enter_context(gateway_process(broker.address, *options))
+                locked = stack.enter_context(serve_gateway(broker.address, *options))
                 behind = (locked, broker)
             match name:
                 case "gateway":
-                    yield cls(name, stack.enter_context(gateway_process(broker.address, *limits)), behind)
+                    yield cls(name, stack.enter_context(serve_gateway(broker.address, *limits)), behind)
                 case "gateway-users":
                     yield cls(name, locked, (broker,))
                 case _:
                     config = room / "upstream.properties"
                     config.write_text("security.protocol=SASL_PLAINTEXT\n")
-                    passing = gateway_process(
+                    passing = serve_gateway(
                         locked.address,
                         "--upstream-config",
                         str(config),
@@ -282,11 +280,11 @@ class _Step:
         if self.result.peak_bytes > MOST_BYTES:
             self._complain(f"it needed {self.result.peak_bytes // _MEGABYTE} MB")
 
-    def _check_process(self, process: ServerProcess, before: Held) -> None:
-        if not process.runs():
+    def _check_process(self, process: Shoal, before: Held) -> None:
+        if process.exit_code is not None:
             self._complain("the process ended")
             return
-        printed = process.log.read_text(errors="replace")
+        printed = process.stdout + process.stderr
         for foreign in _FOREIGN:
             if (at := printed.find(foreign)) >= 0:
                 self._complain(f"it printed {printed[max(0, at - 500) : at + 3000]!r}")

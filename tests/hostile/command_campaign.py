@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import resource
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rig.shoal import Shoal
 from shoal import exit_codes
 from shoal.protocol.apis import ApiKey
 from tests.spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copied, brokers_with_orders
@@ -89,30 +89,21 @@ def lie_to_commands(
 
 
 def _mirror(brokers: TwoBrokers, room: Path) -> tuple[int, str]:
-    mirror = Mirror(brokers, room, "--once", "--checkpoint", str(room / "checkpoint"))
-    return _ended(mirror.process)
+    return _ended(Mirror(brokers, room, "--once", "--checkpoint", str(room / "checkpoint")))
 
 
 def _verify(brokers: TwoBrokers, room: Path) -> tuple[int, str]:
     between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
-    return _ended(
-        subprocess.Popen(
-            [sys.executable, "-m", "shoal", "verify", *between, "--topics", "orders"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    )
+    return _ended(Shoal("verify", *between, "--topics", "orders"))
 
 
-def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    try:
-        out, err = process.communicate(timeout=RUN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        return -1, f"it hung; {out}{err}"
-    return process.returncode, out + err
+def _ended(command: Shoal) -> tuple[int, str]:
+    with command:
+        try:
+            command.wait(RUN_S)
+        except subprocess.TimeoutExpired:
+            return -1, f"it hung; {command.stdout}{command.stderr}"
+        return command.exit_code or 0, command.stdout + command.stderr
 
 
 def _problems(

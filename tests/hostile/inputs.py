@@ -17,7 +17,7 @@ from functools import cache
 
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header, request_class
-from shoal_broker.apis.table import APIS
+from shoal_broker.apis import APIS
 from tests import kio_messages, old_messages
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS

@@ -12,7 +12,7 @@ import pytest
 
 from rig import KafkaCluster, OldKafka, two_clusters
 from rig.locked import LockedKafka, locked_kafka
-from tests.integration.mirror_process import close_shared_spark
+from tests.integration.shared_spark import close_shared_spark
 
 _numbers = count()
 

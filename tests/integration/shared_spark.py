@@ -2,8 +2,7 @@
 
 A mirror spends most of its start on Spark's JVM. The JVM of a stopped session stays with its process, and the
 next mirror in this process begins at once. Each command has its own arguments, environment, output and exit
-code. A test of signals, of processes or of Spark's settings needs a separate process
-(`tests.integration.mirror_process`).
+code. A test of signals, of processes or of Spark's settings needs a separate process (`rig.shoal`).
 """
 
 from __future__ import annotations
@@ -17,12 +16,34 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from rig.shoal import run_shoal, state_in
 from shoal.cli import main
 
-__all__ = ["SharedSpark"]
+__all__ = ["close_shared_spark", "shoal"]
+
+#: A stopped session leaves its settings in the JVM; a dry run starts none.
+_NOT_SHARED = {"--conf", "--master", "--dry-run"}
 
 
-class SharedSpark:
+def shoal(
+    *args: str, state: Path, timeout_s: float = 240, own_process: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run ``shoal`` to its end.
+
+    If a mirror has no settings of Spark, it shares a process and its JVM with others, unless ``own_process``
+    is true.
+    """
+    if args[0] == "mirror" and not own_process and not _NOT_SHARED & set(args):
+        return _SHARED.run(*args, environment={**os.environ, **state_in(state)}, timeout_s=timeout_s)
+    return run_shoal(*args, state=state, timeout_s=timeout_s)
+
+
+def close_shared_spark() -> None:
+    """End the process that mirrors share."""
+    _SHARED.close()
+
+
+class _SharedSpark:
     """The process, started with the first command."""
 
     def __init__(self) -> None:
@@ -66,6 +87,9 @@ class SharedSpark:
         if process is not None:
             process.kill()
             process.communicate()
+
+
+_SHARED = _SharedSpark()
 
 
 def _serve() -> None:

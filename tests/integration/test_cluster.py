@@ -13,7 +13,7 @@ from rig.cluster import java_properties
 from rig.load import load_plain
 from rig.locked import PASSWORDS, LockedKafka, jaas
 from rig.read import digest_topic
-from tests.integration.mirror_process import MirrorProcess
+from rig.shoal import Shoal
 
 RECORDS = 1_000
 
@@ -55,7 +55,7 @@ def test_executors_log_in_to_locked_clusters_without_visible_secrets(
         *("--conf", f"spark.eventLog.dir={events}"),
     ]
     seen = {}
-    with MirrorProcess(*options, state=state) as mirror:
+    with Shoal("mirror", "--json", *options, state=state) as mirror:
         mirror.wait_for(lambda line: line.get("records", 0) >= RECORDS, timeout_s=400)
         for process in psutil.Process(mirror.process_id).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

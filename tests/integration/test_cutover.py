@@ -15,6 +15,7 @@ import pytest
 from rig import KafkaCluster, create_topic
 from rig.consumers import GroupProtocol, consume
 from rig.locked import LockedKafka
+from rig.shoal import Shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.cutover.certificate import Certificate, read_certificate
@@ -24,7 +25,7 @@ from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import parse_bootstrap
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 from tests.integration.test_groups import PARTITIONS, joined, load, values
 
 pytestmark = pytest.mark.timeout(900)
@@ -47,9 +48,9 @@ class Way(NamedTuple):
         return ("--from", self.here.bootstrap, "--to", self.there.bootstrap, "--topics", self.topic)
 
     @contextmanager
-    def mirrored(self, *more: str) -> Iterator[MirrorProcess]:
+    def mirrored(self, *more: str) -> Iterator[Shoal]:
         """Run the mirror from the moment at which it has copied records, and end it."""
-        with MirrorProcess(*self.clusters, "--sync-configs", *more, state=self.state) as mirror:
+        with Shoal("mirror", "--json", *self.clusters, "--sync-configs", *more, state=self.state) as mirror:
             mirror.wait_for(lambda line: line.get("records", 0) > 0)
             yield mirror
             mirror.send_signal(signal.SIGTERM)

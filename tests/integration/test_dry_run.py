@@ -39,7 +39,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.task.task import run_copy_task
-from tests.integration.mirror_process import shoal
+from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -30,7 +30,7 @@ from shoal.mirroring.sync.configs import follow_configs
 from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
 from shoal.net.address import parse_bootstrap
-from tests.integration.mirror_process import shoal
+from tests.integration.shared_spark import shoal
 from tests.integration.test_dry_run import Acls, granted_to_bob, properties, written
 
 #: Longer than the test's own timeouts, on a busy machine.

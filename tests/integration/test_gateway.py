@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -20,6 +18,7 @@ from rig.load import create_topic, load_every_kind
 from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
 from rig.record import Record
+from rig.shoal import Shoal
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused
@@ -389,12 +388,10 @@ def test_login_of_a_connected_client_is_renewed(kafka: LockedKafka, connect: Con
 
 def test_gateway_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
-    with _command(kafka, tmp_path) as process:
-        assert process.stdout is not None
-        bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
+    with _command(kafka, tmp_path).serving() as process:
         producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": process.address,
                 "api.version.request": "false",
                 "broker.version.fallback": "0.9.0.1",
                 "log_level": 0,
@@ -402,27 +399,22 @@ def test_gateway_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str,
         )
         producer.produce(topic, b"by the command")
         assert producer.flush(SECONDS) == 0
-        process.terminate()
-        assert process.wait(SECONDS) == 0
     assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"by the command"]
 
 
 def test_wrong_password_is_one_sentence(kafka: LockedKafka, tmp_path: Path) -> None:
-    with pytest.raises(AccessRefused, match="the login of 'alice' by SCRAM-SHA-512 failed"):
+    with pytest.raises(AccessRefused, match=r"'alice'.*SCRAM-SHA-512"):
         Gateway(settings(properties(kafka, password="wrong"))).start()
     with _command(kafka, tmp_path, password="wrong") as process:
-        _, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2
-    assert err.count("\n") == 1
-    assert "wrong" not in err
+        process.wait(SECONDS)
+    assert process.exit_code == 2
+    assert process.stderr.count("\n") == 1
+    assert "wrong" not in process.stderr
 
 
-def _command(kafka: LockedKafka, directory: Path, password: str | None = None) -> subprocess.Popen[str]:
+def _command(kafka: LockedKafka, directory: Path, password: str | None = None) -> Shoal:
     file = directory / "upstream.properties"
     lines = [f"{key}={value}" for key, value in properties(kafka, password=password).items()]
     file.write_text("\n".join(lines).replace("\\", "\\\\"))
     file.chmod(0o600)
-    command = [sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0"]
-    return subprocess.Popen(
-        [*command, "--upstream-config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Shoal("gateway", "--listen", "127.0.0.1:0", "--upstream-config", str(file))

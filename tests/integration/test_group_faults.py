@@ -38,7 +38,7 @@ from shoal.mirroring.sync.report import GroupOffset
 from shoal.mirroring.sync.taken import SourceTaken
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
-from tests.integration.mirror_process import shoal as run_shoal
+from tests.integration.shared_spark import shoal as run_shoal
 from tests.integration.test_groups import PARTITIONS, PROTOCOLS, commit_at, joined, load, values
 
 pytestmark = pytest.mark.timeout(900)
@@ -308,5 +308,5 @@ def test_refused_acls_and_groups_are_named_and_the_mirror_goes_on(
     for (_, number), copied in values(kafka, f"copy.{topic}").items():
         assert copied == expected[topic, number]
     assert "ACLs cannot follow: " in done.stderr
-    assert f"group '{topic}-app' on the destination" in done.stderr
-    assert "Grant READ on the group" in done.stderr
+    assert f"'{topic}-app'" in done.stderr
+    assert re.search(r"READ.*group", done.stderr)

@@ -20,13 +20,14 @@ from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
 from rig.load import load_aborted_transaction, load_batches, load_committed_transaction, random_records
 from rig.record import Record
+from rig.shoal import Shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.group_offsets import GroupOffsetsReader
 from shoal.error_codes import ErrorCode
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.offset_fetch import FetchedGroup
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -218,11 +219,11 @@ def test_groups_of_a_running_mirror_continue_at_any_moment(
     groups = {f"{topic}-{number}": PROTOCOLS[number % 2] for number in range(6)}
     before: dict[str, dict[tuple[str, int], list[bytes]]] = {name: {} for name in groups}
     stop_all(source, groups, before, rng, topic)
-    with MirrorProcess(*clusters, *follow, state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *clusters, *follow, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: (line.get("consumer_groups") or {}).get("groups") == len(groups))
         mirror.send_signal(signal.SIGKILL)  # between any two steps of a round
         mirror.wait()
-    with MirrorProcess(*clusters, *follow, state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *clusters, *follow, state=tmp_path) as mirror:
         for _ in range(2):
             load(source.bootstrap, topic, rng, rounds=1)
             stop_all(source, groups, before, rng, topic)

@@ -19,8 +19,9 @@ from rig import KafkaCluster
 from rig.load import create_topic, load_batches, random_records
 from rig.read import read_topic
 from rig.record import Record
+from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retention")
 
@@ -138,9 +139,9 @@ def test_source_topic_recreated_during_a_pause_is_copied_whole_or_not(
     clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
     copies = {policy: f"{policy}.{topic}" for policy in ("fail", "continue")}
 
-    def start(policy: str) -> MirrorProcess:
+    def start(policy: str) -> Shoal:
         options = ["--topics", topic, "--rename", f"(.*)={policy}.\\1", "--group", copies[policy]]
-        return MirrorProcess(
+        return Shoal("mirror", "--json",
             *clusters, *options, f"--on-source-reset={policy}", state=tmp_path / policy
         )  # fmt: skip
 

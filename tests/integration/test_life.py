@@ -19,9 +19,9 @@ from rig import TimedOut, wait_until
 from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
-from tests.chaos.arena import Arena
-from tests.chaos.plan import BROKERS, Event, EventKind, Side
-from tests.integration.mirror_process import MirrorProcess
+from rig.shoal import Shoal
+from tests.campaigns.clusters.arena import Arena
+from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,13 +47,13 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.fixture(scope="module")
-def mirror(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorProcess]:
+def mirror(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoal]:
     """One mirror for all tests: it has to survive all their events."""
     create_topic(arena.bootstrap(Side.SOURCE), "life.first", 3, BROKERS)
     load(arena, "life.first", 300)
     between = ["--from", arena.bootstrap(Side.SOURCE), "--to", arena.bootstrap(Side.DESTINATION)]
     what = ["--topics", r"life\..*", "--refresh", str(REFRESH_S)]
-    with MirrorProcess(*between, *what, state=tmp_path_factory.mktemp("state")) as running:
+    with Shoal("mirror", "--json", *between, *what, state=tmp_path_factory.mktemp("state")) as running:
         running.wait_for(lambda line: line["records"] >= 300)
         yield running
 
@@ -64,7 +64,7 @@ def load(arena: Arena, topic: str, records: int, partitions: int = 3, seed: int 
 
 
 def await_mirrored(
-    arena: Arena, mirror: MirrorProcess, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S
+    arena: Arena, mirror: Shoal, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S
 ) -> float:
     """Return the seconds until the copy had all records, the same in the same order."""
     began = time.monotonic()
@@ -95,7 +95,7 @@ def partitions_of(admin: AdminClient, topic: str) -> int:
     return len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
 
 
-def assert_lives(mirror: MirrorProcess) -> None:
+def assert_lives(mirror: Shoal) -> None:
     assert mirror.wait_for(lambda line: True, timeout_s=5)["stopped"] == {}
     assert mirror.exit_code is None
 
@@ -107,7 +107,7 @@ def assert_lives(mirror: MirrorProcess) -> None:
     ids=lambda each: each.name,
 )
 def test_records_arrive_once_in_order_after_a_disturbance(
-    arena: Arena, mirror: MirrorProcess, kind: EventKind, side: Side, topic: str
+    arena: Arena, mirror: Shoal, kind: EventKind, side: Side, topic: str
 ) -> None:
     name = f"life.{topic}"
     create_topic(arena.bootstrap(Side.SOURCE), name, 3, BROKERS)
@@ -133,7 +133,7 @@ def test_records_arrive_once_in_order_after_a_disturbance(
     assert_lives(mirror)
 
 
-def test_new_matching_topic_is_mirrored_and_another_is_not(arena: Arena, mirror: MirrorProcess) -> None:
+def test_new_matching_topic_is_mirrored_and_another_is_not(arena: Arena, mirror: Shoal) -> None:
     create_topic(arena.bootstrap(Side.SOURCE), "other", 1, BROKERS)
     create_topic(arena.bootstrap(Side.SOURCE), "life.new", 3, BROKERS)
     load(arena, "life.new", 300)
@@ -143,7 +143,7 @@ def test_new_matching_topic_is_mirrored_and_another_is_not(arena: Arena, mirror:
     assert_lives(mirror)
 
 
-def test_new_partitions_are_mirrored_and_the_old_ones_continue(arena: Arena, mirror: MirrorProcess) -> None:
+def test_new_partitions_are_mirrored_and_the_old_ones_continue(arena: Arena, mirror: Shoal) -> None:
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.SOURCE), "log_level": 0})
     create_topic(arena.bootstrap(Side.SOURCE), "life.grows", 2, BROKERS)
     load(arena, "life.grows", 200, partitions=2)
@@ -157,9 +157,7 @@ def test_new_partitions_are_mirrored_and_the_old_ones_continue(arena: Arena, mir
     assert_lives(mirror)
 
 
-def test_spark_is_restarted_after_its_processes_are_killed(
-    arena: Arena, mirror: MirrorProcess, topic: str
-) -> None:
+def test_spark_is_restarted_after_its_processes_are_killed(arena: Arena, mirror: Shoal, topic: str) -> None:
     name = f"life.{topic}"
     started_at = psutil.Process(mirror.process_id).create_time()
     wait_until(lambda: time.time() - started_at > SOUND_S, "a mirror that is sound", SOUND_S + 30, 0.5)
@@ -188,7 +186,7 @@ def test_mirror_once_succeeds_across_a_broker_restart(arena: Arena, topic: str, 
     create_topic(destination.bootstrap, topic, 4, BROKERS)
     between = ["--from", arena.bootstrap(Side.SOURCE), "--to", destination.bootstrap]
     what = ["--topics", topic, "--group", topic, "--once"]
-    with MirrorProcess(*between, *what, state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *between, *what, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line["records"] > 0)
         # Not the first: it is the bootstrap of the rig's own checks.
         destination.kill(2)

@@ -20,8 +20,8 @@ from rig.load import create_topic, load_batch, random_records
 from rig.mirror_maker import MirrorMaker1
 from rig.read import ReadFailed, assert_same_records, read_topic
 from rig.record import Record
+from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.integration.mirror_process import MirrorProcess
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
@@ -66,9 +66,7 @@ class Setting:
             self.consumer(group), self.producer(**producer), (*common(topic, commit_ms), *options)
         )
 
-    def new(
-        self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object
-    ) -> MirrorProcess:
+    def new(self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object) -> Shoal:
         """Start `shoal mirror-maker`, with the same files."""
         files = []
         texts: Mapping[str, Mapping[str, object]] = {
@@ -80,9 +78,8 @@ class Setting:
             file.write_text(java_properties(properties))
             file.chmod(0o600)
             files += [f"--{name}.config", str(file)]
-        return MirrorProcess(
-            *files, *common(topic, commit_ms), *options, state=self._state, verb="mirror-maker"
-        )
+        verb = ("mirror-maker", "--json", *files)
+        return Shoal(*verb, *common(topic, commit_ms), *options, state=self._state)
 
     def load(self, topic: str) -> None:
         for number in range(BATCHES):
@@ -120,7 +117,7 @@ def contents(records: Mapping[int, list[Record]]) -> Counter[tuple[object, ...]]
     )
 
 
-def kill(maker: MirrorProcess) -> None:
+def kill(maker: Shoal) -> None:
     """Kill `shoal mirror-maker` and all its descendants at once."""
     driver = psutil.Process(maker.process_id)
     for process in (driver, *driver.children(recursive=True)):

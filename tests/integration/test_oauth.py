@@ -17,6 +17,7 @@ import pytest
 from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.identity_provider import AUDIENCE, ISSUER, IdentityProvider
+from rig.shoal import Shoal
 from shoal.client.authorized import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -24,8 +25,8 @@ from shoal.errors import AccessRefused
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
-from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.integration.raw_session import send_and_read
+from tests.integration.shared_spark import shoal
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -254,7 +255,7 @@ def test_mirror_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: s
         Path(files[-1]).chmod(0o600)
     args = [*files, "--topics", topic, "--rename", r"(.*)=copy.\1", "--commit-interval-ms", "500"]
     state = tmp_path / "state"
-    with MirrorProcess(*args, state=state) as mirror:
+    with Shoal("mirror", "--json", *args, state=state) as mirror:
         mirror.wait_for(with_records(2_000))
         end = time.monotonic() + 3 * SESSION_MS / 1000
         loaded = 2_000

@@ -3,7 +3,7 @@
 They do so through the gateway on Kafka 4, and on Kafka 3.9. The latter shows that the tests expect only
 Kafka's own behaviour.
 
-`make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.
+`make test-clusters` has the clients that differ most; `make test-night` all others, and Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rig.jars import KAFKA_3_VERSION
 from rig.load import FIRST_TIMESTAMP, random_records
 from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
 from rig.read import Isolation
-from tests.integration.gateway_process import gateway_process
+from rig.shoal import serve_gateway
 
 PARTITIONS = 3
 
@@ -145,7 +145,7 @@ def compact(kafka: KafkaCluster) -> list[str]:
 
 @contextmanager
 def gateway() -> Iterator[Server]:
-    with KafkaCluster() as kafka, gateway_process(kafka.bootstrap) as running:
+    with KafkaCluster() as kafka, serve_gateway(kafka.bootstrap) as running:
         yield Server(running.address, kafka)
 
 
@@ -368,7 +368,7 @@ def test_records_of_an_old_client_are_read_by_itself(server: Server, client: Old
 @pytest.mark.long
 @each_client(of=lambda client: client.name in NOT_LONG)
 def test_restarted_leader_loses_no_record(client: OldClient, topic: str) -> None:
-    with KafkaCluster(brokers=2) as kafka, gateway_process(kafka.bootstrap) as running:
+    with KafkaCluster(brokers=2) as kafka, serve_gateway(kafka.bootstrap) as running:
         create_topic(kafka.bootstrap, topic, 2, replication_factor=2)
         settings = {"metadata.max.age.ms": 1000, "reconnect.backoff.ms": 100, "retry.backoff.ms": 100}
         with client.follower(running.address, topic, 2, settings) as follower:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,11 +12,14 @@ import pytest
 from rig import KafkaCluster, create_topic
 from rig.load import load_plain
 from rig.read import digest_topic
-from tests.integration.mirror_process import environment_of, shoal
+from rig.shoal import Shoal
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(600)
 
 RECORDS = 50
+
+_NOTING = (str(Path(__file__).with_name("overlap_process.py")),)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +62,12 @@ def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_
     producer = threading.Thread(target=produce)
     producer.start()
     try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.integration.overlap_process", json.dumps(wanted)],
-            cwd=Path(__file__).parents[2],
-            env=environment_of(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
+        with Shoal(json.dumps(wanted), program=_NOTING, state=tmp_path) as ended:
+            ended.wait(500)
     finally:
         over.set()
         producer.join()
-    assert ended.returncode == 0, ended.stderr
+    assert ended.exit_code == 0, ended.stderr
     events = [tuple(json.loads(each)) for each in ended.stdout.splitlines()]
     # The first window may end early: the leaders of a new topic are not known at once.
     for window in range(2, windows + 1):

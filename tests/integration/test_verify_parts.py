@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -18,6 +16,7 @@ from jsonschema import Draft202012Validator
 from rig import KafkaCluster
 from rig.load import Codec, create_topic, load_batches, random_records
 from rig.record import Record
+from rig.shoal import Shoal, run_shoal
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -47,13 +46,7 @@ def command(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, top
     copied = [*records[:ALTERED], other, *records[ALTERED + 1 :]]
     load(destination_cluster, topic, copied, 170, "gzip")
     clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
-    return ["shoal", "verify", *clusters, "--topics", topic]
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=240, check=False
-    )
+    return ["verify", *clusters, "--topics", topic]
 
 
 def test_last_records_of_another_program_s_copy_are_compared_and_signed(
@@ -63,7 +56,7 @@ def test_last_records_of_another_program_s_copy_are_compared_and_signed(
     (tmp_path / "key.pem").write_bytes(key)
     certificate, page = tmp_path / "copy.json", tmp_path / "copy.html"
     files = ["--sign", str(tmp_path / "key.pem"), "--certificate", str(certificate), "--report", str(page)]
-    result = run(*command, "--last", "2000", *files)
+    result = run_shoal(*command, "--last", "2000", *files)
     assert (result.returncode, result.stderr) == (1, "")
     report = json.loads(certificate.read_text())
     assert [*Draft202012Validator(SCHEMA).iter_errors(report)] == []
@@ -71,9 +64,9 @@ def test_last_records_of_another_program_s_copy_are_compared_and_signed(
         assert partition["ranges"][0]["source"] == [COUNT - 2_000, COUNT]
         assert partition["records"] == 1_999
         assert [each["source"] for each in partition["differences"]] == [[ALTERED, ALTERED + 1]]
-    assert f"altered: source offsets {ALTERED}" in page.read_text()
-    assert run("shoal", "verify", "--check", str(certificate)).returncode == 1
-    nothing = run(*command, "--since", "9999-01-01")
+    assert str(ALTERED) in page.read_text()
+    assert run_shoal("verify", "--check", str(certificate)).returncode == 1
+    nothing = run_shoal(*command, "--since", "9999-01-01")
     assert nothing.returncode == 3
     assert "nothing to compare" in nothing.stdout
 
@@ -82,28 +75,19 @@ def test_rounds_continue_from_their_state(command: list[str], tmp_path: Path) ->
     state = tmp_path / "copy.state"
     for records in (2 * (COUNT - 1), 0):
         options = ["--follow", "--interval", "0.2", "--state", str(state), "--json"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            first = json.loads(process.stdout.readline())
+        with Shoal(*command, *options) as process:
+            first = process.wait_for(lambda _: True)
             assert (first["round"], first["records"], first["outcome"]) == (1, records, "different")
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
+            process.wait(60)
         # A later process knows of the difference from the state, and has no news of it.
-        assert (process.returncode, len(first["news"])) == (1, 2 if records else 0)
+        assert (process.exit_code, len(first["news"])) == (1, 2 if records else 0)
 
 
 def test_shares_on_spark_have_the_report_of_one_process(command: list[str]) -> None:
     reports = []
     for options in ([], ["--master", "local[2]"]):
-        result = run(*command, "--json", *options)
+        result = run_shoal(*command, "--json", *options)
         assert result.returncode == 1, result.stderr
         report = json.loads(result.stdout)
         reports.append({**report, "at": None, "elapsed_s": 0})

@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from rig import wait_until
+from rig.shoal import Shoal, serve_broker, serve_gateway
 from shoal.gateway import make_entry
 from tests.broker.wire import PATIENCE_S, framed
 from tests.held import Held, Watch, held
-from tests.integration.gateway_process import gateway_process
-from tests.server_process import ServerProcess
 
 MOST = 10
 CLIENTS = 500
@@ -37,12 +36,6 @@ def wrong_login(number: int) -> bytes:
     return framed(handshake) + framed(struct.pack(">hhih", 36, 0, 8, -1) + framed(token))
 
 
-@contextmanager
-def broker(room: Path) -> Iterator[ServerProcess]:
-    with ServerProcess("broker", room / "broker.log", ["--listen", "127.0.0.1:0"]).running() as it:
-        yield it
-
-
 def users(room: Path) -> tuple[str, ...]:
     file = room / "users.toml"
     file.touch(mode=0o600)
@@ -51,25 +44,25 @@ def users(room: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def started(name: str, room: Path) -> Iterator[ServerProcess]:
+def started(name: str, room: Path) -> Iterator[Shoal]:
     """Start a server whose limit is `MOST` connections."""
     limit = ("--max-connections", str(MOST))
     with ExitStack() as stack:
-        behind = stack.enter_context(broker(room))
+        behind = stack.enter_context(serve_broker())
         match name:
             case "gateway":
                 options: tuple[str, ...] = ()
             case "gateway with users":
                 options = users(room)
             case _:
-                behind = stack.enter_context(gateway_process(behind.address, *users(room)))
+                behind = stack.enter_context(serve_gateway(behind.address, *users(room)))
                 config = room / "upstream.properties"
                 config.write_text("security.protocol=SASL_PLAINTEXT\n")
                 options = ("--sasl-pass-through", "--broker-ids", "1", "--upstream-config", str(config))
-        yield stack.enter_context(gateway_process(behind.address, *limit, *options))
+        yield stack.enter_context(serve_gateway(behind.address, *limit, *options))
 
 
-def at_rest(server: ServerProcess) -> Held:
+def at_rest(server: Shoal) -> Held:
     """Return what the server holds without clients; its sockets are its listeners."""
     at_last = held(server.process_id)
 
@@ -85,7 +78,7 @@ def at_rest(server: ServerProcess) -> Held:
 class Crowd:
     """Clients that connect one right after the other, send what they have, and stay."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: Shoal) -> None:
         host, port = server.address.rsplit(":", 1)
         self._address = (host, int(port))
         self._stack = ExitStack()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import signal
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
+from rig.shoal import Shoal, run_shoal
 from shoal_broker import Broker
-from tests.integration.mirror_process import MirrorProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -47,8 +46,7 @@ def records_in(bootstrap: str, topic: str) -> int:
 
 
 def control(socket: Path, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "shoal", "control", str(socket), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run_shoal("control", str(socket), *words)
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
@@ -71,7 +69,7 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
         arguments = ["--from", source.bootstrap, "--to", destination.bootstrap, "--control", str(socket)]
         arguments += ["--topics", "first,second,third", "--refresh", "1", "--slice", "2"]
         arguments += ["--metrics", f"127.0.0.1:{metrics_port}"]
-        with MirrorProcess(*arguments, state=tmp_path / "state") as mirror:
+        with Shoal("mirror", "--json", *arguments, state=tmp_path / "state") as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == 6)
             before = control(socket, "continue", "first", "destination-loss")
             assert (before[0], "'first' is not stopped" in before[1]) == (1, True), before
@@ -116,5 +114,5 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             mirror.send_signal(signal.SIGTERM)
             summary = mirror.wait()
         assert (mirror.exit_code, summary["exit_code"]) == (1, 1)  # three are still stopped
-        assert "by the control socket: first-0, first-1 may continue after destination-loss" in mirror.stderr
+        assert re.search(r"first-0.*first-1", mirror.stderr)
         assert "first-0 continued after destination-loss" in mirror.stderr

@@ -20,8 +20,9 @@ from rig.cluster import java_properties
 from rig.consumers import consume
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.shoal import Shoal
 from tests.integration.every_verb import every_verb
-from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 from tests.integration.test_groups import PARTITIONS, joined, load, values
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -94,7 +95,7 @@ def test_cutover_of_a_running_mirror_moves_records_and_groups(pair: Pair, tmp_pa
         for group in groups
     }
     between = (*pair.between("orders"), "--groups", "orders-.*")
-    with MirrorProcess(*between, "--sync-configs", state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *between, "--sync-configs", state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line.get("records", 0) > 0)
         load(pair.source.bootstrap, "orders", rng, rounds=1)
         file = str(tmp_path / "cut.json")

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from rig.shoal import Shoal
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -49,7 +50,7 @@ def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers
         *("--group", "g", "--master", "local[1]"),
     ]
     limited = [*command, "--refresh", "1", "--max-new-partitions", "3"]
-    with MirrorProcess(*limited, state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *limited, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 2)
         grow(source, "orders", 4)
         wait_until(lambda: partitions(destination, "orders") == 4, 60)
@@ -87,7 +88,7 @@ def test_topic_that_the_destination_refuses_takes_no_room_from_later_ones(
         *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", r"orders.*"),
         *("--group", "g", "--master", "local[1]", "--refresh", "1", "--max-new-partitions", "3"),
     ]
-    with MirrorProcess(*command, state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *command, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 1)
         create(source, "orders-refused", 3)
         assert destination.faults.wait_for(refused, 2, 60)

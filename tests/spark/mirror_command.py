@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +12,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from tests.class_archives import share_class_archives
+from rig.shoal import Shoal
 from tests.two_brokers import TwoBrokers, content_of
 
 __all__ = [
@@ -27,7 +24,6 @@ __all__ = [
     "complaints",
     "copied",
     "load",
-    "running",
 ]
 
 #: A machine that does much else takes ten times as long as an idle one.
@@ -80,25 +76,18 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", re.MULTILINE)
 _EXPECTED = re.compile(r" waiting: .* broker( \S+)? to answer$|^shoal: stopping(:| on )")
 
 
-class Mirror:
-    """A running ``shoal mirror``, by default of the Python that runs the tests; its state is in ``room``."""
+class Mirror(Shoal):
+    """A running ``shoal mirror`` of the topic; its state is in ``room``."""
 
     def __init__(self, brokers: TwoBrokers, room: Path, *args: str, python: str = sys.executable) -> None:
-        share_class_archives(room / "state" / "shoal")
         between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
-        self.process = subprocess.Popen(
-            [python, "-m", "shoal", "mirror", *between, "--topics", "orders", "--json", *args],
-            env={**os.environ, "XDG_STATE_HOME": str(room / "state")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        verb = ("mirror", *between, "--topics", "orders", "--json")
+        super().__init__(*verb, *args, state=room / "state", python=python)
 
-    def result(self) -> tuple[int, str, dict[str, Any]]:
+    def result(self) -> tuple[int | None, str, dict[str, Any]]:
         """Wait for its end; return its exit code, its complaints and its last line."""
-        out, err = self.process.communicate(timeout=TIMEOUT_S)
-        lines = out.splitlines()
-        return self.process.returncode, complaints(err), json.loads(lines[-1]) if lines else {}
+        last = self.wait(TIMEOUT_S)
+        return self.exit_code, complaints(self.stderr), last
 
     def executors(self) -> int:
         """Return how many executors of their own its tasks have on this machine."""
@@ -106,19 +95,8 @@ class Mirror:
         return len({each for each in self._command_lines() if "CoarseGrainedExecutorBackend" in each})
 
     def _command_lines(self) -> Iterator[str]:
-        for process in psutil.Process(self.process.pid).children(recursive=True):
+        for process in self.children():
             try:
                 yield " ".join(process.cmdline())
             except psutil.NoSuchProcess:
                 continue
-
-
-@contextmanager
-def running(mirror: Mirror) -> Iterator[Mirror]:
-    """Kill it at the end if it still runs."""
-    try:
-        yield mirror
-    finally:
-        if mirror.process.poll() is None:
-            mirror.process.kill()
-            mirror.process.communicate()

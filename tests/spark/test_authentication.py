@@ -14,10 +14,10 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
 from shoal.spark.launch.session import _authentication, spark_session
-from tests.class_archives import share_class_archives
 
 NOBODY = 65534
 
@@ -93,7 +93,7 @@ def context_of(master: str, conf: dict[str, str]) -> Any:
 def test_spark_without_authentication_or_encryption_is_refused_credentials(
     master: str, conf: dict[str, str], missing: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^{missing} 'false': .* or give --allow-unauthenticated-spark if"):
+    with pytest.raises(ConfigError, match=rf"^{missing}.*'false'.*--allow-unauthenticated-spark"):
         refuse_unauthenticated(context_of(master, conf))
 
 

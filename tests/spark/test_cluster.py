@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from tests.spark.mirror_command import (
     brokers_with_orders,
     copied,
     load,
-    running,
 )
 from tests.spark.standalone import standalone_cluster
 from tests.two_brokers import TwoBrokers, wait_until
@@ -33,20 +33,19 @@ def brokers() -> Iterator[TwoBrokers]:
 
 
 def test_mirror_once_copies_on_separate_executors(brokers: TwoBrokers, tmp_path: Path) -> None:
-    mirror = Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]", "--once")
-    with running(mirror):
+    with Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]", "--once") as mirror:
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", RECORDS)
     assert_copied(brokers, RECORDS)
 
 
 def test_running_mirror_on_separate_executors_ends_with_0(brokers: TwoBrokers, tmp_path: Path) -> None:
-    with running(Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]")) as mirror:
+    with Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]") as mirror:
         wait_until(lambda: copied(brokers) == RECORDS, TIMEOUT_S)
         assert mirror.executors() == 2
         load(brokers)
         wait_until(lambda: copied(brokers) == 2 * RECORDS, TIMEOUT_S)
-        mirror.process.terminate()
+        mirror.send_signal(signal.SIGTERM)
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", 2 * RECORDS)
     assert_copied(brokers, 2 * RECORDS)
@@ -76,8 +75,7 @@ def test_session_waits_for_all_its_executors(tmp_path: Path) -> None:
 
 def test_mirror_runs_on_a_standalone_cluster(brokers: TwoBrokers, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path) as master:
-        mirror = Mirror(brokers, tmp_path, "--master", master, "--once")
-        with running(mirror):
+        with Mirror(brokers, tmp_path, "--master", master, "--once") as mirror:
             code, err, summary = mirror.result()
         executors = list((tmp_path / "work").glob("app-*/*/stderr"))
     assert (code, err, summary["records"]) == (0, "", RECORDS)

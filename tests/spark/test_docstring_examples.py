@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from rig.shoal import share_class_archives
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
-from tests.class_archives import share_class_archives
 from tests.docstring_examples import ADDRESS, OTHER_ADDRESS, broker_with_orders, failures_of
 from tests.test_docstring_examples import ON_SPARK
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from rig.shoal import share_class_archives
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.inspect import ClusterReport, InspectOptions, inspect
@@ -20,7 +21,6 @@ from shoal.spark.inspect import inspect_with_session
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
 from tests import batches
-from tests.class_archives import share_class_archives
 from tests.inspect.topics import NOW_MS, config_of, history
 from tests.two_brokers import ABORT, COMMIT, may_compact
 

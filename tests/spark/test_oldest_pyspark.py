@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from tests.spark.mirror_command import (
     brokers_with_orders,
     copied,
     load,
-    running,
 )
 from tests.two_brokers import TwoBrokers, wait_until
 
@@ -67,7 +67,7 @@ def test_environment_has_the_oldest_pyspark(python: str) -> None:
 def test_mirror_once_with_the_oldest_pyspark_copies_all(
     python: str, brokers: TwoBrokers, tmp_path: Path
 ) -> None:
-    with running(Mirror(brokers, tmp_path, "--once", python=python)) as mirror:
+    with Mirror(brokers, tmp_path, "--once", python=python) as mirror:
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", RECORDS)
     assert_copied(brokers, RECORDS)
@@ -78,9 +78,9 @@ def test_running_mirror_with_the_oldest_pyspark_resumes_after_a_restart(
 ) -> None:
     """Spark does not pass the end of its log to this PySpark's reader."""
     for records in (RECORDS, 2 * RECORDS):
-        with running(Mirror(brokers, tmp_path, "--slice", "2", python=python)) as mirror:
+        with Mirror(brokers, tmp_path, "--slice", "2", python=python) as mirror:
             wait_until(lambda wanted=records: copied(brokers) == wanted, TIMEOUT_S)  # type: ignore[misc]
-            mirror.process.terminate()
+            mirror.send_signal(signal.SIGTERM)
             code, err, _ = mirror.result()
         assert (code, err) == (0, "")
         assert_copied(brokers, records)

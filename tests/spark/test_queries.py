@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shoal
+from rig.shoal import share_class_archives
 from shoal.records import Codec
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
 from tests import batches
-from tests.class_archives import share_class_archives
 from tests.two_brokers import ABORT, COMMIT, History
 
 PAGE = Path(__file__).parents[2] / "docs" / "datasource.md"

@@ -28,12 +28,12 @@ from rig.load import Codec, await_markers, create_topic, send_batch, transaction
 from rig.mirror_maker_2 import MirrorMaker2
 from rig.read import Isolation, ReadFailed
 from rig.record import Record
+from rig.shoal import Shoal
 from rig.wait import wait_until
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.net.address import parse_bootstrap
 from shoal.records import Codec as RecordCodec
 from shoal.verify import verify
-from tests.integration.mirror_process import MirrorProcess
 from tests.verify.campaign import Copier, Trial
 from tests.verify.campaign.faults import put_in
 from tests.verify.campaign.logs import Piece, Placed
@@ -199,7 +199,7 @@ class ClusterCampaign:
                 stack.enter_context(self._maker(tool, names))
             yield
 
-    def _maker(self, tool: Tool, names: str) -> MirrorProcess:
+    def _maker(self, tool: Tool, names: str) -> Shoal:
         consumer = {
             "bootstrap.servers": self._source.bootstrap,
             "group.id": tool.prefix,
@@ -214,7 +214,7 @@ class ClusterCampaign:
             file.chmod(0o600)
             given += [f"--{name}.config", str(file)]
         raw = ["--use.raw.bytes"] if tool.copier is Copier.RAW_MAKER else []
-        return MirrorProcess(*given, "--include", names, *raw, state=self._state, verb="mirror-maker")
+        return Shoal("mirror-maker", "--json", *given, "--include", names, *raw, state=self._state)
 
     def _copy_by_loop(self, trial: ClusterTrial) -> None:
         """Read records and send them, some at a time."""

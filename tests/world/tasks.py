@@ -38,10 +38,12 @@ from shoal_broker.storage.log import Log
 from tests.two_brokers import (
     Content,
     Killed,
+    Lagging,
     RunningTask,
     TwoBrokers,
     Watched,
     batches_of,
+    begin_at,
     config_of,
     content_of,
     content_of_batch,
@@ -74,6 +76,7 @@ class Setup:
     keeps_append_time: bool = False
     source_config: tuple[tuple[str, str], ...] = ()
     destination_config: tuple[tuple[str, str], ...] = ()
+    copy_begins_at: int = 0
     continues: bool = False
     are_same: bool = False
     operator_accepts: bool = True
@@ -112,6 +115,9 @@ class TaskWorld:
         lost: How many records the tasks reported as lost, of each partition; None if they could not count.
         deaths: How many tasks were killed.
         logs_were_lost: Whether a log lost what was acknowledged, so that a position may name what is gone.
+        former_positions: A position that was committed before, by its partition's number.
+        lagging: The logs of the source whose watermarks are behind.
+        clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
         problems: Sentences about what is wrong.
 
     """
@@ -139,6 +145,8 @@ class TaskWorld:
             )
             for number in range(setup.partitions)
         ]
+        for number in range(setup.partitions if setup.copy_begins_at else 0):
+            begin_at(self.copy_log(number), setup.copy_begins_at)
         self.expected: set[IncidentKind] = set()
         self.documented: list[str] = []
         self.blocked: dict[int, str] = {}
@@ -150,6 +158,9 @@ class TaskWorld:
         self.controls: list[Watched] = []
         self.lost: list[int | None] = [0] * setup.partitions
         self.logs_were_lost = False
+        self.former_positions: dict[int, MirrorPosition] = {}
+        self.lagging: list[Lagging] = []
+        self.clock_is_wrong_by_s = 0.0
 
     @classmethod
     @contextmanager
@@ -170,6 +181,7 @@ class TaskWorld:
             multi_batch=MultiBatch.AUTO if setup.several_in_a_request else MultiBatch.OFF,
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
+            allow_nonempty=setup.copy_begins_at > 0,
             continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),
         )
 
@@ -190,6 +202,12 @@ class TaskWorld:
     def copy_log(self, number: int) -> Log:
         """Return the log of a partition's copy."""
         return self.destination.nodes[0].log(TOPIC, number)
+
+    def let_followers_catch_up(self) -> None:
+        """Let all watermarks be at their logs' ends again."""
+        for log in self.lagging:
+            log.lag_ends()
+        self.lagging.clear()
 
     def end_faults(self) -> None:
         """Let all brokers answer as they should."""

@@ -12,7 +12,7 @@ from shoal.net.listener import addresses_of
 from shoal.printable import logger
 
 from .api_error import ApiError
-from .apis.table import APIS
+from .apis import APIS
 from .config import broker_config
 from .coordination.leaders import Node
 from .dispatch import answer

@@ -127,6 +127,7 @@ TOPIC_SETTINGS = _by_name(
     Setting("cleanup.policy", SettingType.LIST, "delete", texts=("compact", "delete")),
     _text("compression.type", "producer", *_CODECS),
     _long("delete.retention.ms", 86_400_000),
+    _long("flush.messages", _LONG_MAX, 1),
     _int("index.interval.bytes", 4096),
     _long("max.compaction.lag.ms", _LONG_MAX, 1),
     _int("max.message.bytes", 1_048_588),

@@ -65,6 +65,10 @@ class Topic:
     logs: list[Log]
     overrides: dict[str, str] = field(default_factory=dict)
 
+    def log(self, partition: int) -> Log | None:
+        """Return a partition's log, if there is one."""
+        return self.logs[partition] if 0 <= partition < len(self.logs) else None
+
 
 class Topics:
     """All topics, by name and by id. Safe to use from several threads."""
@@ -124,9 +128,10 @@ class Topics:
 
         """
         topic = self.get(name)
-        if topic is None or not 0 <= partition < len(topic.logs):
+        log = topic.log(partition) if topic is not None else None
+        if log is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}")
-        return topic.logs[partition]
+        return log
 
     def check_new(self, name: str, overrides: Mapping[str, str | None]) -> None:
         """

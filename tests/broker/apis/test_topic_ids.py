@@ -110,17 +110,6 @@ def test_session_keeps_the_topic_ids_of_its_start(
     assert refused.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_session_resolves_an_id_once_its_topic_exists(wire: Wire, broker: Broker) -> None:
-    opening = wire.fetch_all([(NOBODY, 0, 0)], version=13, session_epoch=0)
-    assert errors(opening.partitions) == {(NOBODY, 0): ErrorCode.UNKNOWN_TOPIC_ID}
-    name = f"later-{uuid.uuid4()}"
-    broker.create_topic(name)
-    broker.topics._names[NOBODY] = name
-    broker.topics.topic(name).topic_id = NOBODY
-    response = wire.fetch_all([], version=13, session_id=opening.session_id, session_epoch=1)
-    assert errors(response.partitions) == {(NOBODY, 0): ErrorCode.NONE}
-
-
 @pytest.mark.parametrize(("first", "second"), [(12, 13), (13, 12)])
 def test_session_with_names_and_ids_is_refused(
     wire: Wire, topic: str, topic_id: uuid.UUID, first: int, second: int

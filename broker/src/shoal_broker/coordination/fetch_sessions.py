@@ -13,7 +13,7 @@ import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.error_codes import ErrorCode
@@ -43,7 +43,7 @@ class Wanted:
     A partition as this request, or an earlier one of the session, asks for it.
 
     Attributes:
-        topic: The topic's name; empty as long as no topic has the id.
+        topic: The topic's name; empty if no topic has the id.
         partition: The number of the partition.
         fetch_offset: The first offset to read.
         max_bytes: The size limit of this partition.
@@ -63,12 +63,6 @@ class Wanted:
     def key(self) -> _Key:
         """The key in the session."""
         return self.topic_id or self.topic, self.partition
-
-    def resolved(self, names: _Names | None) -> Wanted:
-        """Return it with the topic's name, if the topic exists by now (``maybeResolveUnknownName``)."""
-        if self.topic or not names or self.topic_id is None:
-            return self
-        return replace(self, topic=names.get(self.topic_id, ""))
 
 
 @dataclass(slots=True)
@@ -179,8 +173,8 @@ class FetchSessions:
                 return FetchContext(wanted)
             self._sessions[session.id] = session
             session.next_epoch = session.next_epoch % _LARGEST + 1
-            resolved = [kept.wanted.resolved(names) for kept in session.partitions.values()]
-            return FetchContext(resolved, session, session.next_epoch)
+            kept = [each.wanted for each in session.partitions.values()]
+            return FetchContext(kept, session, session.next_epoch)
 
     def _session(self, request: Any, *, uses_ids: bool) -> _Session:
         session = self._sessions.get(request.session_id)

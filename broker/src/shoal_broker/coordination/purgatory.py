@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ..storage.log import Log
 
@@ -51,7 +51,7 @@ class Purgatory:
     def wait_for(
         self,
         condition: Callable[[], bool],
-        logs: Iterable[Log],
+        logs: Sequence[Log],
         timeout_s: float,
         has_hung_up: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -99,15 +99,16 @@ class Purgatory:
             self.wait_for(lambda: False, (), seconds)
 
     @contextmanager
-    def _woken_by(self, logs: Iterable[Log]) -> Iterator[threading.Event]:
+    def _woken_by(self, logs: Sequence[Log]) -> Iterator[threading.Event]:
         event = threading.Event()
-        with ExitStack() as stack:
+        with self._lock:
+            self._waiting.add(event)
+        try:
             for log in logs:
-                stack.enter_context(log.watched(event))
+                log.watch(event)
+            yield event
+        finally:
+            for log in logs:
+                log.unwatch(event)
             with self._lock:
-                self._waiting.add(event)
-            try:
-                yield event
-            finally:
-                with self._lock:
-                    self._waiting.discard(event)
+                self._waiting.discard(event)

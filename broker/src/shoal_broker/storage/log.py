@@ -10,8 +10,7 @@ There is one replica, so the high watermark is the log's end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shoal.error_codes import ErrorCode
@@ -50,19 +49,19 @@ class ReadInfo(NamedTuple):
     A slice of the log, and the offsets at the time.
 
     Attributes:
-        record_set: Batches, from the one that holds the requested offset; the last may be cut.
         high_watermark: The log's end.
         last_stable_offset: The start of the oldest open transaction, or the end.
         log_start_offset: The first offset that is not deleted.
         aborted_transactions: ``(producer_id, first_offset)``, for read_committed.
+        record_set: Batches, from the one that holds the requested offset; the last may be cut.
 
     """
 
-    record_set: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: Sequence[tuple[int, int]]
+    record_set: memoryview
 
 
 class Log:
@@ -281,7 +280,7 @@ class Log:
             if committed and record_set:
                 aborted = self._producers.aborted_in(offset, end_offset)
             return ReadInfo(
-                record_set, self._log_end_offset, last_stable_offset, self._log_start_offset, aborted
+                self._log_end_offset, last_stable_offset, self._log_start_offset, aborted, record_set
             )
 
     def start(self) -> TimestampAndOffset:
@@ -302,16 +301,15 @@ class Log:
                 return TimestampAndOffset(-1, -1)
             return self._batches.first_record_since(largest, self._log_start_offset)
 
-    @contextmanager
-    def watched(self, by: threading.Event) -> Iterator[None]:
-        """Set an event whenever there is more to read."""
+    def watch(self, by: threading.Event) -> None:
+        """Set an event whenever there is more to read, until :meth:`unwatch`."""
         with self._lock:
             self._watchers.add(by)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._watchers.discard(by)
+
+    def unwatch(self, by: threading.Event) -> None:
+        """Set this event no more."""
+        with self._lock:
+            self._watchers.discard(by)
 
     def _wake_watchers(self) -> None:
         for watcher in self._watchers:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from shoal.error_codes import ErrorCode
-from shoal.records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+from shoal.records import BatchHeader, RecordBatch
 
 from ..api_error import ApiError
 from .producers import SEQUENCE_COUNT, Producer, last_sequence_of, next_sequence
-from .validate import check_crc, iterate
+from .validate import check_crc, iterate, with_header
 
 __all__ = ["admitted_batches", "count_written", "is_asked_for", "nearest_offset", "sequence_distance"]
 
@@ -54,7 +54,7 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
             complete header.
 
     """
-    batches = [_read(view) for view in iterate(record_set)]
+    batches = [with_header(view) for view in iterate(record_set)]
     if sum(len(batch.view) for batch in batches) < len(record_set):
         raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
     headers = [batch.header for batch in batches]
@@ -64,12 +64,6 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
         and all(_follows(header, before) for before, header in pairwise(headers))
     )
     return batches if batches and is_admitted else None
-
-
-def _read(view: memoryview) -> RecordBatch:
-    if len(view) < HEADER_SIZE:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
-    return RecordBatch(read_header(view), view)
 
 
 def _is_of_client(header: BatchHeader) -> bool:

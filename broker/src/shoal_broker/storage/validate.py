@@ -36,11 +36,11 @@ __all__ = [
     "MOST_DECOMPRESSED_BYTES",
     "check_batch",
     "check_crc",
-    "check_size",
     "decompressed",
     "iterate",
     "sole_batch",
     "validate",
+    "with_header",
 ]
 
 _LENGTH = struct.Struct(">i")
@@ -82,10 +82,7 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
         raise ApiError(
             ErrorCode.INVALID_RECORD, f"record batches must have magic 2, not {first[MAGIC_OFFSET]}"
         )
-    if len(first) < HEADER_SIZE:
-        # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(first)} bytes")
-    batch = RecordBatch(read_header(first), first)
+    batch = with_header(first)
     if version < _ZSTD_FROM_VERSION and batch.header.codec_id == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} cannot carry ZStandard")
     if next(batches, None) is not None:
@@ -122,6 +119,20 @@ def iterate(record_set: memoryview) -> Iterator[memoryview]:
         position = end
 
 
+def with_header(view: memoryview) -> RecordBatch:
+    """
+    Read the header of a batch of magic 2.
+
+    Raises:
+        ApiError: With UNKNOWN_SERVER_ERROR for a batch without a complete header.
+
+    """
+    if len(view) < HEADER_SIZE:
+        # Kafka reads over its end: an IndexOutOfBoundsException, which has no code of its own.
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
+    return RecordBatch(read_header(view), view)
+
+
 def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
     """
     Check a batch against its CRC and the topic; reads the whole payload.
@@ -137,7 +148,11 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a client must be 0, not {header.base_offset}",
         )
-    check_size(header, config)
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
+        )
     check_crc(batch)
     if header.codec_id > max(Codec):
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
@@ -156,21 +171,6 @@ def check_crc(batch: RecordBatch) -> None:
         verify_crc(batch)
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
-
-
-def check_size(header: BatchHeader, config: TopicConfig) -> None:
-    """
-    Check a batch against the topic's limit.
-
-    Raises:
-        ApiError: With MESSAGE_TOO_LARGE.
-
-    """
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
-        )
 
 
 def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatch:

@@ -1,0 +1,151 @@
+"""The mirrors of a trial: `shoal mirror`, `shoal mirror-maker`, or a task without Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.cluster import java_properties
+from rig.shoal import SHOAL
+
+from .plan import Change, Kind, Plan
+
+__all__ = ["Mover", "Started"]
+
+_TASK = Path(__file__).with_name("task.py")
+
+#: Of a mirror-maker in its group. If a member is dead, the group soon removes it (KIP-735 raised the
+#: default to 45 s); if it only waits for its CPU, it stays.
+_SESSION_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The program and the arguments of a mirror.
+
+    Attributes:
+        arguments: Arguments of the program.
+        program: Arguments of Python that select it.
+    """
+
+    arguments: Sequence[str]
+    program: Sequence[str] = SHOAL
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A mirror of a trial.
+
+    Attributes:
+        plan: The trial's plan.
+        source: Bootstrap servers; of proxies, as those of the destination.
+        destination: Likewise.
+        directory: Directory for files, and for checkpoints.
+    """
+
+    plan: Plan
+    source: str
+    destination: str
+    directory: Path
+
+    def started(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> Started:
+        """Return what to start.
+
+        Args:
+            ends: End offsets of the topic's partitions, for a task: it cannot find others.
+            once: End after everything is copied; `shoal mirror-maker` never does.
+            goes_on: Continue in a topic that was deleted and recreated.
+        """
+        match self.plan.kind:
+            case Kind.PRODUCT | Kind.TOPICS | Kind.CONSUMERS:
+                return Started(self._mirror(once=once, goes_on=goes_on))
+            case Kind.MAKER:
+                return Started(self._maker())
+            case _:
+                return Started([json.dumps(self._task(ends))], [str(_TASK)])
+
+    def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
+        plan = self.plan
+        timeout = {"request.timeout.ms": plan.request_timeout_ms}
+        source = self._file("source", {**timeout, "isolation.level": plan.isolation})
+        change = plan.topic_change
+        # An expression may match a topic that does not exist yet; a name may not.
+        topics = f"{plan.topic}(-new)?" if change and change.change is Change.TOPIC else plan.topic
+        return [
+            *["mirror", "--json", "--verbose"],
+            *["--from", self.source, "--from-config", source],
+            *["--to", self.destination, "--to-config", self._file("destination", timeout)],
+            *["--topics", topics, "--group", plan.topic],
+            *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
+            *["--commit-interval-ms", str(plan.commit_interval_ms)],
+            *["--checkpoint", str(self.directory / "checkpoint")],
+            *(["--rebatch", plan.rebatch] if plan.rebatch else []),
+            *(["--start", "latest"] if change and change.latest else []),
+            *(["--on-source-reset", "continue"] if goes_on else []),
+            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
+            *(["--refresh", "1"] if change and not once else []),
+            *self._follow_groups(),
+        ]
+
+    def _follow_groups(self) -> Sequence[str]:
+        names = "|".join(re.escape(each.name) for each in self.plan.groups)
+        return ["--groups", names, "--groups-interval", "1"] if names else []
+
+    def _maker(self) -> list[str]:
+        plan = self.plan
+        dice = random.Random(f"{plan.layout_seed}/maker")
+        timeout = {"request.timeout.ms": plan.request_timeout_ms}
+        consumer = {
+            **timeout,
+            "bootstrap.servers": self.source,
+            "group.id": plan.topic,
+            "auto.offset.reset": "earliest",
+            "isolation.level": plan.isolation,
+            "session.timeout.ms": _SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 500,
+            "metadata.max.age.ms": 1_000,
+        }
+        producer = {
+            **timeout,
+            "bootstrap.servers": self.destination,
+            "compression.type": dice.choice(["none", "gzip", "lz4", "zstd"]),
+            "batch.size": dice.choice([500, 16_384]),
+            "max.in.flight.requests.per.connection": dice.choice([1, 5]),
+        }
+        return [
+            *["mirror-maker", "--json", "--verbose"],
+            *["--consumer.config", self._file("consumer", consumer)],
+            *["--producer.config", self._file("producer", producer)],
+            *["--include", plan.topic, "--num.streams", str(dice.randint(1, 2))],
+            *["--offset.commit.interval.ms", str(plan.commit_interval_ms)],
+            *["--checkpoint", str(self.directory / "checkpoint")],
+            *(["--use.raw.bytes"] if plan.raw else []),
+            *(["--delivery", "at-least-once"] if plan.at_least_once else []),
+        ]
+
+    def _file(self, name: str, properties: Mapping[str, object]) -> str:
+        file = self.directory / f"{name}.properties"
+        file.write_text(java_properties(properties), encoding="utf-8")
+        file.chmod(0o600)
+        return str(file)
+
+    def _task(self, ends: Sequence[int]) -> dict[str, object]:
+        plan = self.plan
+        return {
+            "source": self.source,
+            "destination": self.destination,
+            "group": plan.topic,
+            "topic": plan.topic,
+            "ends": list(ends),
+            "request_timeout_ms": plan.request_timeout_ms,
+            "fetch_buffer_bytes": plan.fetch_buffer_bytes,
+            "commit_interval_ms": plan.commit_interval_ms,
+            "expiration_ms": plan.expiration_ms,
+            "isolation": plan.isolation,
+            "together_bytes": plan.together_bytes,
+            "rebatch": plan.rebatch,
+        }

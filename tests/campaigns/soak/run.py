@@ -1,0 +1,309 @@
+"""A soak from its first broker to its verdict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rig.judge import Verdict, compare
+from rig.load import CODECS
+from rig.read import read_topic
+from rig.record import Record
+from rig.wait import TimedOut, wait_until
+from tests.campaigns.clusters.plan import Side
+
+from .clusters import PREFIX, LockedClusters, open_clusters
+from .ledger import Arrival, Ledger
+from .load import Load, LoadedTopic
+from .memory import GROWTH_PER_HOUR, MemorySample, MemoryWatch, Role, growth_per_hour
+from .mirror import Ended, Mirror
+from .plan import Disturbance, Kind, Plan
+from .watch import Watch
+
+__all__ = ["Outcome", "Window", "soak"]
+
+#: Time after a disturbance, from its replicas' being in sync again, that still counts as disturbed.
+_SETTLES_S = 15.0
+
+#: Long, since a developer may run other things beside it.
+_STARTS_S = 900.0
+_CATCHES_UP_S = 120.0
+#: If the lag is smaller, the mirror has caught up.
+_BEHIND_S = 3.0
+_DRAINS_S = 180.0
+
+#: Memory is judged over the last part of a run, in one process of the mirror that runs for this long.
+_MEMORY_PART = 0.5
+_MEMORY_S = 600.0
+
+_PARTITIONS = 3
+_TELL_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A disturbance, from its beginning to the full recovery; nanoseconds since 1970.
+
+    Attributes:
+        noticed_s: Time from the creation of a topic or a partition to the arrival of its first record.
+    """
+
+    disturbance: Disturbance
+    began_ns: int
+    ended_ns: int
+    noticed_s: float | None = None
+
+    def touches(self, arrival: Arrival) -> bool:
+        return arrival.sent_ns <= self.ended_ns and arrival.arrived_ns >= self.began_ns
+
+
+@dataclass
+class Outcome:
+    """The result of a soak.
+
+    Attributes:
+        began_ns: Time at which the mirror had caught up with the load for the first time.
+        arrivals: Arrivals of records that were sent after that.
+        tally: Verdict of the consumer that read during the whole run.
+        comparison: Verdict on both clusters' topics, read once more at the end.
+        verified: Exit code and output of ``shoal verify``.
+        transactions: Numbers of committed and of aborted ones.
+        problems: Sentences; empty if there is none.
+    """
+
+    plan: Plan
+    began_ns: int = 0
+    ended_ns: int = 0
+    windows: list[Window] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    memory: list[MemorySample] = field(default_factory=list)
+    growth: dict[Role, float] = field(default_factory=dict)
+    tally: Verdict = field(default_factory=Verdict)
+    comparison: Verdict = field(default_factory=Verdict)
+    verified: int | None = None
+    ends: list[Ended] = field(default_factory=list)
+    transactions: tuple[int, int] = (0, 0)
+    partitions: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def soak(plan: Plan, logs: Path, say: Callable[[str], object]) -> Outcome:
+    """Run a soak.
+
+    Args:
+        logs: A directory, created if it is missing: the mirror's messages and Spark's log.
+        say: Receives progress messages, one line each.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    # A login lasts a fifteenth of the run, so that the mirror renews it often.
+    with open_clusters(relogin_ms=int(plan.seconds * 1000 / 15)) as clusters:
+        say("six brokers run")
+        return _Soak(plan, clusters, logs, say).run()
+
+
+class _Soak:
+    def __init__(
+        self, plan: Plan, clusters: LockedClusters, logs: Path, say: Callable[[str], object]
+    ) -> None:
+        self._plan = plan
+        self._clusters = clusters
+        self._say = say
+        self._dice = random.Random(plan.seed)
+        self._outcome = Outcome(plan, began_ns=time.time_ns())
+        self._ledger = Ledger()
+        self._load = Load(clusters.bootstrap(Side.SOURCE), self._ledger, plan.seed, plan.records_per_s)
+        self._watch = Watch(clusters.bootstrap(Side.DESTINATION), self._ledger, PREFIX)
+        self._mirror = Mirror(clusters, plan, logs)
+        self._memory = MemoryWatch(lambda: self._mirror.process_id)
+        self._began = 0.0
+        self._told = 0.0
+
+    def run(self) -> Outcome:
+        for codec in CODECS:
+            self._add_topic(LoadedTopic(f"{PREFIX}{codec}", codec, _PARTITIONS))
+        self._add_topic(LoadedTopic(f"{PREFIX}transactional", "lz4", _PARTITIONS, transactional=True))
+        with self._watch, self._mirror, self._memory:
+            self._mirror.start()
+            with self._load:
+                try:
+                    self._await_caught_up()
+                    self._let_time_pass()
+                except TimedOut as error:
+                    self._outcome.problems.append(str(error))
+                except KeyboardInterrupt:
+                    # The arrivals so far are judged; a second Ctrl-C ends the run at once.
+                    self._outcome.problems.append("it was ended before its time")
+                self._outcome.ended_ns = time.time_ns()
+            self._say("the load has ended")
+            self._drain()
+            self._mirror.stop()
+        self._judge()
+        return self._outcome
+
+    # During the run
+
+    def _await_caught_up(self) -> None:
+        def is_caught_up() -> bool:
+            self._mirror.check()
+            return self._ledger.count()[1] > 0 and self._ledger.oldest_missing_s() < _BEHIND_S
+
+        wait_until(is_caught_up, "the mirror to catch up with the load", _STARTS_S, 0.5)
+        self._began, self._outcome.began_ns = time.monotonic(), time.time_ns()
+        self._say("the mirror has caught up")
+
+    def _let_time_pass(self) -> None:
+        for disturbance in self._plan.disturbances:
+            self._wait_until(disturbance.at_s)
+            self._outcome.windows.append(self._bring_about(disturbance))
+        self._wait_until(self._plan.seconds)
+
+    def _wait_until(self, at_s: float) -> None:
+        while (now_s := time.monotonic() - self._began) < at_s:
+            self._mirror.check()
+            if now_s - self._told > _TELL_EVERY_S:
+                self._told = now_s
+                self._tell()
+            time.sleep(min(1.0, at_s - now_s))  # the duration of the soak itself
+
+    def _tell(self) -> None:
+        sent, arrived = self._ledger.count()
+        used = self._memory.samples[-1].used if self._memory.samples else {}
+        memory = ", ".join(f"{role.value} {size / 1e6:.0f} MB" for role, size in used.items())
+        self._say(f"{sent:,} records sent, {arrived:,} arrived; {memory}")
+
+    def _bring_about(self, disturbance: Disturbance) -> Window:
+        self._say(f"{disturbance} …")
+        began_ns, noticed_s = time.time_ns(), None
+        match disturbance.kind:
+            case Kind.NEW_TOPIC:
+                name = f"{PREFIX}new-{len(self._outcome.windows)}"
+                noticed_s = self._notice_topic(LoadedTopic(name, self._dice.choice(CODECS), 2))
+            case Kind.NEW_PARTITION:
+                noticed_s = self._notice_partition(self._dice.choice(self._load.topics))
+            case Kind.KILL_WORKER:
+                self._mirror.kill_worker()
+            case Kind.RESTART_MIRROR:
+                self._mirror.stop()
+                self._say(f"  it ended after {self._mirror.ends[-1].seconds:.1f} s")
+                self._mirror.start()
+                self._await_again()
+            case _:
+                self._clusters.disturb(disturbance)
+        self._say(f"  over after {(time.time_ns() - began_ns) / 1e9:.1f} s")
+        return Window(disturbance, began_ns, time.time_ns() + int(_SETTLES_S * 1e9), noticed_s)
+
+    def _await_again(self) -> None:
+        wait_until(
+            lambda: self._ledger.oldest_missing_s() < _BEHIND_S, "the mirror to catch up", _CATCHES_UP_S
+        )
+
+    def _add_topic(self, topic: LoadedTopic) -> int:
+        created_ns = self._clusters.new_topic(topic.name, topic.partitions)
+        self._load.add(topic)
+        return created_ns
+
+    def _notice_topic(self, topic: LoadedTopic) -> float | None:
+        created_ns = self._add_topic(topic)
+        return self._await_first(topic.name, list(range(topic.partitions)), created_ns)
+
+    def _notice_partition(self, topic: LoadedTopic) -> float | None:
+        new = topic.partitions
+        created_ns = self._clusters.new_partition(topic.name, new + 1)
+        topic.partitions += 1
+        return self._await_first(topic.name, [new], created_ns)
+
+    def _await_first(self, topic: str, partitions: list[int], created_ns: int) -> float | None:
+        limit_s = self._plan.refresh_s + _CATCHES_UP_S
+        what = f"a first record of {topic} in {partitions}"
+        try:
+            wait_until(
+                lambda: self._ledger.first_arrival_ns(topic, partitions) is not None, what, limit_s, 0.1
+            )
+        except TimedOut as error:
+            self._outcome.problems.append(str(error))
+            return None
+        first_ns = self._ledger.first_arrival_ns(topic, partitions)
+        assert first_ns is not None
+        self._say(f"  its first record arrived {(first_ns - created_ns) / 1e9:.1f} s after its creation")
+        return (first_ns - created_ns) / 1e9
+
+    def _drain(self) -> None:
+        def is_drained() -> bool:
+            self._mirror.check()
+            return not self._ledger.missing()
+
+        try:
+            wait_until(is_drained, "all records to arrive", _DRAINS_S, 0.2)
+        except TimedOut as error:
+            missing = [f"{topic}-{number}" for topic, number in self._ledger.missing()]
+            self._outcome.problems.append(f"{error}; missing in {', '.join(sorted(missing))}")
+
+    # After the run
+
+    def _judge(self) -> None:
+        outcome = self._outcome
+        outcome.tally = self._ledger.verdict()
+        outcome.arrivals = [each for each in self._ledger.arrivals() if each.sent_ns >= outcome.began_ns]
+        outcome.memory, outcome.ends = self._memory.samples, self._mirror.ends
+        outcome.transactions = self._load.transactions
+        outcome.partitions = sum(topic.partitions for topic in self._load.topics)
+        outcome.problems += self._load.errors + self._watch.errors + self._mirror.problems
+        self._compare()
+        outcome.verified, said = self._mirror.verify()
+        if outcome.verified != 0:
+            outcome.problems.append(f"shoal verify ended with {outcome.verified}: {said[-3000:]}")
+        self._judge_memory()
+        self._judge_times()
+
+    def _compare(self) -> None:
+        outcome, tally = self._outcome, self._outcome.tally
+        for topic in self._load.topics:
+            outcome.comparison += compare(*(self._read(side, topic.name) for side in Side))
+        if not tally.is_exact:
+            outcome.problems.append(f"the consumer at the destination saw {tally}")
+        if not outcome.comparison.is_exact:
+            outcome.problems.append("\n".join(["the copies differ", *outcome.comparison.details]))
+        if outcome.comparison.due < tally.due:
+            outcome.problems.append(
+                f"the source itself has {outcome.comparison.due} of {tally.due} committed records"
+            )
+
+    def _read(self, side: Side, topic: str) -> dict[int, list[Record]]:
+        """Read a whole topic; if it was never created, it has no records."""
+        is_there = topic in self._clusters.topics(side)
+        return read_topic(self._clusters.bootstrap(side), topic) if is_there else {}
+
+    def _judge_memory(self) -> None:
+        outcome = self._outcome
+        if not outcome.memory:
+            return
+        last = outcome.memory[-1]
+        since = max(self._began + (last.at_s - self._began) * (1 - _MEMORY_PART), self._began)
+        judged = [
+            each for each in outcome.memory if each.process_id == last.process_id and each.at_s >= since
+        ]
+        if last.at_s - judged[0].at_s < _MEMORY_S:
+            return
+        for role in Role:
+            outcome.growth[role] = growth_per_hour(judged, role)
+            if outcome.growth[role] > GROWTH_PER_HOUR[role]:
+                outcome.problems.append(
+                    f"memory of the {role.value} grows by {outcome.growth[role] / 1e6:.1f} MB an hour"
+                )
+
+    def _judge_times(self) -> None:
+        outcome = self._outcome
+        limit_s = self._plan.refresh_s + self._plan.noticed_within_s
+        outcome.problems += [
+            f"{window.disturbance}: its first record arrived after {window.noticed_s:.1f} s, not {limit_s:g}"
+            for window in outcome.windows
+            if window.noticed_s is not None and window.noticed_s > limit_s
+        ]
+        outcome.problems += [
+            f"the mirror ended {end.seconds:.1f} s after SIGTERM, not within {self._plan.ends_within_s:g}"
+            for end in outcome.ends
+            if end.seconds > self._plan.ends_within_s
+        ]

@@ -1,0 +1,174 @@
+"""The judge finds records that are missing, twice, late or foreign; without it every trial would be exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from rig.judge import Order, Places, Stay, Verdict, compare, judge
+from rig.record import Record
+
+
+def records(*keys: int) -> list[Record]:
+    return [Record(b"%d" % key, b"value", (), 1, offset=offset) for offset, key in enumerate(keys)]
+
+
+def wrong(source: list[Record], destination: list[Record], *, at_least_once: bool = False) -> dict[str, int]:
+    """Return the counts other than 0 of what is wrong with a copy, and of what may come again."""
+    found = compare({0: source}, {0: destination}, at_least_once=at_least_once)
+    assert found.is_exact == (not found.details)
+    assert (found.due, found.arrived) == (len(source), len(destination))
+    counts = {name: getattr(found, name) for name in ("missing", "twice", "late", "foreign", "again")}
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("copy", "counts"),
+    [
+        ((1, 2, 3, 4), {}),
+        ((1, 4), {"missing": 2}),
+        ((), {"missing": 4}),
+        ((1, 2, 3, 4, 4, 1), {"twice": 2}),
+        ((1, 9, 2, 3, 4), {"foreign": 1}),
+        ((2, 1, 3, 4), {"late": 1}),
+        ((4, 3, 2, 1), {"late": 3}),
+        ((1, 3, 3, 9, 2), {"missing": 1, "twice": 1, "late": 1, "foreign": 1}),
+    ],
+)
+def test_copy_with_wrong_records_is_not_exact(copy: tuple[int, ...], counts: dict[str, int]) -> None:
+    assert wrong(records(1, 2, 3, 4), records(*copy)) == counts
+
+
+@pytest.mark.parametrize(
+    ("copy", "counts"),
+    [
+        ((1, 1, 2, 1), {}),
+        ((1, 2, 1), {"missing": 1, "late": 1}),
+        ((1, 1, 1, 2), {"late": 1}),
+        ((1, 1, 2, 1, 1), {"twice": 1}),
+    ],
+)
+def test_equal_records_are_counted_one_by_one(copy: tuple[int, ...], counts: dict[str, int]) -> None:
+    assert wrong(records(1, 1, 2, 1), records(*copy)) == counts
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        Record(b"1", b"other", (), 1),
+        Record(b"", b"value", (), 1),
+        Record(b"1", b"value", (("h", None),), 1),
+        Record(b"1", b"value", (), 2),
+    ],
+)
+def test_altered_record_is_missing_and_foreign(altered: Record) -> None:
+    assert wrong(records(1), [altered]) == {"missing": 1, "foreign": 1}
+
+
+def test_records_in_another_partition_are_missing_and_foreign() -> None:
+    found = compare({0: records(1), 1: []}, {0: [], 1: records(1)})
+    assert (found.missing, found.foreign) == (1, 1)
+    assert [each.split(":")[0] for each in found.details] == ["partition 0", "partition 1"]
+
+
+def test_at_least_once_allows_records_again_and_late_alone() -> None:
+    assert wrong(records(1, 2, 3), records(1, 2, 1, 2, 3), at_least_once=True) == {"again": 2}
+    assert wrong(records(1, 2, 3), records(2, 1, 3), at_least_once=True) == {}
+    assert wrong(records(1, 2, 3), records(1, 9, 3), at_least_once=True) == {"missing": 1, "foreign": 1}
+
+
+def test_places_tell_next_arrivals_from_late_and_repeated_ones() -> None:
+    places = Places(2)
+    arrivals = [places.arrive(place) for place in (2, 1, 5, 5, 3, 3, 6)]
+    next_, late, again = Order.NEXT, Order.LATE, Order.AGAIN
+    assert arrivals == [next_, again, next_, again, late, again, next_]
+    assert (places.has(3), places.has(4), places.has(7), places.end) == (True, False, False, 7)
+
+
+# Readers that move
+
+
+EXPECTED = range(1, 9)
+
+
+def stays(*records: range | list[int], exact: bool = True) -> list[Stay]:
+    """Return stays at both clusters in turn; the first begins without a translation."""
+    sides = ["source", "destination"] * len(records)
+    return [
+        Stay(side, exact or number == 0, list(each))
+        for number, (side, each) in enumerate(zip(sides, records, strict=False))
+    ]
+
+
+def counts(verdict: Verdict) -> tuple[int, int, int, int, int]:
+    assert verdict.is_exact == (not verdict.details)
+    return verdict.arrived, verdict.missing, verdict.twice, verdict.again, verdict.foreign
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    "read",
+    [
+        [range(1, 9)],
+        [range(1, 4), range(4, 9)],
+        [range(1, 1), range(1, 9)],
+        [range(1, 4), range(4, 6), range(6, 6), range(6, 9)],
+        [range(1, 9), range(9, 9)],
+    ],
+)
+def test_records_read_once_in_order_are_right(read: list[range], exact: bool) -> None:
+    assert counts(judge(EXPECTED, stays(*read, exact=exact))) == (8, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("read", "records", "missing"),
+    [
+        ([range(1, 4), range(5, 9)], 7, 1),
+        ([range(1, 4), range(4, 8)], 7, 1),
+        ([range(3, 5), range(6, 9)], 5, 3),
+        ([[], []], 0, 8),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_skipped_records_are_missing_however_exact_the_translation(
+    read: list[range | list[int]], records: int, missing: int, exact: bool
+) -> None:
+    assert counts(judge(EXPECTED, stays(*read, exact=exact))) == (records, missing, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("exact", "twice", "again"), [(True, 2, 0), (False, 0, 2)])
+def test_repeated_records_are_wrong_after_an_exact_translation(exact: bool, twice: int, again: int) -> None:
+    found = judge(EXPECTED, stays(range(1, 6), range(4, 9), exact=exact))
+    assert counts(found) == (10, 0, twice, again, 0)
+
+
+def test_repeated_records_within_the_first_stay_are_wrong() -> None:
+    found = judge(EXPECTED, stays([1, 2, 3, 3], range(4, 9), exact=False))
+    assert counts(found) == (9, 0, 1, 0, 0)
+
+
+def test_records_that_the_source_never_had_are_foreign() -> None:
+    assert counts(judge(EXPECTED, stays(range(1, 4), [4, 99, *range(5, 9)]))) == (9, 0, 0, 0, 1)
+
+
+def test_group_moved_by_an_operator_begins_at_its_new_offset() -> None:
+    assert counts(judge(EXPECTED, stays(range(5, 9)), first=4)) == (4, 0, 0, 0, 0)
+    assert counts(judge(EXPECTED, stays(range(1, 4)), to_end=False)) == (3, 0, 0, 0, 0)
+
+
+def test_lost_records_may_be_missing_and_no_others() -> None:
+    read = stays(range(1, 3), [5, 6])
+    assert counts(judge(EXPECTED, read, lost={3, 4, 7, 8})) == (4, 0, 0, 0, 0)
+    assert counts(judge(EXPECTED, read, lost={3, 7})) == (4, 2, 0, 0, 0)
+
+
+def test_lost_record_that_another_cluster_still_has_may_come_late() -> None:
+    read = stays(range(1, 3), [5, 6], range(3, 9), exact=False)
+    assert counts(judge(EXPECTED, read, lost={3, 4})) == (10, 0, 0, 4, 0)
+    assert judge(EXPECTED, read).late == 2
+
+
+def test_verdicts_add_up() -> None:
+    right, wrong_ = Verdict(due=3, arrived=3), Verdict(2, 2, 1, 1, 1, 1, 1, ("a detail",))
+    assert right + wrong_ == Verdict(5, 5, 1, 1, 1, 1, 1, ("a detail",))
+    assert right.is_exact
+    assert not (right + wrong_).is_exact
