@@ -42,6 +42,7 @@ from tests import batches
 __all__ = [
     "ABORT",
     "COMMIT",
+    "DEADLINE_S",
     "NOW_MS",
     "Acting",
     "Content",
@@ -75,6 +76,9 @@ __all__ = [
 NOW_MS = int(time.time() * 1000)
 
 ABORT, COMMIT = 0, 1
+
+#: Ten times what the longest wait of a test takes on two quiet cores.
+DEADLINE_S = 120.0
 
 
 class Content(NamedTuple):
@@ -306,7 +310,7 @@ class RunningTask:
         except BaseException as error:
             self._outcome = error
 
-    def result(self, timeout_s: float = 20.0) -> TaskResult:
+    def result(self, timeout_s: float = DEADLINE_S) -> TaskResult:
         """Wait for its end, and return its result or raise its exception."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the task does not end"
@@ -599,14 +603,14 @@ class Held:
     def wait_for_one(self) -> None:
         """Wait until a request is held."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._inside > 0, 20), "none comes"
+            assert self._changed.wait_for(lambda: self._inside > 0, DEADLINE_S), "none comes"
 
     def release(self) -> None:
         """Release all requests, including later ones; return when the held ones have taken effect."""
         with self._changed:
             self._released = True
             self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._inside == 0, 20), "one does not end"
+            assert self._changed.wait_for(lambda: self._inside == 0, DEADLINE_S), "one does not end"
 
 
 def _partitions_named(request: Any) -> set[int]:
@@ -683,7 +687,7 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
     )
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
     """Wait for a condition that another thread fulfils."""
     deadline = time.monotonic() + timeout_s
     while not condition():

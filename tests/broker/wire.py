@@ -24,7 +24,7 @@ from tests.topic_ids import NAMES
 __all__ = ["Wire", "framed"]
 
 #: Nothing that a test waits for takes longer, in seconds.
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 _COORDINATOR_BUSY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -18,7 +18,7 @@ from tests.batches import batch, message
 from tests.broker.wire import Wire
 from tests.metrics_fed import parsed
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @contextmanager

@@ -31,8 +31,6 @@ from tests.group_member import GroupMember
 from tests.snapshots import Texts
 from tests.two_brokers import COMMIT, History, TwoBrokers, lagging
 
-pytestmark = pytest.mark.timeout(60)
-
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"
 

@@ -27,7 +27,7 @@ from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 from tests.snapshots import Texts
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

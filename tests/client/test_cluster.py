@@ -24,8 +24,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import answers, config_of, leads_elsewhere, second_node
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST = TopicPartition("topic", 0)
 
 

@@ -33,8 +33,6 @@ from shoal.protocol.codec import (
 )
 from shoal_broker import Broker
 
-pytestmark = pytest.mark.timeout(30)
-
 MIB = 1024 * 1024
 
 Script = Callable[[socket.socket], object]

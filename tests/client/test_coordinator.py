@@ -15,8 +15,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 NOBODY = MemberId()
 

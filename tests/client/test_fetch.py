@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
@@ -13,8 +11,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import History
-
-pytestmark = pytest.mark.timeout(30)
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 OTHER = TopicPartition("other", 0)

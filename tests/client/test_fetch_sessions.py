@@ -23,8 +23,6 @@ from shoal_broker.state import BrokerState
 from tests.client.turns import turn
 from tests.two_brokers import History, answers, begin_at
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST, SECOND, THIRD = (TopicPartition("topic", number) for number in range(3))
 OTHER = TopicPartition("other", 0)
 MIB = 1024 * 1024

@@ -20,8 +20,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 
-pytestmark = pytest.mark.timeout(30)
-
 #: ListGroups 5 of Kafka 4.1.0, and 4 of the same groups.
 FRAME_5 = bytes.fromhex(
     "0000000400"  # correlation id, tagged fields

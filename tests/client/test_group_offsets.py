@@ -23,8 +23,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
 

@@ -22,8 +22,6 @@ from shoal_broker.state import BrokerState
 from tests import batches
 from tests.two_brokers import batches_of, config_of
 
-pytestmark = pytest.mark.timeout(30)
-
 PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)
 STOCK, MULTI_BATCH = "false", "true"
 

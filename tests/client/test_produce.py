@@ -17,8 +17,6 @@ from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import answers
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 OTHER = TopicPartition("other", 0)
 

@@ -22,8 +22,6 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.two_brokers import config_of
 
-pytestmark = pytest.mark.timeout(30)
-
 UNKNOWN = Address("kafka-internal.invalid", 65092)
 
 HERE = socket.gethostname()

@@ -22,8 +22,6 @@ from tests import batches
 from tests.fuzz.test_client import said
 from tests.two_brokers import History, batches_of
 
-pytestmark = pytest.mark.timeout(30)
-
 PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED
 

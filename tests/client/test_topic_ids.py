@@ -26,8 +26,6 @@ from tests import batches
 from tests.client.turns import turn
 from tests.two_brokers import History, answers
 
-pytestmark = pytest.mark.timeout(30)
-
 FIRST, OTHER = TopicPartition("topic", 0), TopicPartition("other", 0)
 
 

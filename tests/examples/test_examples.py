@@ -14,8 +14,6 @@ import pytest
 from shoal_broker import Broker
 from tests.two_brokers import ABORT, COMMIT, History, content_of
 
-pytestmark = pytest.mark.timeout(120)
-
 ROOT = Path(__file__).parents[2]
 
 

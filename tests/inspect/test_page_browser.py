@@ -14,8 +14,6 @@ from tests.browser import Browser, assert_readable
 from tests.inspect.topics import history, inspected
 from tests.two_brokers import COMMIT
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:

@@ -19,8 +19,6 @@ from tests import batches
 from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
 from tests.two_brokers import ABORT, COMMIT, may_compact
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:

@@ -15,8 +15,6 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import split, verify_crc
 from shoal.topic_partition import TopicPartition
 
-pytestmark = pytest.mark.timeout(180)
-
 PARTITIONS = 60
 BUSY = 4
 RECORDS_PER_BATCH = 16

@@ -19,8 +19,6 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, leads_elsewhere
 
-pytestmark = pytest.mark.timeout(30)
-
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 FIRST = TopicPartition("topic", 0)
 

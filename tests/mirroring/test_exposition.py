@@ -21,8 +21,6 @@ from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
 from tests.two_brokers import ABORT, History, TwoBrokers, Watched
 
-pytestmark = pytest.mark.timeout(30)
-
 LOCAL = Address("127.0.0.1", 0)
 
 

@@ -41,7 +41,7 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 FOREIGN = Content(batches.TIMESTAMP, b"key 0", b"value 0", ())
 

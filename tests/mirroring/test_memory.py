@@ -12,7 +12,6 @@ from tests import batches
 from tests.two_brokers import TwoBrokers
 
 pytestmark = [
-    pytest.mark.timeout(120),
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to tell the peak"),
 ]
 

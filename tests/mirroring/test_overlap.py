@@ -21,7 +21,7 @@ from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 from tests.window_driver import Driver, Time
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 PARTITION = TopicPartition("topic", 0)
 LENGTH_S = 600.0

@@ -23,7 +23,7 @@ from tests.batches import batch
 from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
 from tests.window_driver import Driver, Time
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class TestClock:

@@ -30,8 +30,6 @@ from tests.group_member import GroupMember
 from tests.mirrormaker.makers import BOTH_WAYS, Maker, Makers, config_of
 from tests.two_brokers import ABORT, COMMIT, History, batches_of, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def test_listener_receives_assigned_and_revoked_partitions(makers: Makers) -> None:
     makers.produce(6)

@@ -21,8 +21,6 @@ from shoal.topic_partition import TopicPartition
 from tests.mirrormaker.makers import BOTH_WAYS, Makers, config_of
 from tests.two_brokers import batches_of, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 ROOT = Path(__file__).parents[2]
 
 

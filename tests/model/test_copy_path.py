@@ -11,8 +11,6 @@ from tests.model.copy_path import check
 from tests.model.rules import Bounds, Protocol, Rule
 from tests.model.search import Found
 
-pytestmark = pytest.mark.timeout(120)
-
 ALL = frozenset(Rule)
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from tests.model.resume import Behind, Bounds, Broker, Resume, Rule, check
 
-pytestmark = pytest.mark.timeout(120)
-
 #: The rules for every destination, as long as the records are young.
 YOUNG = frozenset(Rule) - {Rule.ONE_IN_FLIGHT, Rule.AWAIT_ZOMBIES}
 

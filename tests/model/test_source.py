@@ -10,8 +10,6 @@ import pytest
 
 from tests.model.source import Compaction, SourceRule, check_source
 
-pytestmark = pytest.mark.timeout(120)
-
 ALL = frozenset(SourceRule)
 
 

@@ -25,8 +25,6 @@ from tests.native import pumping
 from tests.native.pumping import NEVER, Destination, Hangup, lot, pump, served
 from tests.native_path import PATHS
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(params=PATHS, autouse=True)
 def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

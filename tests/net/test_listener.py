@@ -14,7 +14,7 @@ import pytest
 
 from shoal.net.listener import Admitted, Listener
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 @contextmanager

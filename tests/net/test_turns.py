@@ -13,7 +13,7 @@ import pytest
 from shoal.net import turns as turns_module
 from shoal.net.turns import Turns
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def burn(cpu_s: float) -> None:

@@ -33,8 +33,6 @@ from tests.group_member import GroupMember
 from tests.integration.shared_spark import shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
-pytestmark = pytest.mark.timeout(120)
-
 LITERAL = PatternType.LITERAL
 
 

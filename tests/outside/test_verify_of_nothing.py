@@ -16,8 +16,6 @@ from shoal.cli import main
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from tests.two_brokers import ABORT, TwoBrokers
 
-pytestmark = pytest.mark.timeout(120)
-
 TOPIC = "orders"
 
 #: A user without rights.

@@ -17,8 +17,6 @@ from shoal.mirroring.model.incidents import Delivery
 from shoal_broker import Broker
 from tests.two_brokers import TwoBrokers
 
-pytestmark = pytest.mark.timeout(120)
-
 TOPIC = "orders"
 
 #: A transaction: its records, and whether they are committed. None leaves it open.

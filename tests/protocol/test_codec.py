@@ -196,7 +196,6 @@ METADATA_HEAD = b"\0\0\0\1\0" + b"\0\0\0\0"  # correlation id, tags; throttle ti
 ENDLESS_BROKERS = METADATA_HEAD + b"\xff\xff\xff\x7f"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "frame",
     [

@@ -81,7 +81,6 @@ def ending_jvm() -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.timeout(30)
 def test_command_that_the_end_of_the_jvm_interrupts_is_not_logged(
     ending_jvm: int, caplog: pytest.LogCaptureFixture
 ) -> None:

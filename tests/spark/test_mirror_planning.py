@@ -31,8 +31,6 @@ from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import History, TwoBrokers, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Driver:
     def __init__(self, brokers: TwoBrokers, **topics: int) -> None:

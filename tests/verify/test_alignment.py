@@ -14,8 +14,6 @@ from tests import batches
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, batches_of
 from tests.verifying import Item, cut, encode, flip, lay_out, partition, rewrite
 
-pytestmark = pytest.mark.timeout(30)
-
 #: Offsets 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
 

@@ -28,8 +28,6 @@ from shoal.verify.page import report_html
 from tests.two_brokers import NOW_MS, History, TwoBrokers
 from tests.verifying import Item, cut, encode, flip, lay_out, verified
 
-pytestmark = pytest.mark.timeout(60)
-
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "verify-report.schema.json").read_text(encoding="utf-8"))
 

@@ -13,8 +13,6 @@ from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, lose_tail
 from tests.verifying import flip, partition, rewrite, verified
 
-pytestmark = pytest.mark.timeout(30)
-
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
 STARTS = [sum(COUNTS[:index]) for index in range(len(COUNTS) + 1)]

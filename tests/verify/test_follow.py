@@ -32,8 +32,6 @@ from tests.metrics_fed import BUSY_VERIFICATION
 from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of
 from tests.verifying import Item, encode, lay_out
 
-pytestmark = pytest.mark.timeout(60)
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 ALERTS = (DOCS / "prometheus-alerts-verify.yml").read_text(encoding="utf-8")

@@ -18,8 +18,6 @@ from shoal.verify.report import Elsewhere, Side
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, cut, lay_out
 
-pytestmark = pytest.mark.timeout(60)
-
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")
 )

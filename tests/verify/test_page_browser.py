@@ -12,8 +12,6 @@ from tests.browser import HOSTILE, Browser, assert_readable
 from tests.two_brokers import TwoBrokers
 from tests.verifying import Item, encode, lay_out, verified
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def report(brokers: TwoBrokers) -> str:
     """Return the report about a copy that lacks a record and has another one altered, with all contents."""

@@ -16,8 +16,6 @@ from shoal.verify.extent import LEAST_OFFSETS
 from tests.two_brokers import NOW_MS, History, TwoBrokers
 from tests.verifying import Item, cut, encode, lay_out, partition
 
-pytestmark = pytest.mark.timeout(60)
-
 #: Enough for several ranges of a sample.
 COUNT = 12_000
 

@@ -26,8 +26,6 @@ from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
 from tests.verifying import flip
 
-pytestmark = pytest.mark.timeout(30)
-
 
 @pytest.fixture
 def stop() -> threading.Event:

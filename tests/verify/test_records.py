@@ -26,8 +26,6 @@ from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
 from tests.verify.digests import one
 from tests.verifying import Item, cut, encode, lay_out, old_message, old_wrapper, verified
 
-pytestmark = pytest.mark.timeout(60)
-
 LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 

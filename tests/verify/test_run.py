@@ -20,9 +20,6 @@ from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
 from tests.verifying import flip, partition, rewrite, verified
 
-pytestmark = pytest.mark.timeout(60)
-
-
 # Topics and partitions
 
 

@@ -18,8 +18,6 @@ from shoal.verify.shares import Share, compare_share, joined_shares, shares_of
 from tests.two_brokers import NOW_MS, History, TwoBrokers
 from tests.verifying import Item, cut, lay_out, verified
 
-pytestmark = pytest.mark.timeout(60)
-
 COUNT = 12_000
 
 #: The shares, and the partitions that were compared as a whole.

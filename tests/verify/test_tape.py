@@ -24,8 +24,6 @@ from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
 from tests.verifying import partition
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(autouse=True)
 def small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:

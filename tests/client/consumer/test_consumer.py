@@ -20,8 +20,6 @@ from tests import batches
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, raw, take
 from tests.two_brokers import ABORT, COMMIT, History, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def offsets(record: RawRecord) -> list[int]:
     """Decode a raw record's value, by its own header."""

@@ -19,8 +19,6 @@ from tests import batches
 from tests.client.consumer.consumed import FIRST, consumer, raw, take
 from tests.two_brokers import History, lose_tail, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
 def test_consumer_follows_moved_leaders(fetch_raw_bytes: bool) -> None:

@@ -15,8 +15,6 @@ from shoal_broker import Broker
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, take
 from tests.two_brokers import History, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Telling(RebalanceListener):
     def __init__(self) -> None:

@@ -23,8 +23,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker, BrokerCluster
 from tests.two_brokers import config_of, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 #: The embedded broker's smallest.
 SESSION_MS = 6_000
 

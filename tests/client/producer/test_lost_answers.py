@@ -19,8 +19,6 @@ from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import batches_of
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
 @pytest.mark.parametrize("drop", ["before", "after", "within"])

@@ -21,8 +21,6 @@ from tests import batches
 from tests.client.producer.produced import producer, values
 from tests.two_brokers import answers, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
 def test_full_buffer_blocks_send_and_then_raises(broker: Broker, send_raw_bytes: bool) -> None:

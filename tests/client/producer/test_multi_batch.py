@@ -19,8 +19,6 @@ from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import batches_of, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_busy_producer_asks_for_multi_batch_support(generous: Broker) -> None:
     counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.1)

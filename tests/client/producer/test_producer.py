@@ -21,9 +21,6 @@ from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import History, batches_of, content_of, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
-
 # Records
 
 

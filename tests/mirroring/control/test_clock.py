@@ -22,8 +22,6 @@ from shoal_broker.state import Api, BrokerState
 from tests.driver_events import Events
 from tests.two_brokers import NOW_MS, TwoBrokers, config_of
 
-pytestmark = pytest.mark.timeout(30)
-
 HOUR_MS = 3_600_000
 _Response = response_class(ApiKey.DESCRIBE_QUORUM)
 _Topic = _Response.TopicData

@@ -34,7 +34,7 @@ from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class Driver:

@@ -11,8 +11,6 @@ from shoal.mirroring.cutover.files import write_page
 from tests.browser import HOSTILE, Browser, assert_readable
 from tests.mirroring.cutover.test_certificate import CERTIFICATE
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])

@@ -22,8 +22,6 @@ from shoal_broker import Broker
 from shoal_broker.faults import Fault
 from tests.two_brokers import History, TwoBrokers, lagging
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @contextmanager
 def observed(brokers: TwoBrokers) -> Iterator[Observer]:

@@ -21,8 +21,6 @@ from shoal.mirroring.driver import control_socket
 from shoal.mirroring.driver.control_socket import Answer, ControlSocket, ask_mirror
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def answer(command: str) -> Answer:
     """Carry out a command of the tests."""

@@ -25,8 +25,6 @@ from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @dataclass
 class Found:

@@ -23,8 +23,6 @@ from shoal.mirroring.prepare.create import PreparedTopic
 from tests.mirror_options import with_options
 from tests.two_brokers import TwoBrokers, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 RETENTION = {"retention.ms": "1000000"}
 
 

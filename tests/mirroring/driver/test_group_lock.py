@@ -27,8 +27,6 @@ from shoal_broker import Broker
 from shoal_broker.coordination.group import Group
 from tests.two_brokers import config_of, second_node, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:

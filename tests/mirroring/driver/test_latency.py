@@ -16,8 +16,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 PARTITIONS = [TopicPartition("topic", 0)]
 
 

@@ -22,8 +22,6 @@ from tests.driver_events import Events
 from tests.metrics_fed import report
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(30)
-
 
 @dataclass
 class Group:

@@ -18,7 +18,7 @@ from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 INTERVAL_S = 300.0
 

@@ -29,8 +29,6 @@ from tests.mirror_options import with_options
 from tests.spark.without_jvm import Context, Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 
 

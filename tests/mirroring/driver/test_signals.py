@@ -11,8 +11,6 @@ from shoal.errors import Stopped
 from shoal.mirroring.driver.signals import Signals
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def signals(stop: threading.Event | None = None) -> Signals:
     return Signals(stop or threading.Event(), on_retry=lambda: None)

@@ -33,8 +33,6 @@ from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 NAMES = ("orders", "orders.old", "logs")
 
 

@@ -19,8 +19,6 @@ from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import History, content_of
 from tests.way_back import WayBack, started_way_back
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Going:
     """Runs of a mirror that goes back."""

@@ -16,8 +16,6 @@ from shoal.mirroring.model.processes import GarbageCollection
 from shoal.mirroring.monitoring.garbage_collection import CollectionCounter
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 PROCESS = 4711
 
 PROGRAM = """

@@ -20,8 +20,6 @@ from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 from tests.two_brokers import ABORT, History, TwoBrokers
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def test_incidents_are_shown_in_their_order() -> None:
     metrics = Metrics()

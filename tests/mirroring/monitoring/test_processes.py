@@ -17,8 +17,6 @@ from shoal.mirroring.monitoring import processes
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(30)
-
 _BURN = (
     "import sys, time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\nsys.stdin.read()"
 )

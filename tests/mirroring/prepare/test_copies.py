@@ -27,7 +27,7 @@ from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_confirmation")]
+pytestmark = pytest.mark.usefixtures("quick_confirmation")
 
 PARTITION = TopicPartition("topic", 0)
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})

@@ -20,8 +20,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of
 
-pytestmark = pytest.mark.timeout(60)
-
 FIRST = TopicPartition("topic", 0)
 WRITTEN: Outcome = (Action.WRITTEN, "")
 

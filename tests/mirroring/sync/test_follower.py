@@ -21,8 +21,6 @@ from tests.mirroring.sync.conftest import Groups
 from tests.mirroring.sync.test_groups import mixed
 from tests.two_brokers import wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def has_committed(groups: Groups, offset: int) -> bool:
     committed = groups.committed("destination", "g")

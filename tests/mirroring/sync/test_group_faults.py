@@ -25,8 +25,6 @@ from tests.mirroring.sync.conftest import Groups, row_of
 from tests.mirroring.sync.test_groups import mixed, open_transaction
 from tests.two_brokers import History, Killed, lists_no_groups
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def meanwhile(
     monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], after: Callable[[], object]

@@ -24,8 +24,6 @@ from shoal.protocol.offset_fetch import CommittedValue
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.two_brokers import ABORT, COMMIT
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def mixed(groups: Groups, topic: str = "topic") -> None:
     """Fill a topic with transactions, holes and plain batches, and mirror it."""

@@ -23,8 +23,6 @@ from tests.mirroring.sync.conftest import Groups, row_of
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers
 from tests.way_back import WayBack, certificate_of, reversed_brokers
 
-pytestmark = pytest.mark.timeout(60)
-
 THERE = "shoal.source.destination"
 
 #: The offsets of the old source up to the cut, in :func:`gone_back`.

@@ -43,7 +43,7 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 DAY_MS = 86_400_000
 

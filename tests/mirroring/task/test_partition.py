@@ -22,7 +22,7 @@ from tests import batches
 from tests.native_path import send_by
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {

@@ -31,7 +31,7 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 

@@ -29,7 +29,7 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def everything(history: History) -> None:

@@ -27,7 +27,7 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 @contextmanager

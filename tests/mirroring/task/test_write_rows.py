@@ -31,8 +31,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(30)
-
 
 class Row(NamedTuple):
     topic: str

@@ -22,8 +22,6 @@ from shoal.net.address import Address
 from shoal.net.server_tls import TlsFiles
 from tests.two_brokers import is_let_go, wait_until
 
-pytestmark = pytest.mark.timeout(30)
-
 LOCAL = Address("127.0.0.1", 0)
 
 TOKEN = "0123456789abcdef-._~+/=="

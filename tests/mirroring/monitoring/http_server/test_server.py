@@ -23,8 +23,6 @@ from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer, Re
 from shoal.net.address import Address
 from tests.two_brokers import is_let_go, wait_until
 
-pytestmark = pytest.mark.timeout(30)
-
 LOCAL = Address("127.0.0.1", 0)
 
 #: Connections at the same time.

@@ -11,8 +11,6 @@ import pytest
 
 from shoal.mirroring.monitoring.http_server.slots import Slot, Slots
 
-pytestmark = pytest.mark.timeout(30)
-
 
 class Clients:
     """Connections that hold slots; each has a thread that gives the slot back when it has to leave."""

@@ -25,7 +25,7 @@ from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
 

@@ -40,7 +40,7 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, encode, lay_out, partition
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class Update(NamedTuple):

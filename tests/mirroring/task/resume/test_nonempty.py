@@ -38,7 +38,7 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, lay_out
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 PARTITION = TopicPartition("topic", 0)
 

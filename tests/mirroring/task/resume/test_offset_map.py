@@ -22,7 +22,7 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 KNOWN, BROKEN, REPEATED = Stretch.KNOWN, Stretch.BROKEN, Stretch.REPEATED
 

@@ -42,7 +42,7 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
