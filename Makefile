@@ -1,6 +1,6 @@
-# What there is to do here, each from a clean clone: `make demo` and `make check` need Python 3.11 or newer, the
-# rest also a JDK and Maven, which are installed where that is allowed, as are Prometheus and Kerberos for
-# `make test-integration` and Chromium for `make test-long`. `make native` needs Rust. PYTHON=python3.14 chooses
+# What there is to do here, each from a clean clone: `make demo`, `make check` and `make test` need Python 3.11 or
+# newer, the rest also a JDK and Maven, which are installed where that is allowed, as are Prometheus and Kerberos for
+# `make test-clusters` and Chromium for `make test-night`. `make native` needs Rust. PYTHON=python3.14 chooses
 # the Python that the environment is made with.
 
 VENV := .venv
@@ -9,14 +9,14 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
-.PHONY: help setup demo test test-integration test-long coverage native agent chaos hostile soak mutants bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
+.PHONY: help setup demo test test-clusters test-night coverage native agent chaos hostile soak mutants bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make setup      the environment in .venv for a first change, which CONTRIBUTING.md explains'
-	@echo 'make test       10 minutes: checks, all tests in one process, and one of each verb on real Kafka'
-	@echo 'make test-integration  25 minutes: all others on real Kafka and Spark'
-	@echo 'make test-long  nightly: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
+	@echo 'make test       5 to 10 minutes: checks, and all tests that start nothing but Python'
+	@echo 'make test-clusters  25 minutes: those on real Kafka and Spark'
+	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make native     the inner loops in Rust, built with cargo, tested and installed; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
@@ -53,14 +53,15 @@ AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/s
 MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
 # Which test is in which of these three: tests/tiers.py.
-test: $(VENV)/for-test check audit native $(AGENT_JAR)
+# The native tests run if `make native` was run before.
+test: $(VENV)/for-test check
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
-test-integration: $(VENV)/for-test native agent prometheus kerberos
+test-clusters: $(VENV)/for-test native agent prometheus kerberos
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # The fuzz tests once more, with inputs that no run has drawn before, and the native tests with AddressSanitizer.
-test-long: $(VENV)/for-test native $(AGENT_JAR) browser
+test-night: $(VENV)/for-test native $(AGENT_JAR) browser
 	@failed=0; \
 	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS) || failed=$$?; \
 	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz $(SLOWEST) --timeout=1800 || failed=$$?; \
@@ -106,6 +107,7 @@ follow-figures: $(VENV)/for-test native kafka-tools
 # In CI there is no other branch to compare with: it reads the language of all files.
 check: lint
 	$(BIN)/python -m scripts.language $(if $(CI),--all,$(filter --all,$(ARGS)))
+	$(BIN)/python -m scripts.private_names
 
 lint: $(VENV)/for-test-core
 	$(BIN)/ruff check .

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
 from tests.two_brokers import History, TwoBrokers
 
@@ -23,9 +25,13 @@ _only_python = OnlyPython()
 sys.addaudithook(_only_python)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_option(parser)
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects by these marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mark_tiers(config, items)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_tiers(items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,6 +53,11 @@ def brokers() -> Iterator[TwoBrokers]:
 def history(brokers: TwoBrokers) -> History:
     """The one partition of the topic ``topic``."""
     return brokers.topic()[0]
+
+
+@pytest.fixture
+def texts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Texts]:
+    yield from texts_of(request, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def test_each_make_target_of_a_workflow_is_in_the_makefile() -> None:
         for target in line.split()
         if "/" not in target
     ]
-    assert {"test", "test-integration", "test-long", "audit"} <= set(called)
+    assert {"test", "test-clusters", "test-night", "audit"} <= set(called)
     assert set(called) <= makefile_targets()
 
 

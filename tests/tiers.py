@@ -1,11 +1,10 @@
 """The three tiers of the tests, and the only assignment of tests to tiers.
 
 ``make test``
-    All tests that start nothing but Python: units, embedded brokers, commands without Spark. And one smoke of
-    each verb on real Kafka (`SMOKES`, marked ``smoke``).
-``make test-integration``
+    All tests that start nothing but Python: units, embedded brokers, commands without Spark.
+``make test-clusters``
     Marked ``integration``: real Kafka, real Spark, other projects' clients.
-``make test-long``
+``make test-night``
     Marked ``long``: tests that take minutes, need a browser, or repeat a test with another version.
 
 You rarely have to mark a test. All of ``tests/integration`` is ``integration``. If a test uses the fixture
@@ -21,21 +20,9 @@ from typing import Any
 
 import pytest
 
-__all__ = ["SMOKES", "OnlyPython", "mark_tiers"]
+__all__ = ["OnlyPython", "mark_tiers"]
 
 _TESTS = Path(__file__).parent
-
-#: One of each verb on real Kafka, as short as it can be; `make test` runs these of ``tests/integration``.
-SMOKES = {
-    "mirror --once, verify": "test_mirror.py::test_every_kind_of_batch_is_mirrored_once_and_verified",
-    "mirror, leaders move": (
-        "test_life.py::test_records_arrive_once_in_order_after_a_disturbance[MOVE_LEADERS-Side.DESTINATION]"
-    ),
-    "mirror-maker": "test_mirror_maker.py::test_copy_and_commits_equal_those_of_mirror_maker_1",
-    "gateway": "test_old_clients.py::test_every_record_of_every_kind_of_batch_is_read[gateway-Java 0.10.2.2]",
-    "agent": "test_agent.py::test_batches_are_stored_unchanged[4.4.0-5]",
-    'format("shoal")': "test_format_shoal.py::test_job_of_a_standalone_cluster_copies_a_topic",
-}
 
 #: Fixtures of these names start Spark or a browser.
 _TIER_OF_FIXTURE = {"browser": "long", "spark": "integration"}
@@ -44,27 +31,13 @@ _TIER_OF_FIXTURE = {"browser": "long", "spark": "integration"}
 _HEAVY = ("java", "spark-submit", "spark-class", "chromedriver")
 
 
-def mark_tiers(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the collected tests.
-
-    Raises:
-        pytest.UsageError: A smoke test does not exist any more, though its whole file is collected.
-    """
-    smokes = {f"tests/integration/{each}" for each in SMOKES.values()}
+def mark_tiers(items: list[pytest.Item]) -> None:
+    """Mark the collected tests."""
     for item in items:
-        if item.nodeid in smokes:
-            item.add_marker(pytest.mark.smoke)
-            continue
         if item.path.is_relative_to(_TESTS / "integration"):
             item.add_marker(pytest.mark.integration)
         for fixture in _TIER_OF_FIXTURE.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(_TIER_OF_FIXTURE[fixture])
-    if not any("::" in each for each in config.args):
-        files = {item.nodeid.partition("::")[0] for item in items}
-        there = {item.nodeid for item in items}
-        gone = sorted(each for each in smokes - there if each.partition("::")[0] in files)
-        if gone:
-            raise pytest.UsageError(f"tests/tiers.py: no such test, name another smoke: {', '.join(gone)}")
 
 
 class OnlyPython:
@@ -84,4 +57,4 @@ class OnlyPython:
 
 
 def _may_start_all(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(each) for each in ("smoke", "integration", "long"))
+    return any(item.get_closest_marker(each) for each in ("integration", "long"))

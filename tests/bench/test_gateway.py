@@ -44,5 +44,5 @@ def test_chunk_sizes_are_compared_in_table_and_chart() -> None:
 @pytest.mark.parametrize(("error", "size"), [(6, 100), (0, 0)])
 def test_responses_without_messages_do_not_count(error: int, size: int) -> None:
     check_answer(answer(0, 100))
-    with pytest.raises(MoverFailed, match=f"error {error} and {size} bytes"):
+    with pytest.raises(MoverFailed, match=rf"{error}.*{size}"):
         check_answer(answer(error, size))

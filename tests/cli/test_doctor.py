@@ -16,6 +16,7 @@ from shoal.cli import main
 from shoal.mirroring.model.checkup import Check, Verdict
 from shoal_broker import Broker
 from tests.client.test_reachable import UNKNOWN, advertise
+from tests.snapshots import Texts
 from tests.spark.test_java import make_java
 
 GOOD, WARNING, WRONG, NOT_LOOKED_AT = (each.value for each in Verdict)
@@ -102,7 +103,7 @@ def test_doctor_changes_nothing(patient: Patient, tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_text_has_a_heading_for_each_subject_and_a_count(patient: Patient) -> None:
+def test_text_has_a_heading_for_each_subject_and_a_count(patient: Patient, texts: Texts) -> None:
     code, out = patient.run()
     assert code == 0
     lines = out.splitlines()
@@ -113,11 +114,11 @@ def test_text_has_a_heading_for_each_subject_and_a_count(patient: Patient) -> No
         "mirror",
         "machine",
     ]
-    assert headings[4].endswith("0 warning, 0 wrong, 3 not looked at")
+    texts(headings[4])
 
 
 def test_closed_port_is_wrong_and_the_checks_behind_it_are_not_looked_at(
-    patient: Patient, closed_port: int
+    patient: Patient, closed_port: int, texts: Texts
 ) -> None:
     findings = patient.findings("--to", f"127.0.0.1:{closed_port}", code=1)
     found = verdicts(findings, "destination")
@@ -126,7 +127,7 @@ def test_closed_port_is_wrong_and_the_checks_behind_it_are_not_looked_at(
         NOT_LOOKED_AT
     }
     assert set(verdicts(findings, "mirror").values()) == {NOT_LOOKED_AT}
-    assert "Check that a broker listens" in text_of(findings, Check.CONNECTION, WRONG)
+    texts(text_of(findings, Check.CONNECTION, WRONG))
 
 
 def test_listener_that_ends_the_login_is_wrong_with_a_remedy(patient: Patient) -> None:
@@ -148,7 +149,7 @@ def _close_all(server: socket.socket) -> None:
 def test_unknown_name_is_wrong_if_it_is_the_only_one(patient: Patient) -> None:
     findings = patient.findings("--from", "nothing.invalid:9092", code=1)
     assert verdicts(findings, "source")["name"] == WRONG
-    assert "'nothing.invalid' does not resolve" in text_of(findings, Check.NAME, WRONG)
+    assert "'nothing.invalid'" in text_of(findings, Check.NAME, WRONG)
     several = patient.findings("--from", f"nothing.invalid:9092,{patient.source.bootstrap}", code=0)
     assert verdicts(several, "source")["name"] == WARNING
 
@@ -161,30 +162,30 @@ def test_unreachable_advertised_address_is_wrong(patient: Patient) -> None:
     assert "advertised.listeners" in text_of(findings, Check.ADVERTISED, WRONG)
 
 
-def test_missing_topic_is_wrong(patient: Patient) -> None:
+def test_missing_topic_is_wrong(patient: Patient, texts: Texts) -> None:
     findings = patient.findings("--topics", "ordres", code=1)
     assert verdicts(findings, "mirror")["topics"] == WRONG
-    assert "Did you mean orders?" in text_of(findings, Check.TOPICS, WRONG)
+    texts(text_of(findings, Check.TOPICS, WRONG))
 
 
 def test_missing_java_is_wrong_and_names_the_extra(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts: Texts
 ) -> None:
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("shoal.spark.launch.java.importlib.util.find_spec", lambda name: None)
     findings = patient.findings(code=1)
-    assert "pip install 'shoal[java]'" in text_of(findings, Check.JAVA, WRONG)
+    texts(text_of(findings, Check.JAVA, WRONG))
 
 
 def test_old_java_home_is_a_warning(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts: Texts
 ) -> None:
     make_java(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path / "java" / "bin"))
     findings = patient.findings(code=0)
-    assert "JAVA_HOME is Java 11.0.2" in text_of(findings, Check.JAVA, WARNING)
+    texts(text_of(findings, Check.JAVA, WARNING))
 
 
 def test_closed_spark_master_is_wrong(patient: Patient, closed_port: int) -> None:
@@ -205,12 +206,12 @@ def test_file_in_place_of_the_checkpoint_is_wrong(patient: Patient, tmp_path: Pa
 
 @pytest.mark.parametrize(("option", "name"), [("--report", "report.html"), ("--control", "orders.sock")])
 def test_missing_directory_of_a_file_is_wrong(
-    patient: Patient, tmp_path: Path, option: str, name: str
+    patient: Patient, tmp_path: Path, option: str, name: str, texts: Texts
 ) -> None:
     file = tmp_path / "missing" / name
     findings = patient.findings(option, str(file), code=1)
     text = text_of(findings, Check.DISK, WRONG)
-    assert text.startswith(f"{option} '{file}': there is no directory {file.parent}")
+    texts(text)
     file.parent.mkdir()
     patient.findings(option, str(file), code=0)
 

@@ -6,10 +6,11 @@ import types
 import pytest
 
 from shoal import __main__ as entry
+from tests.snapshots import Texts
 
 
 def test_main_interrupted_during_imports_prints_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
     def interrupted(name: str) -> object:
         raise KeyboardInterrupt
@@ -18,7 +19,7 @@ def test_main_interrupted_during_imports_prints_one_sentence(
     importing.__getattr__ = interrupted  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "shoal.cli", importing)
     assert entry.main() == 1
-    assert capsys.readouterr().err == "shoal: interrupted before anything was started\n"
+    texts(capsys.readouterr().err)
 
 
 def test_main_returns_the_exit_code_of_the_command_line(

@@ -25,6 +25,7 @@ from shoal.gateway import GatewaySettings, make_entry
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
+from tests.snapshots import Texts
 
 PATIENCE_S = 60
 
@@ -98,6 +99,7 @@ def test_signal_while_waiting_for_the_cluster_exits_with_0(
     upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
     number: signal.Signals,
     tmp_path: Path,
+    texts: Texts,
 ) -> None:
     config = tmp_path / "upstream.properties"
     config.write_text("request.timeout.ms=3600000\n")
@@ -112,7 +114,7 @@ def test_signal_while_waiting_for_the_cluster_exits_with_0(
             process.send_signal(number)
             process.wait(PATIENCE_S)
     assert (process.stdout, process.exit_code) == ("", 0)
-    assert process.stderr == f"shoal: ended by a signal before the upstream cluster at {where} answered\n"
+    texts(process.stderr)
 
 
 def test_gateway_with_json_prints_its_addresses(cluster: BrokerCluster) -> None:
@@ -133,21 +135,21 @@ def test_defaults_are_those_of_gateway_settings() -> None:
     assert settings == GatewaySettings("127.0.0.1", 9092, settings.upstream)
 
 
-def test_used_port_is_one_sentence_and_exit_code_2(cluster: BrokerCluster) -> None:
+def test_used_port_is_one_sentence_and_exit_code_2(cluster: BrokerCluster, texts: Texts) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = run_shoal("gateway", "--listen", where, "--upstream", cluster.bootstrap)
     assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
-    assert ended.stderr.startswith(f"shoal: --listen {where}: cannot listen there (")
+    texts(ended.stderr)
     assert ended.stderr.count("\n") == 1
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1() -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(texts: Texts) -> None:
     ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1")
     assert (ended.stdout, ended.returncode) == ("", EXIT_FAILED)
-    assert "no connection to the upstream cluster at 127.0.0.1:1: Connection refused" in ended.stderr
+    texts(ended.stderr)
     assert ended.stderr.count("\n") == 1
 
 
@@ -184,7 +186,7 @@ def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> 
 
 
 def test_users_of_the_file_log_in_and_new_ones_without_a_restart(
-    cluster: BrokerCluster, tmp_path: Path
+    cluster: BrokerCluster, tmp_path: Path, texts: Texts
 ) -> None:
     users = users_file(tmp_path)
     options = ("--users", str(users), "--sasl-mechanisms", "PLAIN")
@@ -195,9 +197,8 @@ def test_users_of_the_file_log_in_and_new_ones_without_a_restart(
         users.write_text(users.read_text() + make_entry("bob", "bob-secret"))
         assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.NONE
     err = process.stderr
-    assert "warning: --sasl-mechanisms PLAIN without TLS: clients send their passwords in clear text" in err
-    assert "warning: a login from 127.0.0.1 failed: Authentication failed: Invalid username" in err
-    assert "clients need no login" not in err
+    texts(err)
+    assert "User:ANONYMOUS" not in err
 
 
 def log_in(bootstrap: str, token: bytes) -> int:
@@ -207,35 +208,30 @@ def log_in(bootstrap: str, token: bytes) -> int:
         return code
 
 
-def test_gateway_without_login_warns_of_the_principal_at_the_start(cluster: BrokerCluster) -> None:
+def test_gateway_without_login_warns_of_the_principal_at_the_start(
+    cluster: BrokerCluster, texts: Texts
+) -> None:
     with serve_gateway(cluster.bootstrap) as process:
         pass
-    assert process.stderr.splitlines()[0] == (
-        "shoal: clients need no login: all of them act as User:ANONYMOUS of the upstream cluster. "
-        "Set --users or --sasl-pass-through to require logins"
-    )
+    texts(process.stderr.splitlines()[0])
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        (("--users", "{gone}"), "gone: No such file or directory"),
-        (("--sasl-mechanisms", "PLAIN"), "--sasl-mechanisms has no effect without --users"),
-        (
-            ("--users", "{users}", "--sasl-mechanisms", "SCRAM-SHA-52"),
-            "the gateway does not support 'SCRAM-SHA-52'. Choose from PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
-            "Did you mean ",
-        ),
+        ("--users", "{gone}"),
+        ("--sasl-mechanisms", "PLAIN"),
+        ("--users", "{users}", "--sasl-mechanisms", "SCRAM-SHA-52"),
     ],
 )
 def test_unusable_login_option_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, options: tuple[str, ...], sentence: str
+    tmp_path: Path, options: tuple[str, ...], texts: Texts
 ) -> None:
     users = users_file(tmp_path)
     given = [each.format(users=users, gone=tmp_path / "gone") for each in options]
     ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", *given)
     assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
-    assert sentence in ended.stderr
+    texts(ended.stderr)
     assert ended.stderr.count("\n") == 1
 
 
@@ -251,16 +247,18 @@ def parse_broker_ids(directory: Path, text: str) -> GatewaySettings:
     return parse(make_parser().parse_args(arguments))
 
 
-def test_broker_ids_are_refused_if_the_cluster_names_them() -> None:
+def test_broker_ids_are_refused_if_the_cluster_names_them(texts: Texts) -> None:
     arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", "--broker-ids=1"])
-    with pytest.raises(ConfigError, match="--broker-ids has no effect without --sasl-pass-through"):
+    with pytest.raises(ConfigError) as raised:
         parse(arguments)
+    texts(str(raised.value))
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2"])
-def test_invalid_broker_ids_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="neither an id nor a range of ids"):
+def test_invalid_broker_ids_are_refused(tmp_path: Path, text: str, texts: Texts) -> None:
+    with pytest.raises(ConfigError) as raised:
         parse_broker_ids(tmp_path, text)
+    texts(str(raised.value))
 
 
 def test_login_is_forwarded_without_a_login_of_the_gateway(tmp_path: Path) -> None:
@@ -273,23 +271,13 @@ def test_login_is_forwarded_without_a_login_of_the_gateway(tmp_path: Path) -> No
     assert settings.client_security == Security(TlsSettings())
 
 
-CLEAR_TEXT = (
-    "warning: --sasl-pass-through without TLS: clients send the cluster's own passwords (PLAIN) and tokens "
-    "(OAUTHBEARER) in clear text. Set --tls-certificate and --tls-key"
-)
-
-
 @pytest.mark.parametrize(
-    ("protocol", "options", "warning"),
+    ("protocol", "options", "warns"),
     [
-        (
-            "SASL_SSL",
-            (),
-            f"{CLEAR_TEXT}: security.protocol=SASL_SSL shows that this cluster expects encryption",
-        ),
-        ("SASL_SSL", ("--listen=0.0.0.0:9092", "--allow-any-address"), CLEAR_TEXT),
-        ("SASL_PLAINTEXT", (), CLEAR_TEXT),
-        ("SASL_SSL", ("--tls-certificate=a.pem", "--tls-key=b.pem"), None),
+        ("SASL_SSL", (), True),
+        ("SASL_SSL", ("--listen=0.0.0.0:9092", "--allow-any-address"), True),
+        ("SASL_PLAINTEXT", (), True),
+        ("SASL_SSL", ("--tls-certificate=a.pem", "--tls-key=b.pem"), False),
     ],
 )
 def test_forwarded_login_without_tls_warns(
@@ -297,7 +285,8 @@ def test_forwarded_login_without_tls_warns(
     capsys: pytest.CaptureFixture[str],
     protocol: str,
     options: tuple[str, ...],
-    warning: str | None,
+    warns: bool,
+    texts: Texts,
 ) -> None:
     config = tmp_path / "upstream.properties"
     config.write_text(f"bootstrap.servers=a:1\nsecurity.protocol={protocol}\n")
@@ -307,8 +296,9 @@ def test_forwarded_login_without_tls_warns(
         )
     )
     told = capsys.readouterr().err
-    assert warning in told if warning is not None else "clear text" not in told
-    assert ("SASL_SSL" in told) == (warning is not None and protocol == "SASL_SSL")
+    texts(told)
+    assert ("--sasl-pass-through" in told) == warns
+    assert ("SASL_SSL" in told) == (warns and protocol == "SASL_SSL")
 
 
 def test_gateway_s_login_is_not_used_for_forwarded_logins(tmp_path: Path) -> None:
@@ -326,17 +316,17 @@ def test_gateway_s_login_is_not_used_for_forwarded_logins(tmp_path: Path) -> Non
     assert settings.client_security == Security()
 
 
-def test_forwarded_login_to_a_listener_without_sasl_is_refused() -> None:
+def test_forwarded_login_to_a_listener_without_sasl_is_refused(texts: Texts) -> None:
     arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", "--sasl-pass-through"])
-    with pytest.raises(ConfigError, match=r"security\.protocol='PLAINTEXT' has no login to pass on"):
+    with pytest.raises(ConfigError) as raised:
         parse(arguments)
+    texts(str(raised.value))
 
 
-def test_bound_of_all_requests_has_room_for_the_largest() -> None:
+def test_bound_of_all_requests_has_room_for_the_largest(texts: Texts) -> None:
     arguments = ["gateway", "--upstream", "a:1", "--max-request-bytes=5000"]
     settings = parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=5000"]))
     assert settings.queued_request_bytes == 5000
-    with pytest.raises(
-        ConfigError, match="--max-queued-request-bytes '4999': less than --max-request-bytes, 5000"
-    ):
+    with pytest.raises(ConfigError) as raised:
         parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=4999"]))
+    texts(str(raised.value))

@@ -12,6 +12,7 @@ import pytest
 from shoal.cli import main, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal_broker import Broker
+from tests.snapshots import Texts
 
 GIVEN = [
     *("--topics", r"orders,orders\..*", "--rename", r"(.*)=west.\1", "--slice", "10", "--once"),
@@ -79,19 +80,17 @@ def test_file_mentions_every_option_of_the_mirror_once(sides: Sides) -> None:
 def test_commented_values_are_the_present_ones(sides: Sides) -> None:
     _, out, _ = sides.init("--topics", "orders")
     lines = out.splitlines()
+    assert '# group = "shoal.source.destination"' in lines
     assert "# slice = 60" in lines
     assert "# once = false" in lines
     assert '# delivery = "exactly-once"' in lines
-    assert '# group = "shoal.source.destination"' in lines
     assert "# replication-factor = N" in lines
 
 
-def test_head_has_the_clusters_and_the_topics(sides: Sides) -> None:
+def test_head_has_the_clusters_and_the_topics(sides: Sides, texts: Texts) -> None:
     _, out, _ = sides.init("--topics", "orders", "--rename", r"(.*)=west.\1")
     head = out.partition("# ---- ")[0]
-    assert f"# source: {sides.source.bootstrap}, cluster id source\n" in head
-    assert "# topics: 1 match now, with 2 partitions\n" in head
-    assert "orders to west.orders: 2 partitions, 0 offsets to copy, created at the destination" in head
+    texts(head.splitlines()[1:])  # the first line has the version and the date
 
 
 def test_init_changes_nothing(sides: Sides) -> None:
@@ -99,22 +98,22 @@ def test_init_changes_nothing(sides: Sides) -> None:
     assert sides.destination.topics.get("orders") is None
 
 
-def test_mirror_that_would_not_start_is_written_with_the_reason(sides: Sides) -> None:
+def test_mirror_that_would_not_start_is_written_with_the_reason(sides: Sides, texts: Texts) -> None:
     code, out, err = sides.init("--topics", "orders", "--replication-factor", "3")
     assert code == 0
     assert "# - would not start: " in out
-    assert "this mirror would not start: " in err
+    texts(err)
 
 
-def test_unknown_topic_is_an_error_without_a_file(sides: Sides) -> None:
+def test_unknown_topic_is_an_error_without_a_file(sides: Sides, texts: Texts) -> None:
     code, out, err = sides.init("--topics", "ordres")
     assert (code, out) == (2, "")
-    assert "Did you mean orders?" in err
+    texts(err)
 
 
 @pytest.mark.parametrize("option", ["--json", "--dry-run"])
-def test_init_with_another_output_is_refused(sides: Sides, option: str) -> None:
+def test_init_with_another_output_is_refused(sides: Sides, option: str, texts: Texts) -> None:
     code, out, err = sides.init("--topics", "orders", option)
     assert code == 2
-    assert err == f"shoal: --init prints a TOML file and nothing else. Remove {option}\n"
+    texts(err)
     assert "# A mirror" not in out

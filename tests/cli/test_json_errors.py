@@ -73,7 +73,7 @@ def test_wrong_option_is_one_object(verb: str, capsys: pytest.CaptureFixture[str
 
 def assert_login_error(output: Output) -> None:
     assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (2, "error", 2)
-    assert "the login of 'me' by PLAIN failed" in output.object["error"]
+    assert "login of 'me'" in output.object["error"]
     assert output.err.endswith(f"shoal: {output.object['error']}\n")
 
 
@@ -130,7 +130,7 @@ def unused_address() -> str:
 def assert_unreachable(output: Output, address: str, code: int = 1) -> None:
     assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (code, "error", code)
     assert output.err.endswith(f"shoal: {output.object['error']}\n")
-    assert f"no connection to the source cluster at {address}" in output.object["error"]
+    assert address in output.object["error"]
 
 
 #: Far less than the time for which later requests are retried.

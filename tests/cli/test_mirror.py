@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from rig.shoal import Shoal, run_shoal, shoal_command
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
+from tests.snapshots import Texts
 from tests.spark.mirror_command import complaints
 
 #: Longer than the tests' own waits, on a busy machine.
@@ -106,7 +107,7 @@ def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], 
     assert (process.returncode, complaints(err)) == (1, "")
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str], texts: Texts) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = run_shoal(*command)
     assert run.returncode == 1
@@ -115,32 +116,29 @@ def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str])
     *before, last = objects(run.stdout)
     assert last == error
     assert {each["phase"] for each in before} <= {"checking the clusters"}, "it may take a moment"
-    assert sentence == "shoal: no connection to the source cluster at 127.0.0.1:1: Connection refused"
+    texts(sentence)
 
 
-def test_unusable_state_directory_is_exit_code_2(command: list[str]) -> None:
+def test_unusable_state_directory_is_exit_code_2(command: list[str], texts: Texts) -> None:
     run = run_shoal(*command, "--once", environment={"XDG_STATE_HOME": os.devnull})
     assert run.returncode == 2
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(
-        f"shoal: the state directory {os.devnull}/shoal cannot be used: Not a directory"
-    )
+    texts(sentence)
     assert "XDG_STATE_HOME" in sentence
 
 
-def test_missing_topic_is_exit_code_2(command: list[str]) -> None:
+def test_missing_topic_is_exit_code_2(command: list[str], texts: Texts) -> None:
     command[command.index("--topics") + 1] = "nonsense"
     run = run_shoal(*command, "--verbose")
     assert run.returncode == 2
     traceback, sentence = complaints(run.stderr).split("shoal: ")
     assert traceback.startswith("Traceback")
-    *before, last = objects(run.stdout)
+    *_, last = objects(run.stdout)  # the check of the clusters may take a moment
     assert last == {"type": "error", "error": sentence.strip(), "exit_code": 2}
-    assert {each["phase"] for each in before} <= {"checking the clusters"}, "it may take a moment"
-    assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
+    texts(sentence)
 
 
-def test_signal_while_checking_clusters_ends_at_once(command: list[str]) -> None:
+def test_signal_while_checking_clusters_ends_at_once(command: list[str], texts: Texts) -> None:
     with Broker() as silent:
         silent.faults.add(ApiKey.METADATA, delay_s=60, times=None)
         command[command.index("--from") + 1] = silent.bootstrap

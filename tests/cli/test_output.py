@@ -21,6 +21,7 @@ from shoal.cli.output import (
 from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.processes import GarbageCollection
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Progress, Summary
+from tests.snapshots import Texts
 
 PROGRESS = Progress(
     elapsed_s=3.0,
@@ -65,16 +66,14 @@ FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, 
 
 def test_incident_is_printed_once(
     capsys: pytest.CaptureFixture[str],
+    texts: Texts,
 ) -> None:
     report = PlainReport()
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION, RESET)))
     told = [line for line in capsys.readouterr().err.splitlines() if "continued" in line]
-    assert told == [
-        "shoal: a-1 continued after source-retention (3 source offsets lost): the log begins at 7",
-        "shoal: a-2 continued after source-reset (an unknown number of records lost): it was created again",
-    ]
+    texts(told)
 
 
 def test_earlier_incidents_are_not_printed_again(
@@ -91,23 +90,22 @@ def test_earlier_incidents_are_not_printed_again(
 
 def test_summary_with_lost_records_counts_them_and_has_exit_code_4(
     capsys: pytest.CaptureFixture[str],
+    texts: Texts,
 ) -> None:
     summary = replace(SUMMARY, incidents=(RETENTION, RESET))
     assert (summary.lost, summary.exit_code) == (3, 4)
     assert replace(summary, stopped={"a-0": "x"}).exit_code == 1
     assert replace(summary, interrupted=True).exit_code == 1
     PlainReport().summary(summary)
-    assert (
-        "a-1 after source-retention (3 source offsets lost): the log begins at 7" in capsys.readouterr().out
-    )
+    texts(capsys.readouterr().out)
     JsonReport().summary(summary)
     printed = json.loads(capsys.readouterr().out)
     assert printed["lost"] == 3
     assert printed["incidents"][1]["lost"] is None
 
 
-def test_line_has_partitions_lag_rates_and_time_left() -> None:
-    assert line(PROGRESS) == "12/16 up to date, lag 200 records, 1,234 records/s, 12.3 MB/s, 1:02 left"
+def test_line_has_partitions_lag_rates_and_time_left(texts: Texts) -> None:
+    texts(line(PROGRESS))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +131,9 @@ TROUBLE = replace(
 )
 
 
-def test_line_begins_with_stopped_and_waiting_and_its_counts_add_up() -> None:
+def test_line_begins_with_stopped_and_waiting_and_its_counts_add_up(texts: Texts) -> None:
     shown = line(TROUBLE)
-    assert shown.startswith(
-        "2 stopped, 12 waiting, 1 behind, 1/16 up to date, lag 1,234,567 records, 20 in open transactions"
-    )
+    texts(shown)
     assert sum(TROUBLE.states.values()) == TROUBLE.partitions
 
 
@@ -177,17 +173,14 @@ def screen_of(progress: Progress, width: int) -> str:
 
 def test_phases_of_the_start_are_printed_once_each(
     capsys: pytest.CaptureFixture[str],
+    texts: Texts,
 ) -> None:
     phases = ["checking the clusters", "starting Java and Spark", "starting Java and Spark", "copying"]
     for report in (PlainReport(interval_s=100), JsonReport(interval_s=100)):
         for number, phase in enumerate(phases):
             report.progress(replace(PROGRESS, phase=phase, phase_s=float(number), elapsed_s=float(number)))
     out, err = capsys.readouterr()
-    assert err.splitlines() == [
-        "shoal: checking the clusters",
-        "shoal: starting Java and Spark",
-        f"shoal: {line(PROGRESS)}",
-    ]
+    texts(err.splitlines())
     objects = [json.loads(text) for text in out.splitlines()]
     assert [(each["phase"], each["phase_s"]) for each in objects] == [
         ("checking the clusters", 0.0),
@@ -197,20 +190,19 @@ def test_phases_of_the_start_are_printed_once_each(
 
 
 def test_terminal_before_copying_shows_the_phase() -> None:
-    assert "starting Java and Spark, 0:12" in screen_of(
-        replace(PROGRESS, phase="starting Java and Spark", phase_s=12.0), 60
-    )
+    phase = "starting Java and Spark"
+    assert f"{phase}, 0:12" in screen_of(replace(PROGRESS, phase=phase, phase_s=12.0), 60)
 
 
-def test_healed_partition_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_healed_partition_is_printed(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     report = PlainReport()
     report.progress(replace(PROGRESS, stopped={"a-1": "bad batch", "a-2": "bad batch"}))
     report.progress(replace(PROGRESS, stopped={"a-2": "bad batch"}))
-    assert capsys.readouterr().err.splitlines()[1:] == ["shoal: a-1 no longer stopped"]
+    texts(capsys.readouterr().err.splitlines()[1:])
 
 
 def test_open_transaction_is_printed_once_with_its_held_records(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
     report = PlainReport()
     since = time.time() - 61
@@ -218,10 +210,7 @@ def test_open_transaction_is_printed_once_with_its_held_records(
         replace(PROGRESS, held_back={"a-1": HeldBack(20, since), "a-2": HeldBack(1, time.time())})
     )
     report.progress(replace(PROGRESS, held_back={"a-1": HeldBack(25, since)}))
-    (told,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(
-        r"shoal: a-1: an open transaction of the source, seen since .* UTC, holds back 20 records", told
-    )
+    texts(capsys.readouterr().err)
 
 
 def test_lines_of_a_service_have_times_except_on_a_terminal(
@@ -238,7 +227,7 @@ def test_lines_of_a_service_have_times_except_on_a_terminal(
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ shoal: warning: beware", stamped)
 
 
-def test_summary_has_reason_completeness_and_missing_records() -> None:
+def test_summary_has_reason_completeness_and_missing_records(texts: Texts) -> None:
     states = {"up to date": 1, "behind": 0, "waiting": 1, "stopped": 1, "unknown": 0}
     rows = dict(
         summary_rows(
@@ -254,22 +243,20 @@ def test_summary_has_reason_completeness_and_missing_records() -> None:
         )
     )
     assert rows["ended"] == "stopped by SIGTERM"
-    assert rows["up to date"] == "no: 1 up to date, 1 waiting, 1 stopped"
+    texts(rows["up to date"])
     assert rows["lag"] == "1,020 records, 3.2 s"
-    assert rows["held back"] == "7 records, by open transactions of the source"
+    texts(rows["held back"])
     assert rows["report"] == "r.html"
     done = replace(SUMMARY, states={"up to date": 3, "stopped": 0})
     assert dict(summary_rows(done))["up to date"] == "yes"
     assert done.to_json_object()["up_to_date"] is True
 
 
-def test_partitions_waiting_for_one_reason_share_a_row_of_the_summary() -> None:
+def test_partitions_waiting_for_one_reason_share_a_row_of_the_summary(texts: Texts) -> None:
     waiting = {f"a-{number}": "the destination does not answer" for number in range(12)}
     rows = summary_rows(replace(SUMMARY, waiting=waiting, stopped={"b-0": "bad", "b-1": "bad"}))
-    assert rows[-2:] == [
-        ("stopped", "b-0, b-1: bad"),
-        ("waiting", "a-0, a-1, a-2, a-3, a-4 and 7 more: the destination does not answer"),
-    ]
+    assert [row for row, _ in rows[-2:]] == ["stopped", "waiting"]
+    texts(text for _, text in rows[-2:])
 
 
 def test_summary_of_a_mirror_stopped_before_its_start_has_the_reason() -> None:
@@ -298,7 +285,9 @@ def test_progress_without_a_change_is_a_line_every_ten_minutes(capsys: pytest.Ca
     assert [text.split("lag ")[1].split()[0] for text in lines] == ["200", "200", "0"]
 
 
-def test_stopped_and_waiting_partitions_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stopped_and_waiting_partitions_are_printed_once(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     report = PlainReport()
     trouble = replace(
         PROGRESS, stopped={"a-1": "bad batch"}, waiting={"a-2": "no leader", "a-3": "no leader"}
@@ -307,21 +296,21 @@ def test_stopped_and_waiting_partitions_are_printed_once(capsys: pytest.CaptureF
     report.progress(trouble)
     report.progress(replace(PROGRESS, stopped=trouble.stopped))
     report.progress(trouble)
-    assert capsys.readouterr().err.splitlines() == [
-        "shoal: a-1 stopped: bad batch",
-        "shoal: a-2, a-3 waiting: no leader",
-        "shoal: a-2, a-3 waiting: no leader",
-    ]
+    texts(capsys.readouterr().err.splitlines())
 
 
-def test_many_partitions_are_counted_after_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_partitions_are_counted_after_the_first(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     PlainReport().progress(replace(PROGRESS, waiting={f"a-{number}": "no leader" for number in range(7)}))
-    assert capsys.readouterr().err == "shoal: a-0, a-1, a-2, a-3, a-4 and 2 more waiting: no leader\n"
+    texts(capsys.readouterr().err)
 
 
-def test_warning_with_line_breaks_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_with_line_breaks_is_printed_on_one_line(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     PlainReport().warning("first  line\n  second")
-    assert capsys.readouterr().err == "shoal: warning: first line\n"
+    texts(capsys.readouterr().err)
 
 
 def test_json_output_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,44 +335,32 @@ def test_json_summary_has_the_exit_code_and_the_rate(capsys: pytest.CaptureFixtu
     assert (summary["exit_code"], summary["bytes_per_s"], summary["warnings"]) == (1, 4_000_000.0, ["beware"])
 
 
-def test_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     PlainReport().summary(replace(SUMMARY, stopped={"a-0": "bad batch"}))
-    assert capsys.readouterr().out.splitlines() == [
-        "topics       1 (3 partitions)",
-        "records      1,000",
-        "batches      10",
-        "bytes in     9,000,000",
-        "bytes out    8,000,000",
-        "decisions    copy 10, drop control batch 2",
-        "elapsed      2.0 s",
-        "MB/s         4.0",
-        "CPU-seconds  1.2 Python, 7.5 JVM",
-        "retries      0",
-        "group        shoal.a.b",
-        "stopped      a-0: bad batch",
-    ]
+    texts(capsys.readouterr().out.splitlines())
 
 
-def test_summary_has_known_pauses_of_the_jvm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_has_known_pauses_of_the_jvm(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     PlainReport().summary(replace(SUMMARY, jvm_gc=GarbageCollection(1_200, 3.25, 0.041)))
-    assert "JVM's GC     3.25 s in 1,200 pauses, the longest 41 ms\n" in capsys.readouterr().out
+    texts(capsys.readouterr().out)
 
 
-def test_summary_separates_copying_from_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_separates_copying_from_elapsed_time(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     summary = replace(SUMMARY, copying_s=0.5)
     PlainReport().summary(summary)
     shown = capsys.readouterr().out
-    assert "elapsed      2.0 s, of which 0.5 s copying\n" in shown
+    texts(shown)
     assert "MB/s         16.0\n" in shown
 
 
-def test_summary_of_an_interrupted_copy_names_spark_s_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_of_an_interrupted_copy_names_spark_s_log(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     summary = replace(SUMMARY, interrupted=True, log_file="spark.log")
     PlainReport().summary(summary)
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "Spark's log  spark.log",
-        "interrupted  some records are not copied yet. Run the mirror again to continue",
-    ]
+    texts(capsys.readouterr().out.splitlines()[-2:])
     assert summary.exit_code == 1
 
 

@@ -99,7 +99,7 @@ def test_refused_login_is_retried_with_doubling_pauses(
             refusal(config)
         pauses.append(now - since)
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
-    assert "refused 8 times since" in str(refusal(config))
+    assert re.search(r"refused.*8", str(refusal(config)))
     logins.accepts = True
     now += 30
     assert is_let_in(config)
@@ -161,7 +161,7 @@ def test_login_that_worked_is_retried_at_a_new_broker_of_the_cluster(
     with Cluster(by_another_name(broker)) as cluster:
         cluster.refresh([])
         logins.accepts = False
-        with pytest.raises(Disconnected, match=r"the login of 'mirror' failed \(it was accepted before, "):
+        with pytest.raises(Disconnected, match=r"'mirror'.*accepted"):
             cluster.connect(broker.node_id)
 
 
@@ -178,7 +178,7 @@ def test_certificate_of_a_new_broker_is_refused(broker: Broker, logins: LoginSer
         cluster.refresh([])
         logins.accepts = False
         logins.reason, logins.refuses_password = "its certificate is not signed by one that we trust", False
-        with pytest.raises(AccessRefused, match="its certificate is not signed"):
+        with pytest.raises(AccessRefused, match=r"certificate.*signed"):
             cluster.connect(broker.node_id)
 
 

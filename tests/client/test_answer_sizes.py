@@ -129,9 +129,7 @@ def test_properties_set_bounds_in_driver_and_tasks() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "16m", ""])
 def test_invalid_bound_is_refused(value: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"shoal.max.answer.bytes={value} is not a number of bytes from 1 to"
-    ):
+    with pytest.raises(ConfigError, match=rf"shoal.max.answer.bytes={value}.*1"):
         config(shoal_max_answer_bytes=value)
 
 

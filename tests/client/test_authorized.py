@@ -45,7 +45,5 @@ def test_has_coordinator_of_a_silent_broker_is_true(broker: Broker, cluster: Clu
 
 def test_has_coordinator_without_authorization_names_the_acl(broker: Broker, cluster: Cluster) -> None:
     broker.faults.add(ApiKey.DESCRIBE_GROUPS, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(
-        BrokerError, match=r"group 'group' .*GROUP_AUTHORIZATION_FAILED.*Grant READ on the group"
-    ):
+    with pytest.raises(BrokerError, match=r"'group'.*GROUP_AUTHORIZATION_FAILED.*Grant.*READ"):
         has_coordinator(cluster, "group")

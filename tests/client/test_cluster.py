@@ -64,7 +64,7 @@ def test_refresh_of_some_topics_keeps_the_others(broker: Broker, cluster: Cluste
     broker.topics.delete(broker.topics.topic("other"))
     assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
     assert set(cluster.refresh(["other"]).topics) == {"topic"}
-    with pytest.raises(BrokerError, match=r"other-0 on the source cluster at .* UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(BrokerError, match=r"other-0.*UNKNOWN_TOPIC_OR_PARTITION"):
         cluster.partition(TopicPartition("other", 0))
 
 
@@ -257,7 +257,7 @@ def test_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> None
 
 def test_unknown_node_is_retriable(cluster: Cluster) -> None:
     cluster.refresh()
-    with pytest.raises(Disconnected, match="node 17 of the source cluster") as raised:
+    with pytest.raises(Disconnected, match=r"17.*cluster") as raised:
         cluster.connect(17)
     assert is_transient(raised.value)
 
@@ -286,7 +286,7 @@ def test_missing_coordinator_raises_its_error(
     broker: Broker, cluster: Cluster, code: ErrorCode, retriable: bool
 ) -> None:
     broker.faults.add(ApiKey.FIND_COORDINATOR, error=code)
-    with pytest.raises(BrokerError, match="the coordinator of group 'group' on the source") as raised:
+    with pytest.raises(BrokerError, match=r"coordinator.*'group'") as raised:
         cluster.coordinator("group")
     assert is_transient(raised.value) is retriable
 

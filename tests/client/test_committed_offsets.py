@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
@@ -62,7 +64,7 @@ def test_commit_with_refused_partition_commits_the_others(
     refused = commit_offsets(cluster, "group", positions, NOBODY)
     assert refused.keys() == {SECOND}
     assert refused[SECOND].code is code
-    assert str(refused[SECOND]).startswith("committing topic-1 to group 'group' on the source cluster at")
+    assert re.search(r"topic-1.*'group'", str(refused[SECOND]))
     assert fetch_offsets(cluster, "group", [FIRST, SECOND]) == {FIRST: Committed(1, "")}
     assert commit_offsets(cluster, "group", {SECOND: Committed(2, "")}, NOBODY).keys() == {SECOND}
 

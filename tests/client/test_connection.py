@@ -186,7 +186,7 @@ def test_connection_to_another_protocol_raises(listen: Listen, answer: bytes, er
 def test_connection_to_silent_peer_times_out(listen: Listen) -> None:
     over = threading.Event()
     address = listen(lambda sock: over.wait(20.0))
-    with pytest.raises(Disconnected, match="no answer in time"):
+    with pytest.raises(Disconnected, match=r"answer.*time"):
         connect(address, timeout_s=0.1)
     over.set()
 
@@ -232,7 +232,7 @@ def test_receive_of_other_correlation_id_closes_connection(listen: Listen) -> No
         sock.sendall(framed(99, b"\0" * 10))
 
     with connect(listen(after_versions(serve))) as connection:
-        with pytest.raises(ProtocolError, match="sent a response to another request than METADATA 1"):
+        with pytest.raises(ProtocolError, match=r"response.*METADATA.*1"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
         with pytest.raises(Disconnected):
@@ -322,7 +322,7 @@ def answering(size: int) -> Script:
 @pytest.mark.parametrize("size", [1024 * MIB, 3, -1])
 def test_receive_of_another_protocol_names_it(listen: Listen, size: int) -> None:
     with connect(listen(answering(size))) as connection:
-        with pytest.raises(ProtocolError, match=f"does not answer as a Kafka broker .* {size} bytes"):
+        with pytest.raises(ProtocolError, match=rf"broker.*{size}"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
 
@@ -432,9 +432,7 @@ def test_response_with_too_many_values_raises(listen: Listen) -> None:
         sock.recv(1)  # until the client hangs up
 
     with connect(listen(after_versions(serve)), sizes=FewValues()) as connection:
-        with pytest.raises(
-            ProtocolError, match=r"a Metadata\w+ of [\d,]+ bytes with more than 1,000 values. ask"
-        ):
+        with pytest.raises(ProtocolError, match=r"1,000.*values"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
 
@@ -445,7 +443,7 @@ def test_response_before_login_has_the_small_bound(listen: Listen) -> None:
         sock.sendall(struct.pack(">ii", 128 * 1024 + 1, 0))
         sock.recv(1)  # until the client hangs up
 
-    with pytest.raises(ProtocolError, match="a response of 131073 bytes"):
+    with pytest.raises(ProtocolError, match=r"response.*131073"):
         connect(listen(claim_much))
 
 
@@ -494,7 +492,7 @@ def test_receive_from_peer_that_stops_times_out(listen: Listen) -> None:
 
     with impatient(connect(listen(after_versions(serve))), 0.1) as connection:
         connection.send(ApiKey.METADATA, topics=[])
-        with pytest.raises(Disconnected, match="no answer in time"):
+        with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.receive(ReceiveBuffer(4096))
         assert connection.closed
     over.set()
@@ -513,7 +511,7 @@ def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffe
     with impatient(connect(listen(after_versions(serve))), 0.3) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         began = time.monotonic()
-        with pytest.raises(Disconnected, match="no answer in time"):
+        with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.receive(buffer)
         assert time.monotonic() - began < 50  # not the 50 s that the whole answer would take
         assert connection.closed
@@ -522,7 +520,7 @@ def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffe
 def test_send_to_peer_that_does_not_read_times_out(listen: Listen) -> None:
     over = threading.Event()
     with impatient(connect(listen(after_versions(lambda sock: over.wait(20.0)))), 0.1) as connection:
-        with pytest.raises(Disconnected, match="no answer in time"):
+        with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, 1)
         assert connection.closed
     over.set()
@@ -684,7 +682,7 @@ def test_begin_frame_of_other_correlation_id_closes_connection(listen: Listen) -
 
     with connect(listen(after_versions(serve))) as connection:
         connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
-        with pytest.raises(ProtocolError, match="sent a response to another request than ANY 7"):
+        with pytest.raises(ProtocolError, match=r"response.*ANY.*7"):
             connection.begin_frame()
         assert connection.closed
 
@@ -696,7 +694,7 @@ def test_read_into_after_end_of_stream_raises_disconnected(listen: Listen) -> No
 
     with connect(listen(after_versions(serve))) as connection:
         connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
-        with pytest.raises(Disconnected, match="closed the connection within an answer"):
+        with pytest.raises(Disconnected, match=r"connection.*within"):
             received(connection, 10)
 
 

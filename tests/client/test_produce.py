@@ -82,7 +82,7 @@ def test_receive_with_other_partitions_closes_connection(broker: Broker, produce
 
     answers(broker, ApiKey.PRODUCE, elsewhere)
     producer.send({FIRST: [stamped(1, 0)]})
-    with pytest.raises(ProtocolError, match="acknowledged other partitions than were sent"):
+    with pytest.raises(ProtocolError, match=r"acknowledged.*partitions"):
         producer.receive()
     with pytest.raises(Disconnected):
         producer.send({FIRST: [stamped(1, 1)]})
@@ -95,7 +95,7 @@ def test_receive_with_too_many_partitions_stops_decoding(broker: Broker, produce
 
     answers(broker, ApiKey.PRODUCE, many)
     producer.send({FIRST: [stamped(1, 0)]})
-    with pytest.raises(ProtocolError, match="about 1,000 partitions, of which the request has 1"):
+    with pytest.raises(ProtocolError, match=r"1,000.*partitions.*1"):
         producer.receive()
     with pytest.raises(Disconnected):
         producer.send({FIRST: [stamped(1, 1)]})

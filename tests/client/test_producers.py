@@ -62,5 +62,5 @@ def test_last_sequence_answer_without_the_partition_raises(broker: Broker) -> No
         return response
 
     answers(broker, ApiKey.DESCRIBE_PRODUCERS, empty)
-    with pytest.raises(ProtocolError, match="an answer for another partition"):
+    with pytest.raises(ProtocolError, match=r"another.*partition"):
         ask(broker, 7)

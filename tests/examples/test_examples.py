@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,4 +94,4 @@ def test_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("archive_batches: the consumer's configuration: bootstrap.servers:")
+    assert re.search(r"archive_batches.*bootstrap\.servers", done.stderr)

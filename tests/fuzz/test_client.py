@@ -113,7 +113,7 @@ def test_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> No
 
     with (
         said(broker, ApiKey.METADATA, unname),
-        pytest.raises(ShoalError, match="a topic that has no name"),
+        pytest.raises(ShoalError, match=r"topic.*name"),
     ):
         cluster.refresh()
 

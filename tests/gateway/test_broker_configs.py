@@ -59,10 +59,7 @@ def test_broker_setting_is_refused_and_unchanged(
     node_id = str(behind.cluster.leader_of(topic, 0))
     (refused,) = alter(behind.address(topic), api, version, resource(api, BROKER, node_id, "num.partitions"))
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert refused.error_message == (
-        "shoal gateway: clients may change the settings of topics, groups and client metrics only. "
-        "Use --allow-broker-configs for those of brokers"
-    )
+    assert "--allow-broker-configs" in refused.error_message
     assert (refused.resource_type, refused.resource_name) == (BROKER, node_id)
     assert described(behind.direct(topic), BROKER, node_id, "num.partitions") == "1"
 

@@ -62,7 +62,7 @@ def ask_for_many(behind: Behind, connect: Connect) -> Wire:
 
 
 def waiting() -> int:
-    return len(working._LARGE._waiting)
+    return working.LARGE_TURNS.waiting
 
 
 def test_small_answer_does_not_wait_for_large_ones(
@@ -117,15 +117,15 @@ def test_client_that_does_not_read_its_response_yields_its_turn(
         slow = connect(behind.address())
         slow._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         slow.send_bytes(old_request(ApiKey.METADATA, 1, names))
-        answers = behind.gateway._memory._answers
-        wait_until(lambda: len(answers._taken) == 1, "nothing is sent")
+        answers = behind.gateway.memory.answers
+        wait_until(lambda: answers.held == 1, "nothing is sent")
         with Wire(behind.address()) as other:
             other.send_bytes(old_request(ApiKey.METADATA, 1, names))
             frame = other.receive_frame()
             assert frame is not None
             assert len(frame) > 900_000
         assert slow.receive_frame() is None
-        wait_until(lambda: not answers._taken, "memory is not given back")
+        wait_until(lambda: answers.held == 0, "memory is not given back")
 
 
 def shrink_send_buffers(monkeypatch: pytest.MonkeyPatch) -> None:

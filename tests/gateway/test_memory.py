@@ -184,12 +184,12 @@ def test_rewritten_responses_take_turns(limited: Behind, monkeypatch: pytest.Mon
     left: list[int] = []
 
     def rewrite_brokers(*arguments: Any) -> None:
-        left.append(working._SMALL._free)
+        left.append(working.SMALL_TURNS.free)
         original(*arguments)
 
     original = rewriting._rewrite_brokers
     monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
-    turns = working._SMALL._free
+    turns = working.SMALL_TURNS.free
     with Wire(limited.address()) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
     assert left == [turns - 1]

@@ -11,7 +11,7 @@ from tests.two_brokers import wait_until
 
 def test_client_with_the_least_memory_is_admitted_first() -> None:
     ends = [socket.create_server(("127.0.0.1", 0))]
-    budget = MemoryBudget(2, lambda sentence: None, "")
+    budget = MemoryBudget(3, lambda sentence: None, "")
     order: list[str] = []
 
     def connected(host: str) -> socket.socket:
@@ -24,16 +24,16 @@ def test_client_with_the_least_memory_is_admitted_first() -> None:
         with budget.share(sock, 2):
             order.append(host)
 
-    with budget.share(connected("127.0.0.1"), 1), budget.share(connected("127.0.0.2"), 1):
+    with budget.share(connected("127.0.0.1"), 1):
         threads = []
-        for number, host in enumerate(("127.0.0.1", "127.0.0.1", "127.0.0.3"), 1):
-            threads.append(threading.Thread(target=take, args=(connected(host), host)))
-            threads[-1].start()
-            wait_until(lambda number=number: len(budget._waiting) == number)  # type: ignore[misc]
-        assert budget._is_first(budget._waiting[2])
-    for thread in threads:
-        thread.join()
-    assert sorted(order) == ["127.0.0.1", "127.0.0.1", "127.0.0.3"]
+        with budget.share(connected("127.0.0.2"), 2):
+            for number, host in enumerate(("127.0.0.1", "127.0.0.1", "127.0.0.3"), 1):
+                threads.append(threading.Thread(target=take, args=(connected(host), host)))
+                threads[-1].start()
+                wait_until(lambda number=number: budget.waiting == number)  # type: ignore[misc]
+        for thread in threads:
+            thread.join()
+    assert order == ["127.0.0.3", "127.0.0.1", "127.0.0.1"]
     for each in ends:
         each.close()
 
@@ -45,4 +45,4 @@ def test_request_larger_than_the_budget_is_admitted_alone() -> None:
         socket.create_connection(server.getsockname()) as client,
         budget.share(client, 5),
     ):
-        assert len(budget._taken) == 1
+        assert budget.held == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -214,7 +215,7 @@ def test_batch_too_large_for_the_gateway_closes_the_connection(
         with Wire(behind.address(topic)) as wire:
             wire.send_fetch([(topic, 0, 0)], version=0)
             assert wire.receive_frame() is None
-    assert "an answer of 300" in caplog.text
+    assert re.search(r"answer.*300", caplog.text)
 
 
 @pytest.mark.parametrize("version", [0, 2])

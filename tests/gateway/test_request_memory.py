@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import struct
 from collections.abc import Callable, Iterator
 
@@ -48,8 +49,8 @@ def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(
     topic = limited.new_topic()
     for _ in range(5):
         half_sent(limited, connect, topic)
-    budget = limited.gateway._memory._requests
-    wait_until(lambda: (len(budget._taken), len(budget._waiting)) == (3, 2), "they take another share")
+    budget = limited.gateway.memory.requests
+    wait_until(lambda: (budget.held, budget.waiting) == (3, 2), "they take another share")
     wait_until(lambda: held_bytes() >= BUDGET - 3, "the first are not received")
     with Wire(limited.address(topic)) as small:
         assert small.produce(topic, message(1, b"small"), version=2).error_code == ErrorCode.NONE
@@ -61,18 +62,18 @@ def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
 ) -> None:
     monkeypatch.setattr("shoal.gateway.memory_budget._PATIENCE_S", 0.2)
     topic = limited.new_topic()
-    budget = limited.gateway._memory._requests
+    budget = limited.gateway.memory.requests
     oldest = half_sent(limited, connect, topic)
-    wait_until(lambda: len(budget._taken) == 1, "it takes no memory")
+    wait_until(lambda: budget.held == 1, "it takes no memory")
     for _ in range(2):
         half_sent(limited, connect, topic)
-    wait_until(lambda: len(budget._taken) == 3, "they take no memory")
+    wait_until(lambda: budget.held == 3, "they take no memory")
     with Wire(limited.address(topic)) as honest:
         produced = honest.produce(topic, message(1, bytes(500_000)), version=2)
         assert produced.error_code == ErrorCode.NONE
-        wait_until(lambda: len(budget._taken) == 2, "its memory is not given back")
+        wait_until(lambda: budget.held == 2, "its memory is not given back")
     assert oldest.receive_frame() is None
-    assert "127.0.0.1 sent a request of 1048576 bytes too slowly while other requests waited" in caplog.text
+    assert re.search(r"127\.0\.0\.1.*1048576", caplog.text)
     assert "--max-queued-request-bytes is 3145728" in caplog.text
 
 
@@ -82,7 +83,7 @@ def test_memory_of_a_request_is_free_before_its_answer_is_sent(
     at_sending: list[tuple[int, int]] = []
 
     def send(client: Client, data: bytes) -> None:
-        at_sending.append((len(limited.gateway._memory._requests._taken), held_bytes()))
+        at_sending.append((limited.gateway.memory.requests.held, held_bytes()))
         original(client, data)
 
     original = Client.send

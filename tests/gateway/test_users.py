@@ -53,16 +53,14 @@ def test_name_that_cannot_log_in_is_refused(name: str) -> None:
 
 
 def test_password_must_not_be_empty() -> None:
-    with pytest.raises(ConfigError, match="the password is empty"):
+    with pytest.raises(ConfigError, match=r"password.*empty"):
         make_entry("alice", "")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path, make_entry("alice", "secret"), mode)
-    with pytest.raises(
-        ConfigError, match=rf"mode 0{mode:o} lets other users access the file\. Run chmod 600 {path}"
-    ):
+    with pytest.raises(ConfigError, match=rf"0{mode:o}.*600.*{path}"):
         UserFile(path)
 
 
@@ -91,7 +89,7 @@ def test_malformed_file_is_refused_without_a_secret_in_the_error(
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--users .*gone: No such file"):
+    with pytest.raises(ConfigError, match=r"--users.*file"):
         UserFile(tmp_path / "gone")
 
 
@@ -106,7 +104,7 @@ def test_changed_file_is_reloaded_and_a_malformed_one_reported(tmp_path: Path) -
     assert users.check_password("alice", "second")
     assert users.check_password("alice", "second")
     assert len(said) == 1
-    assert "The gateway keeps the users of the former file" in said[0]
+    assert re.search(r"gateway.*former", said[0])
 
 
 def replace(directory: Path, text: str) -> None:

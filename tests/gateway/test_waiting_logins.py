@@ -32,12 +32,12 @@ def busy() -> Iterator[ExitStack]:
     """All turns are taken until this is closed."""
     with ExitStack() as turns:
         for number in range(os.cpu_count() or 1):
-            turns.enter_context(exchange._TURNS.turn("others", number))
+            turns.enter_context(exchange.TURNS.turn("others", number))
         yield turns
 
 
 def waiting() -> int:
-    return len(exchange._TURNS._waiting)
+    return exchange.TURNS.waiting
 
 
 def wait_for_turn(behind: Behind, connect: Connect) -> Wire:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -40,7 +41,7 @@ def test_adopted_copy_of_mirror_maker_2_continues_exactly_once(
     # MirrorMaker 2 copied aborted records, too: if a mirror excludes these, the copy is not faithful.
     refused = shoal("mirror", *between, "--once", "--adopt", state=tmp_path)
     assert refused.returncode == 1
-    assert "is not shown to be a faithful copy: extra" in " ".join(refused.stderr.split())
+    assert re.search(r"faithful.*extra", " ".join(refused.stderr.split()))
     assert "isolation.level=read_uncommitted" in refused.stderr + refused.stdout
     assert counts_of(destination, copy) == {number: len(records) for number, records in everything.items()}
 

@@ -66,7 +66,7 @@ def test_login_over_tls_is_good(patient: Patient) -> None:
     found = patient.findings("SASLTLS", 0, **patient.trusting(), **login())
     for check in ("name", "connection", "login", "advertised listeners", "versions"):
         assert found["source", check]["verdict"] == "ok", found["source", check]
-    assert found["source", "login"]["text"].endswith("logged in by SCRAM-SHA-256")
+    assert "SCRAM-SHA-256" in found["source", "login"]["text"]
     # The certificates of the rig are valid for a day.
     assert found["source", "TLS"]["verdict"] == "warning"
 
@@ -78,7 +78,7 @@ def test_missing_acls_are_named_with_the_commands_that_grant_them(patient: Patie
     assert found["source", "login"]["verdict"] == "ok"
     acls = found["mirror", "ACLs"]
     assert acls["verdict"] == "wrong"
-    assert f"source: DESCRIBE_CONFIGS on topic {patient.topic}" in acls["text"]
+    assert all(each in acls["text"] for each in ("DESCRIBE_CONFIGS", str(patient.topic)))
     assert "kafka-acls.sh --bootstrap-server" in acls["remedy"]
 
 

@@ -11,6 +11,7 @@ the tests check each of them.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import struct
 from collections.abc import Collection, Iterable, Sequence
@@ -801,7 +802,7 @@ def test_too_large_record_is_named_after_earlier_ones_arrived(refused_run: Run, 
 
 def test_wrapper_beyond_the_decompression_limit_is_named_with_its_option(refused_run: Run) -> None:
     reason = refused_run.summary["stopped"]["refused-bomb-0"]
-    assert "the maximum size of a decompressed batch" in reason
+    assert re.search(r"maximum.*decompressed", reason)
     assert "offset 9" in reason or "offset 17" in reason
     assert_same(keyed(9), refused_run.topics["refused-bomb"].records)
 

@@ -403,7 +403,7 @@ def test_gateway_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str,
 
 
 def test_wrong_password_is_one_sentence(kafka: LockedKafka, tmp_path: Path) -> None:
-    with pytest.raises(AccessRefused, match="the login of 'alice' by SCRAM-SHA-512 failed"):
+    with pytest.raises(AccessRefused, match=r"'alice'.*SCRAM-SHA-512"):
         Gateway(settings(properties(kafka, password="wrong"))).start()
     with _command(kafka, tmp_path, password="wrong") as process:
         process.wait(SECONDS)

@@ -100,7 +100,7 @@ def test_old_java_client_logs_in_writes_and_reads(
 def test_old_java_client_with_wrong_password_is_refused(gateway: Gateway, topic: str) -> None:
     client = JAVA["Java 2.8.2"]
     settings = {**java_settings("SCRAM-SHA-512", password="wrong"), "max.block.ms": "10000"}
-    with pytest.raises(OldClientFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
+    with pytest.raises(OldClientFailed, match=r"SASL.*SCRAM-SHA-512"):
         client.produce(str(gateway.bootstrap), topic, RECORDS[:1], settings)
 
 
@@ -156,7 +156,7 @@ def test_acls_apply_to_an_old_java_client(kafka: LockedKafka, passing: Gateway, 
     create_topic(kafka.cluster.bootstrap, topic)
     kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
     client = JAVA["Java 0.10.2.2"]
-    with pytest.raises(OldClientFailed, match="Not authorized to access topics"):
+    with pytest.raises(OldClientFailed, match=r"authorized.*access"):
         client.produce(str(passing.bootstrap), topic, RECORDS[:1], java_settings("PLAIN", "bob"))
 
 

@@ -308,5 +308,5 @@ def test_refused_acls_and_groups_are_named_and_the_mirror_goes_on(
     for (_, number), copied in values(kafka, f"copy.{topic}").items():
         assert copied == expected[topic, number]
     assert "ACLs cannot follow: " in done.stderr
-    assert f"group '{topic}-app' on the destination" in done.stderr
-    assert "Grant READ on the group" in done.stderr
+    assert f"'{topic}-app'" in done.stderr
+    assert re.search(r"READ.*group", done.stderr)

@@ -191,7 +191,7 @@ def test_stock_broker_is_probed_and_receives_single_batches(
     said_before = destination_cluster.output(1, WHOLE_LOG)  # by tests before this one
     with Cluster(settings.destination) as cluster:
         cluster.refresh([topic])
-        with pytest.raises(ConfigError, match="takes one batch of a partition in a request"):
+        with pytest.raises(ConfigError, match=r"partition.*request"):
             require_multi_batch(cluster, [topic])
         assert not any(read_topic(destination_cluster.bootstrap, topic).values())
     assert "ERROR" not in destination_cluster.output(1, WHOLE_LOG).removeprefix(said_before)

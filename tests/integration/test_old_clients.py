@@ -3,7 +3,7 @@
 They do so through the gateway on Kafka 4, and on Kafka 3.9. The latter shows that the tests expect only
 Kafka's own behaviour.
 
-`make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.
+`make test-clusters` has the clients that differ most; `make test-night` all others, and Kafka 3.9.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     new = load(cluster, source, 2)
     result, incidents = mirror(settings(cluster, group), source, destination.name)
     assert incidents == [["destination-loss", 0, False]]
-    assert "the destination lost its tail (unclean leader election?)" in result.stopped[0].reason
+    assert re.search(r"destination.*unclean", result.stopped[0].reason)
     assert "--on-destination-loss continue" in result.stopped[0].reason
 
     going_on = settings(cluster, group, IncidentKind.DESTINATION_LOSS)
@@ -177,10 +177,7 @@ def test_records_lost_in_an_unclean_source_election_are_found_by_epochs(
 
     result, incidents = mirror(settings(cluster, group), source.name, destination)
     assert incidents == [["source-reset", 0, False]]
-    assert (
-        f"only before offset {len(kept)}, and the offsets before {len(kept + lost)} were mirrored"
-        in result.stopped[0].reason
-    )
+    assert all(each in result.stopped[0].reason for each in (f"{len(kept)}", f"{len(kept + lost)}"))
 
     result, incidents = mirror(settings(cluster, group, IncidentKind.SOURCE_RESET), source.name, destination)
     assert (result.stopped, incidents) == ((), [["source-reset", 0, True]])

@@ -64,7 +64,7 @@ def test_last_records_of_another_program_s_copy_are_compared_and_signed(
         assert partition["ranges"][0]["source"] == [COUNT - 2_000, COUNT]
         assert partition["records"] == 1_999
         assert [each["source"] for each in partition["differences"]] == [[ALTERED, ALTERED + 1]]
-    assert f"altered: source offsets {ALTERED}" in page.read_text()
+    assert str(ALTERED) in page.read_text()
     assert run_shoal("verify", "--check", str(certificate)).returncode == 1
     nothing = run_shoal(*command, "--since", "9999-01-01")
     assert nothing.returncode == 3

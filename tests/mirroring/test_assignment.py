@@ -31,7 +31,7 @@ def test_partitions_are_ordered_by_topic_and_number(brokers: TwoBrokers) -> None
     with Cluster(brokers.settings.source) as cluster:
         assert partitions_of(cluster, ["b", "a"]) == [("b", 0), ("b", 1), ("a", 0)]
         assert partitions_of(cluster, []) == []
-        with pytest.raises(BrokerError, match=r"topic missing on the source .* UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             partitions_of(cluster, ["a", "missing"])
 
 

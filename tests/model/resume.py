@@ -46,7 +46,7 @@ The simplifications
 -------------------
 
 - *Three records, batches of one or two.* The protocol compares offsets and sequences
-  for equality and order, and counts records between them. `make test-long` repeats
+  for equality and order, and counts records between them. `make test-night` repeats
   the search in larger bounds.
 - *Batches are cut again at each send, in every way.* The code cuts them as the source
   has them, which is one of these ways.

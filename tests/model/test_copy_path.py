@@ -109,7 +109,10 @@ LARGER = {
     "a broker that forgets": (with_events(replace(FORGETFUL, source="r-rr"), forgettings=2),),
     "election at the copy": (with_events(replace(COPY_ELECTION, source="r-rr"), copy_elections=2),),
     "unclean election at the copy": (replace(with_events(UNCLEAN_COPY, copy_elections=1), late=True),),
-    "elections at the source": (with_events(SOURCE_ELECTIONS, source_appends=3),),
+    "elections at the source": (
+        with_events(SOURCE_ELECTIONS, source_appends=3),
+        replace(with_events(SOURCE_ELECTIONS, disconnects=1, unclean_source_elections=0), late=True),
+    ),
     "foreign records": (replace(FOREIGN, source="r-rr"),),
     "retention at a copy that forgets": (
         with_events(replace(COPY_RETENTION, late=True), forgettings=1, copy_deletions=3),
@@ -117,8 +120,12 @@ LARGER = {
     "two living attempts": (
         Bounds("rrr", Events(takeovers=1, cleanings=1, crashes=1)),
         Bounds("r-rr", Events(takeovers=1, cleanings=1, disconnects=1)),
+        Bounds("r-r", Events(takeovers=1, crashes=1, disconnects=1), late=True),
     ),
-    "another member's rebalance": (with_events(REBALANCE, rebalances=2, disconnects=1),),
+    "another member's rebalance": (
+        with_events(REBALANCE, rebalances=2, disconnects=1),
+        Bounds("r-r", Events(crashes=1, disconnects=1, rebalances=1, unknown_commits=1), late=True),
+    ),
 }
 
 
@@ -282,9 +289,14 @@ def test_each_rule_has_a_counter_example() -> None:
 # Known failures: no client can prevent them
 
 
-def test_late_request_and_compaction_between_two_fetches_lose_a_record() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"cleanings": 1}, {"source_appends": 1, "unclean_source_elections": 1}],
+    ids=["compaction", "election"],
+)
+def test_late_request_and_another_source_at_the_next_fetch_lose_a_record(change: dict[str, int]) -> None:
     """The broker takes another batch of the same size for the one that it has."""
-    found = check(Protocol(ALL, with_events(replace(LATE, source="rrr"), cleanings=1)))
+    found = check(Protocol(ALL, with_events(replace(LATE, source="rr"), **change)))
     assert found.violation == LOST
 
 

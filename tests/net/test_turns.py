@@ -41,7 +41,7 @@ def order_of(turns: Turns, asked: list[tuple[str, str]]) -> list[tuple[str, str]
 
 
 def _as_many_wait(turns: Turns, count: int) -> bool:
-    return len(turns._waiting) == count
+    return turns.waiting == count
 
 
 def _wait_until(true: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ def test_turn_of_client_that_left_ends_without_one() -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert order == ["leaving left", "staying"]
-    assert turns._free == 1
+    assert turns.free == 1
 
 
 def test_look_calls_the_check_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_look_calls_the_check_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         turns.look("mine")
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        assert not turns._waiting
+        assert turns.waiting == 0
 
 
 def test_turn_granted_after_client_left_passes_on() -> None:
@@ -167,7 +167,7 @@ def test_turn_granted_after_client_left_passes_on() -> None:
 
     def leave_late() -> None:
         looks[0] += 1
-        if turns._waiting == []:  # it has its turn
+        if turns.waiting == 0:  # it has its turn
             raise Left
 
     def ask() -> None:
@@ -179,4 +179,4 @@ def test_turn_granted_after_client_left_passes_on() -> None:
         thread.start()
         _wait_until(partial(_as_many_wait, turns, 1))
     thread.join(PATIENCE_S)
-    assert turns._free == 1
+    assert turns.free == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -187,5 +188,5 @@ def test_groups_leaves_the_positions_of_another_mirror(
     two.run(two.ranges(TOPIC))
     commit(two.source, "other", 3, metadata)
     assert groups(two, "--apply") == 0
-    assert "group other is left out: its offsets are the positions of a mirror" in capsys.readouterr().err
+    assert re.search(r"offsets.*positions", capsys.readouterr().err)
     assert committed(two.destination, "other") < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_deleted_source_topic_ends_its_partition(
     )
     assert ended.exit_code == exit_code
     assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
-    assert "was deleted while it was mirrored, up to offset" in ended.summary["incidents"][0]["reason"]
+    assert re.search(r"deleted.*mirrored", ended.summary["incidents"][0]["reason"])
     found = values(brokers.destination, "slow")
     assert found == numbered(long("slow"), len(found))
     assert len(found) >= there
@@ -252,7 +253,7 @@ def test_lost_tail_of_the_source_ends_its_partition(
     assert there < kept
     assert ended.exit_code == exit_code
     assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
-    assert f"ends at offset {kept}, and it ended at {ALL} or later" in ended.summary["incidents"][0]["reason"]
+    assert all(each in ended.summary["incidents"][0]["reason"] for each in ("offset", str(kept), str(ALL)))
     assert values(brokers.destination, "slow") == numbered(long("slow"), kept)
     assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
 

@@ -165,7 +165,7 @@ def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(
             if case.is_request:
                 assert case.decode(frame + trailing) == case.decode(frame), case
             else:
-                with pytest.raises(ProtocolError, match="but its fields end at"):
+                with pytest.raises(ProtocolError, match=r"fields.*end"):
                     case.decode(frame + trailing)
 
 
@@ -263,10 +263,10 @@ def test_unknown_tagged_fields_of_a_newer_broker_are_skipped() -> None:
 
 @pytest.mark.parametrize("version", [-1, 5, 32_767])
 def test_missing_version_is_refused(version: int) -> None:
-    with pytest.raises(ProtocolError, match=f"HeartbeatResponse has no version {version}"):
+    with pytest.raises(ProtocolError, match=rf"version.*{version}"):
         decode_response(ApiKey.HEARTBEAT, version, memoryview(b"\0" * 20))
     frame = b"\x00\x0c" + version.to_bytes(2, signed=True) + b"\0\0\0\7\xff\xff" + b"\0" * 20
-    with pytest.raises(ProtocolError, match=f"HeartbeatRequest has no version {version}"):
+    with pytest.raises(ProtocolError, match=rf"version.*{version}"):
         decode_request(read_request_header(memoryview(frame)), memoryview(frame))
 
 
@@ -275,7 +275,7 @@ def test_request_of_unknown_api_is_refused_after_its_header_is_read(api_key: int
     frame = memoryview(api_key.to_bytes(2, signed=True) + b"\0\0\0\0\0\7\xff\xff")
     header = read_request_header(frame)
     assert header == RequestHeader(api_key, 0, 7, None)
-    with pytest.raises(ProtocolError, match=f"API {api_key}, which shoal does not support"):
+    with pytest.raises(ProtocolError, match=rf"API.*{api_key}"):
         decode_request(header, frame)
 
 
@@ -312,7 +312,7 @@ def test_arbitrary_bytes_are_a_request_header_or_refused(frame: bytes) -> None:
 def test_correlation_id_is_read_from_the_first_four_bytes() -> None:
     assert read_correlation_id(memoryview(b"\xff\xff\xff\xffmore")) == -1
     for cut in range(4):
-        with pytest.raises(ProtocolError, match=f"a response of {cut} bytes"):
+        with pytest.raises(ProtocolError, match=rf"response.*{cut}"):
             read_correlation_id(memoryview(b"\0\0\0\1"[:cut]))
 
 

@@ -271,7 +271,7 @@ def test_frame_cut_anywhere_is_refused(version: int) -> None:
 @EVERY_VERSION
 def test_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
     frame = frame_of(LITERAL_RESPONSE[13 if version >= 13 else 4], version)
-    with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes, but its fields end at {len(frame)}"):
+    with pytest.raises(ProtocolError, match=rf"{len(frame) + 1}.*{len(frame)}"):
         decode_fetch_response(memoryview(frame + b"\0"), version, NAMES)
 
 
@@ -294,9 +294,7 @@ def test_arbitrary_bytes_are_read_or_refused(version: int, frame: bytes) -> None
 
 
 def test_unrequested_topic_id_is_refused() -> None:
-    with pytest.raises(
-        ProtocolError, match=f"an answer for topic id {ORDERS}, which the request does not list"
-    ):
+    with pytest.raises(ProtocolError, match=rf"{ORDERS}.*request"):
         decode_fetch_response(memoryview(LITERAL[13]), 13, {id_of("x"): "x"})
 
 
@@ -362,12 +360,12 @@ def test_more_partitions_than_requested_are_not_decoded() -> None:
     assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4, None, 6).partitions) == 6
     assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4).partitions) == 6
     for topics, partitions in ((2, 3), (1, 6), (6, 0)):
-        with pytest.raises(ProtocolError, match="more than the 5 partitions asked for"):
+        with pytest.raises(ProtocolError, match=r"5.*partitions"):
             decode_fetch_response(hostile_frame(topics, partitions, 0), 4, None, 5)
 
 
 def test_more_aborted_transactions_than_possible_are_not_decoded() -> None:
     fitting = decode_fetch_response(hostile_frame(1, 1, 65536), 4, None, 1)
     assert len(fitting.partitions[0].aborted_transactions) == 65536
-    with pytest.raises(ProtocolError, match="a Fetch response with 100000 aborted transactions in"):
+    with pytest.raises(ProtocolError, match=r"100000.*transactions"):
         decode_fetch_response(hostile_frame(1, 1, 100_000), 4, None, 1)

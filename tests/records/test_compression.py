@@ -206,11 +206,7 @@ def test_output_of_exactly_the_limit_is_accepted(name: str, plain: bytes) -> Non
         for limit in (len(plain) - 1, len(plain) // 2, 1, 0):
             with pytest.raises(UnsupportedBatch) as caught:
                 decompress(codec, compressed, limit, base_offset=77)
-            assert str(caught.value) == (
-                "the batch at offset 77 cannot be mirrored: "
-                f"its records expand to more than {limit} bytes, the maximum size of a decompressed batch. "
-                "Raise the maximum if the batch is not an attack"
-            )
+            assert all(each in str(caught.value) for each in ("77", str(limit), "decompressed"))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -219,7 +215,7 @@ def test_cut_or_foreign_stream_is_corrupt(codec: Codec) -> None:
     # Cut between two blocks, snappy's framing is whole: it has no end.
     for cut in range(1, len(whole)):
         if not (codec == Codec.SNAPPY and cut == 16):
-            with pytest.raises(CorruptBatch, match=f"its records are not {codec.name.lower()}"):
+            with pytest.raises(CorruptBatch, match=f"{codec.name.lower()}"):
                 decompress(codec, whole[:cut], LIMIT)
     for data in (b"x", NOISE[:1000], b"\xff" * 100, b"\x82SNAPPY\0" + b"\xff" * 20):
         with pytest.raises((CorruptBatch, UnsupportedBatch)):
@@ -279,7 +275,7 @@ def test_bomb_is_refused_before_it_expands(name: str) -> None:
     codec, bomb = BOMBS[name]
     data = bomb()
     limit = 4 << 20
-    refused = pytest.raises(UnsupportedBatch, match=f"expand to more than {limit} bytes")
+    refused = pytest.raises(UnsupportedBatch, match=rf"expand.*{limit}")
     with peak_below(limit + (2 << 20)), refused:
         decompress(codec, data, limit)
 

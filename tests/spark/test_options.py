@@ -83,12 +83,12 @@ def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
 def test_stream_with_ending_offsets_is_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"option {option}: a stream has no end"):
+    with pytest.raises(ConfigError, match=rf"option.*{option}"):
         read(streaming=True, **{option: "1"})
 
 
 def test_stream_of_offset_maps_is_refused() -> None:
-    with pytest.raises(ConfigError, match="option rows: 'offsets' is not for streams"):
+    with pytest.raises(ConfigError, match=r"'offsets'.*streams"):
         ReadOptions.parse({**SOURCE, **MAP}, streaming=True)
 
 
@@ -141,7 +141,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     assert plain.multi_batch is MultiBatch.AUTO
     assert plain.rebatch is None
     assert plain.rules != copy.rules
-    with pytest.raises(ConfigError, match="option continueOn: 'disk' is not one of"):
+    with pytest.raises(ConfigError, match=r"option.*'disk'"):
         write(**sources, continueOn="disk")
 
 
@@ -198,5 +198,5 @@ def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> 
 
 
 def test_missing_properties_file_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"option kafka\.config\.file /missing: No such file"):
+    with pytest.raises(ConfigError, match=r"kafka\.config\.file.*/missing"):
         read(streaming=False, **{"kafka.config.file": "/missing"})

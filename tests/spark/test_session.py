@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_unusable_state_directory_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for state_dir in (file, file / "shoal"):
-        with pytest.raises(ConfigError, match=rf"state directory {state_dir} .* set XDG_STATE_HOME"):
+        with pytest.raises(ConfigError, match=rf"{state_dir}.*XDG_STATE_HOME"):
             slim_home(tmp_path, state_dir)
 
 
@@ -71,7 +72,7 @@ def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(ConfigError, match=f"state directory {tmp_path} cannot be used: No space left"):
+    with pytest.raises(ConfigError, match=rf"directory.*{tmp_path}"):
         slim_home(tmp_path / "a", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -79,14 +80,14 @@ def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
-    with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* checkpoint"):
+    with pytest.raises(ConfigError, match=rf"Spark's.*{log_file}"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
 
 
 def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
-    with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*. Remove it"):
+    with pytest.raises(ConfigError, match=r"spark.log.*symbolic"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
     assert not other.exists()
 
@@ -95,7 +96,7 @@ def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
     abort = Abort()
     start = _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", abort)
     abort.request()
-    with pytest.raises(ShoalError, match="killed by signal 9"):
+    with pytest.raises(ShoalError, match=r"signal.*9"):
         start.run(["sleep", "60"])
 
 
@@ -182,7 +183,7 @@ def test_state_directory_is_private(tmp_path: Path) -> None:
 
 def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* Set TMPDIR"):
+    with pytest.raises(ConfigError, match=r"temporary.*TMPDIR"):
         start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path, Abort())
 
 
@@ -206,7 +207,7 @@ def test_class_path_does_not_depend_on_the_state_directory(tmp_path: Path) -> No
 
 
 def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"invalid Spark setting 'driver\.memory'"):
+    with pytest.raises(ConfigError, match=r"'driver\.memory'"):
         spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
 
 
@@ -294,8 +295,8 @@ def seen(room: Path) -> dict[str, Any]:
 def test_console_is_silent_and_the_log_has_all_output(room: Path) -> None:
     assert (room / "console").read_text() == ""
     log = (room / "work" / "logs" / "spark.log").read_text()
-    assert "written to stdout by a task" in log
-    assert "written to stderr by a task" in log
+    assert re.search(r"written.*stdout", log)
+    assert re.search(r"written.*stderr", log)
 
 
 @pytest.mark.integration
@@ -306,8 +307,8 @@ def test_working_directory_has_only_logs_and_state(room: Path) -> None:
 @pytest.mark.integration
 def test_failed_start_is_one_sentence_and_the_next_one_works(seen: dict[str, Any]) -> None:
     bad_master, little_memory = seen["refusals"]
-    assert bad_master.startswith("Spark's JVM does not start: Master must either be yarn or start with")
-    assert little_memory.startswith("Spark does not start: [INVALID_DRIVER_MEMORY")
+    assert re.search(r"Spark's.*JVM.*either", bad_master)
+    assert "INVALID_DRIVER_MEMORY" in little_memory
     assert all(refusal.endswith(". See logs/spark.log") for refusal in seen["refusals"])
     assert seen["master"] == "local[1,4]"
 

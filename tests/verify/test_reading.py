@@ -127,16 +127,14 @@ def test_decode_refuses_a_batch_damaged_meanwhile(reader: LogReader, history: Hi
     (batch,) = reader.digests(0, 3)
     empty_buffer(reader)
     flip(history.log, 0, -1)
-    with pytest.raises(NotDecodable, match="source's batch at offset 0 has changed since it was read first"):
+    with pytest.raises(NotDecodable, match=r"0.*changed"):
         reader.decode(batch)
 
 
 def test_decode_refuses_a_batch_that_is_too_large(reader: LogReader, history: History) -> None:
     history.store(history.batch(2**15, codec=Codec.GZIP))
     (batch,) = reader.digests(0, 2**15)
-    with pytest.raises(
-        NotDecodable, match=r"source's batch at offset 0 .* maximum size of a decompressed batch"
-    ):
+    with pytest.raises(NotDecodable, match=r"0.*decompressed"):
         reader.decode(batch)
 
 
@@ -228,7 +226,7 @@ def test_digests_raise_damaged_log_for_bytes_that_are_no_batches(reader: LogRead
     flip(history.log, 1, 16, 3)
     found = reader.digests(0, 5)
     assert next(found).base_offset == 0
-    with pytest.raises(DamagedLog, match="source cluster is damaged at offset 3") as raised:
+    with pytest.raises(DamagedLog, match=r"damaged.*3") as raised:
         next(found)
     assert (raised.value.side, raised.value.offset) == (Side.SOURCE, 3)
 
@@ -237,7 +235,7 @@ def test_digests_of_a_log_that_ends_early_raise_after_patience(reader: LogReader
     history.plain(3)
     found = reader.digests(0, 5)
     assert next(found).base_offset == 0
-    with pytest.raises(BrokerError, match="the answer has no batch") as raised:
+    with pytest.raises(BrokerError, match=r"answer.*batch") as raised:
         next(found)
     assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -450,7 +451,7 @@ def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: S
     report = sides.report()
     assert (report.outcome, report.removed) == (Outcome.NOT_COMPARED, 0)
     assert [each.destination for each in report.not_compared] == [(6, 8)]
-    assert "source cluster since it was copied" in report.not_compared[0].reason
+    assert re.search(r"cluster.*copied", report.not_compared[0].reason)
 
 
 def test_verify_names_a_doubled_record_without_a_key_beside_a_gap(sides: Sides) -> None:
@@ -646,7 +647,7 @@ def test_verify_names_a_damaged_rebuilt_batch_with_all_its_records(rebuilt: Side
     assert difference.kind is DifferenceKind.ALTERED
     assert difference.source.start in (3, rebuilt.offsets[3])
     assert (difference.source.end >= rebuilt.offsets[8], difference.destination) == (True, (3, 9))
-    assert "destination's batch at offset 3 is damaged" in str(difference)
+    assert re.search(r"3.*damaged", str(difference))
     assert report.records == 7
 
 
@@ -774,8 +775,8 @@ def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) 
     (left_out,) = report.not_compared
     offset = rebuilt.offsets[15]
     assert (left_out.source, left_out.destination) == ((offset, offset + 1), (15, 16))
-    assert f"source's batch at offset {offset} cannot be decoded" in left_out.reason
-    assert "the maximum size of a decompressed batch" in left_out.reason
+    assert all(each in left_out.reason for each in (str(offset), "decoded"))
+    assert re.search(r"maximum.*decompressed", left_out.reason)
 
 
 def test_verify_leaves_out_records_of_a_batch_too_large_on_one_side(sides: Sides) -> None:

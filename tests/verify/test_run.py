@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +31,7 @@ def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrok
     brokers.destination.create_topic("topic", 1)
     report = verified(brokers)
     assert [each.outcome for each in report.partitions] == [Outcome.EQUAL, Outcome.NOT_COMPARED]
-    assert "no such partition on the destination cluster" in str(report.partitions[1].reason)
+    assert re.search(r"partition.*destination", str(report.partitions[1].reason))
     report = verify(
         brokers.settings.source, brokers.settings.destination, {"topic": "other", "nothing": "topic"}
     )
@@ -217,7 +218,7 @@ def test_verify_of_logs_that_part_for_good_stops_there(brokers: TwoBrokers, hist
         log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
     report = partition(brokers)
     assert (report.altered, report.records) == ([((500, 20_500), (500, 20_500))], 500)
-    assert "the rest was not compared" in str(report.reason)
+    assert re.search(r"rest.*compared", str(report.reason))
 
 
 def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, history: History) -> None:

@@ -66,7 +66,7 @@ class Gateway:
         self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._topic_limits = TopicLimits()
-        self._memory = MessageMemory(settings.queued_request_bytes, self._warn)
+        self.memory = MessageMemory(settings.queued_request_bytes, self._warn)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
@@ -242,7 +242,7 @@ class Gateway:
                 partial(self._connect, slot),
                 self._warn,
                 self._topic_limits,
-                self._memory,
+                self.memory,
                 slot.prove,
             )
             slot.abort = session.abort

@@ -72,6 +72,16 @@ class MemoryBudget:
         self._waiting: list[Share] = []
         self._changed = threading.Condition()
 
+    @property
+    def held(self) -> int:
+        """The number of messages that have their memory."""
+        return len(self._taken)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for memory."""
+        return len(self._waiting)
+
     @contextlib.contextmanager
     def share(
         self, sock: socket.socket, size_bytes: int, check: Callable[[], object] | None = None

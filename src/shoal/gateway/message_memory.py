@@ -42,17 +42,17 @@ class MessageMemory:
             warn: Receives a sentence when the gateway closes a client's connection to free its memory.
 
         """
-        self._requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW)
-        self._answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW)
+        self.requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW)
+        self.answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW)
 
     def request(self, client: Client, size_bytes: int) -> AbstractContextManager[Share | None]:
         """Wait for a request's memory before it is received, and hold it; None if the request is small."""
         if size_bytes <= LARGE_BYTES:
             return nullcontext()
-        return self._requests.share(client.socket, size_bytes)
+        return self.requests.share(client.socket, size_bytes)
 
     def answer(self, client: Client, size_bytes: int) -> AbstractContextManager[Share | None]:
         """Wait for an answer's memory before it is sent, and hold it; None if the answer is small."""
         if size_bytes <= LARGE_BYTES:
             return nullcontext()
-        return self._answers.share(client.socket, size_bytes, client.check_answer)
+        return self.answers.share(client.socket, size_bytes, client.check_answer)

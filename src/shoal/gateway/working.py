@@ -17,13 +17,14 @@ from contextlib import ExitStack, contextmanager
 from ..net.converting import client_of_thread
 from ..net.turns import Turns
 
-__all__ = ["LARGE_BYTES", "answer_is_large", "waiting", "working"]
+__all__ = ["LARGE_BYTES", "LARGE_TURNS", "SMALL_TURNS", "answer_is_large", "waiting", "working"]
 
 #: The largest message for the compiled decoder of :mod:`..protocol.codec`, which needs up to 0.3 s for it.
 LARGE_BYTES = 64 * 1024
 
-_SMALL = Turns(os.cpu_count() or 1)
-_LARGE = Turns(1)
+#: Turns at small and at large messages.
+SMALL_TURNS = Turns(os.cpu_count() or 1)
+LARGE_TURNS = Turns(1)
 
 _thread = threading.local()
 
@@ -38,7 +39,7 @@ def working(size_bytes: int, check: Callable[[], object] | None = None) -> Itera
         check: Called at intervals during the wait; its error ends the wait.
 
     """
-    turns = _LARGE if size_bytes > LARGE_BYTES else _SMALL
+    turns = LARGE_TURNS if size_bytes > LARGE_BYTES else SMALL_TURNS
     with ExitStack() as turn:
         turn.enter_context(turns.turn(*client_of_thread(), check=check))
         _thread.turns, _thread.turn = turns, turn
@@ -69,4 +70,4 @@ def waiting(check: Callable[[], object] | None = None) -> Iterator[None]:
 def answer_is_large() -> None:
     """Let :func:`waiting` end with the turn for large answers, if this thread takes turns."""
     if getattr(_thread, "turns", None) is not None:
-        _thread.turns = _LARGE
+        _thread.turns = LARGE_TURNS

@@ -55,6 +55,16 @@ class Turns:
         self._working: set[Hashable] = set()
         self._lock = threading.Lock()
 
+    @property
+    def free(self) -> int:
+        """The number of turns that no thread has."""
+        return self._free
+
+    @property
+    def waiting(self) -> int:
+        """The number of threads that wait for a turn."""
+        return len(self._waiting)
+
     @contextmanager
     def turn(self, *clients: Hashable, check: Callable[[], object] | None = None) -> Iterator[None]:
         """

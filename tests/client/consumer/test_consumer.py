@@ -213,7 +213,7 @@ def test_position_without_commit_follows_auto_offset_reset(log: History, broker:
         assert ours.position(FIRST) == 0
     with consumer(broker, auto_offset_reset="none") as ours:
         ours.assign([FIRST])
-        with pytest.raises(NoPosition, match=r"topic-0: the group has no committed .* is 'none'. Seek"):
+        with pytest.raises(NoPosition, match=r"topic-0.*'none'"):
             ours.poll(20)
         ours.seek(FIRST, 2)
         assert [record.offset for record in take(ours, 1)] == [2]
@@ -256,7 +256,7 @@ def test_seek_pause_and_resume_change_the_next_records(log: History, broker: Bro
         assert ours.position(SECOND) == 5
         ours.seek(FIRST, 3)
         assert [record.offset for record in take(ours, 1)] == [3]
-        with pytest.raises(ValueError, match="topic-7 is not assigned to this consumer"):
+        with pytest.raises(ValueError, match=r"topic-7.*consumer"):
             ours.seek(("topic", 7), 0)
         with pytest.raises(ValueError, match="not negative"):
             ours.seek(FIRST, -1)
@@ -305,7 +305,7 @@ def test_commit_during_iteration_covers_only_seen_records(log: History, broker: 
             assert ours.committed(FIRST)[FIRST].offset == record.offset + 1
             if record.offset == 6:
                 break
-    with pytest.raises(ValueError, match="the consumer is closed"):
+    with pytest.raises(ValueError, match=r"consumer.*closed"):
         ours.poll()
     assert list(ours) == []
 
@@ -368,7 +368,7 @@ def test_enable_auto_commit_commits_positions(log: History, broker: Broker) -> N
 def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         RawConsumer({"bootstrap.servers": "localhost:1", **properties})
-    with pytest.raises(ConfigError, match=r"the consumer's configuration: no bootstrap\.servers"):
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         RawConsumer({})
 
 
@@ -389,9 +389,9 @@ def test_java_assignor_names_and_irrelevant_properties_are_accepted(broker: Brok
 def test_group_methods_without_group_and_subscribe_after_assign_raise(broker: Broker) -> None:
     with consumer(broker) as ours:
         for wrong in (ours.commit, ours.committed, ours.group_assignment):
-            with pytest.raises(ConfigError, match=r"needs a consumer group"):
+            with pytest.raises(ConfigError, match=r"consumer.*group"):
                 wrong()
-        with pytest.raises(ConfigError, match=r"subscribe needs a consumer group\. Set group\.id"):
+        with pytest.raises(ConfigError, match=r"subscribe.*group\.id"):
             ours.subscribe(["topic"])
     with consumer(broker, group_id="group") as ours:
         with pytest.raises(ConfigError, match=re.escape("give a list of names, or a pattern")):
@@ -437,16 +437,16 @@ def test_invalid_offset_is_refused(broker: Broker) -> None:
                 lambda offset=offset: ours.commit({FIRST: offset}),
                 lambda offset=offset: ours.commit({FIRST: Committed(offset, "")}),
             ):
-                with pytest.raises(ValueError, match="an offset is a whole number that is not negative"):
+                with pytest.raises(ValueError, match=r"offset.*negative"):
                     wrong()
-        with pytest.raises(ConfigError, match="give a record, or the next offsets by partition"):
+        with pytest.raises(ConfigError, match=r"offsets.*partition"):
             ours.commit([FIRST])  # type: ignore[arg-type]
         assert ours.committed(FIRST) == {}
 
 
 @pytest.mark.parametrize(("properties", "kind"), [("localhost:1", "str"), (None, "NoneType")])
 def test_configuration_of_wrong_type_is_refused(properties: object, kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"configuration is a dict of properties, not of type {kind}"):
+    with pytest.raises(ConfigError, match=rf"configuration.*{kind}"):
         RawConsumer(properties)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="there is no property 1"):
+    with pytest.raises(ConfigError, match=r"property.*1"):
         RawConsumer({1: 2})  # type: ignore[dict-item]

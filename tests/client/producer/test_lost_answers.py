@@ -139,7 +139,7 @@ def test_batch_after_delivery_timeout_fails_and_later_ones_are_sent(broker: Brok
         for future in late:
             error = future.exception(20)
             assert isinstance(error, DeliveryTimedOut)
-            assert "no acknowledgement in delivery.timeout.ms=3000" in str(error)
+            assert "delivery.timeout.ms=3000" in str(error)
         assert late[0].exception().is_in_doubt  # type: ignore[union-attr]
         broker.faults.remove(fault)
         after = [ours.send("topic", b"after %d" % number, partition=0) for number in range(5)]
@@ -184,9 +184,9 @@ def test_unauthorized_topic_raises(broker: Broker) -> None:
 
 def test_missing_topic_or_partition_raises_after_max_block_ms(broker: Broker) -> None:
     with producer(broker, max_block_ms=1500) as ours:
-        with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=1500"):
+        with pytest.raises(BrokerError, match=r"'nowhere'.*max\.block\.ms=1500"):
             ours.send("nowhere", b"x")
-        with pytest.raises(BrokerError, match=r"topic-2 on .*it has 2 partitions"):
+        with pytest.raises(BrokerError, match=r"topic-2.*2.*partitions"):
             ours.send("topic", b"x", partition=2)
         threading.Timer(0.1, broker.create_topic, ["late"]).start()
         with producer(broker, max_block_ms=20_000) as patient:

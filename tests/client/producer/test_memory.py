@@ -54,7 +54,7 @@ def test_full_buffer_blocks_send_and_then_raises(broker: Broker, send_raw_bytes:
         assert ours.flush(10)
         assert all(future.result().offset >= 0 for future in [*futures, *more])
         assert ours._sender.accumulator.used_bytes == 0
-        with pytest.raises(BufferFull, match=r"more than buffer\.memory=10000 as a whole"):
+        with pytest.raises(BufferFull, match=r"buffer\.memory=10000"):
             ours.send(
                 "topic",
                 bytes(batches.batch([b"x" * 20_000])) if send_raw_bytes else b"x" * 20_000,
@@ -83,9 +83,9 @@ def test_close_waits_for_all_records_or_its_timeout(broker: Broker) -> None:
     ours.close()
     ours.close()
     assert future.result(0).offset == 0
-    with pytest.raises(ValueError, match="the producer is closed"):
+    with pytest.raises(ValueError, match=r"producer.*closed"):
         ours.partitions_for("topic")
-    with pytest.raises(ValueError, match="the producer is closed"):
+    with pytest.raises(ValueError, match=r"producer.*closed"):
         ours.send("topic", b"x")
     ours = producer(broker)
     ours.send("topic", b"x", partition=0).result(10)
@@ -130,4 +130,4 @@ def test_callback_that_sends_does_not_deadlock(broker: Broker) -> None:
                 missing.set_result(error)
 
         ours.send("topic", b"3", partition=0).add_done_callback(send_nowhere)
-        assert "it has 2 partitions" in str(missing.result(10))
+        assert re.search(r"2.*partitions", str(missing.result(10)))

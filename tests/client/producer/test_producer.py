@@ -102,7 +102,7 @@ def test_partition_newer_than_the_metadata_is_found(broker: Broker) -> None:
 def test_invalid_timestamp_is_refused_and_the_producer_continues(broker: Broker) -> None:
     with producer(broker) as ours:
         for nonsense in (1.5, 2**63, "now"):
-            with pytest.raises(ConfigError, match="is not a number of milliseconds since 1970"):
+            with pytest.raises(ConfigError, match=r"milliseconds.*1970"):
                 ours.send("topic", b"x", partition=0, timestamp_ms=nonsense)  # type: ignore[arg-type]
         assert ours.send("topic", b"x", partition=0, timestamp_ms=0).result(10).offset == 0
         assert ours.failure is None
@@ -253,11 +253,11 @@ def test_raw_producer_refuses_ordinary_values(broker: Broker) -> None:
         for mixed in (record, record.value):
             with pytest.raises(ConfigError, match=together):
                 shallow.send("topic", mixed, partition=0)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="give send\\(\\) the partition"):
+        with pytest.raises(ConfigError, match=r"give.*partition"):
             shallow.send("topic", bytes(batch.value))
-        with pytest.raises(ConfigError, match="a batch has no key"):
+        with pytest.raises(ConfigError, match=r"batch.*key"):
             shallow.send("topic", batch, key=b"k")
-        with pytest.raises(ConfigError, match="a record's value is bytes, not str"):
+        with pytest.raises(ConfigError, match=r"value.*bytes"):
             ordinary.send("topic", "text")  # type: ignore[arg-type]
 
 

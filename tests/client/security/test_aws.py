@@ -87,7 +87,7 @@ def test_options_of_the_login_module_are_read() -> None:
 def test_region_of_a_custom_domain_is_the_environment_s(monkeypatch: pytest.MonkeyPatch) -> None:
     serverless = "boot-x.c1.kafka-serverless.us-west-2.amazonaws.com:9098"
     assert source_of(iam(**{"bootstrap.servers": serverless})).region == "us-west-2"
-    with pytest.raises(ConfigError, match=r"the region of the MSK cluster is unknown, .* Set AWS_REGION"):
+    with pytest.raises(ConfigError, match=r"MSK.*AWS_REGION"):
         read_security(iam(**{"bootstrap.servers": "kafka.example:9098"}), "the file")
     monkeypatch.setenv("AWS_REGION", "ap-south-1")
     assert source_of(iam(**{"bootstrap.servers": "kafka.example:9098"})).region == "ap-south-1"
@@ -108,15 +108,13 @@ def test_unusable_option_is_named(options: str, sentence: str) -> None:
 def test_missing_package_of_an_executor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "shoal.client.security.oauth.aws", raising=False)
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(NoToken, match=r"the package aws_msk_iam_sasl_signer. Install 'shoal\[msk\]' on this"):
+    with pytest.raises(NoToken, match=r"aws_msk_iam_sasl_signer.*'shoal\[msk\]'"):
         retrieve(OAuthLogin(AwsIam("eu-west-1")))
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(
-        ConfigError, match=r"needs the package aws-msk-iam-sasl-signer-python. Install 'shoal\[msk\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"'shoal\[msk\]'"):
         read_security(iam(), "the file")
 
 
@@ -178,7 +176,7 @@ def test_profile_is_read(tmp_path: Path) -> None:
     url = signed_url(sign_token(AwsIam("eu-west-1", profile="dev")).value)
     assert "X-Amz-Credential=OTHER%2F" in url
     assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, "s")
-    with pytest.raises(NoToken, match=r"profile .none. could not be found. Check awsProfileName") as error:
+    with pytest.raises(NoToken, match=r"profile.*Check") as error:
         sign_token(AwsIam("eu-west-1", profile="none"))
     assert not error.value.may_pass
 
@@ -206,9 +204,7 @@ def test_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_credentials_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(
-        NoToken, match=r"no credentials of AWS: neither the environment, nor .* Set AWS_PROFILE"
-    ) as error:
+    with pytest.raises(NoToken, match=r"AWS.*AWS_PROFILE") as error:
         sign_token(AwsIam("eu-west-1"))
     assert not error.value.may_pass
 

@@ -54,11 +54,8 @@ def test_refusal_is_acknowledged_and_named(answer: bytes, status: str) -> None:
     begun.receive(answer)
     assert not begun.is_done
     assert begun.next_token() == KICK
-    assert begun.refusal == (
-        f"it does not accept the access token of 'alice' by OAUTHBEARER{status}. Compare the token's issuer, "
-        "audience, scope and lifetime with the broker's settings. The broker's log has the reason"
-    )
-    with pytest.raises(ValueError, match="does not fit the mechanism"):
+    assert all(each in begun.refusal for each in ("'alice'", f"OAUTHBEARER{status}"))
+    with pytest.raises(ValueError, match=r"fit.*mechanism"):
         begun.receive(answer)
 
 
@@ -114,10 +111,7 @@ def test_refused_token_ends_a_login_that_never_worked(provider: IdentityProvider
     ):
         cluster.refresh([])
     assert refused.value.is_login
-    assert (
-        f"broker {address}: it does not accept the access token of 'mirror' by OAUTHBEARER (invalid_token)."
-        in str(refused.value)
-    )
+    assert all(each in str(refused.value) for each in (address, "'mirror'", "OAUTHBEARER", "(invalid_token)"))
     assert not any(token in str(refused.value) for token in broker.received)
 
 
@@ -126,9 +120,7 @@ def test_wrong_secret_ends_a_login_that_never_worked(provider: IdentityProvider)
     with (
         sasl_broker(TokenBroker().answer) as address,
         Cluster(config(address, provider.token_url)) as cluster,
-        pytest.raises(
-            AccessRefused, match=r"the token endpoint http://.*/token answered with status 401"
-        ) as refused,
+        pytest.raises(AccessRefused, match=r"http://.*/token.*401") as refused,
     ):
         cluster.refresh([])
     assert "hidden-7f" not in str(refused.value)
@@ -139,7 +131,7 @@ def test_endpoint_that_is_down_is_a_lost_connection(provider: IdentityProvider) 
     with (
         sasl_broker(TokenBroker().answer) as address,
         Cluster(config(address, provider.token_url)) as cluster,
-        pytest.raises(Disconnected, match=r"the token endpoint http://.*/token cannot be reached"),
+        pytest.raises(Disconnected, match=r"http://.*/token"),
     ):
         cluster.refresh([])
 
@@ -149,7 +141,7 @@ def test_token_of_new_keys_is_accepted_after_a_refusal(provider: IdentityProvide
     with sasl_broker(broker.answer) as address, Cluster(config(address, provider.token_url)) as cluster:
         cluster.refresh([])
         broker.accepts = lambda token: token != broker.received[0]
-        with pytest.raises(Disconnected, match="it was accepted before, was refused once"):
+        with pytest.raises(Disconnected, match=r"accepted.*refused"):
             cluster.connect(NODE_ID)
         deadline = time.monotonic() + 20
         while True:

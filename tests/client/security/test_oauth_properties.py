@@ -245,7 +245,7 @@ def test_handlers_of_tokens_are_refused_with_passwords() -> None:
         "sasl.jaas.config": f'{PLAIN} required username="a" password="b";',
         HANDLER: "com.example.Handler",
     }
-    with pytest.raises(ConfigError, match=f"{HANDLER} is not supported with PLAIN. Remove it"):
+    with pytest.raises(ConfigError, match=rf"{HANDLER}.*PLAIN"):
         read_security(properties, "the file")
 
 

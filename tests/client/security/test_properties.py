@@ -131,7 +131,7 @@ def test_scram_name_is_escaped_as_in_rfc_5802() -> None:
 def test_invalid_scram_server_message_is_refused(answer: bytes) -> None:
     exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-512", "a", "x"))
     exchange.next_token()
-    with pytest.raises(ValueError, match="its message does not fit"):
+    with pytest.raises(ValueError, match=r"message.*fit"):
         exchange.receive(answer)
 
 
@@ -163,8 +163,8 @@ def test_fewer_scram_iterations_if_allowed_warn() -> None:
     assert config.security is not None
     assert isinstance(config.security.login, PasswordLogin)
     assert config.security.login.least_scram_iterations == 1000
-    assert "shoal.scram.min.iterations=1000 lets a false broker guess the password" in warning
-    with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few is not a number"):
+    assert "shoal.scram.min.iterations=1000" in warning
+    with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few"):
         read_security(sasl(shoal_scram_min_iterations="few"), "the file")
 
 
@@ -187,7 +187,7 @@ def test_key_stores_of_every_format_are_read_alike(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     tls_context(first.tls)
     assert list((tmp_path / "temporary").iterdir()) == []
-    with pytest.raises(ConfigError, match=r"key\.jks cannot be opened: the password is wrong") as refused:
+    with pytest.raises(ConfigError, match=r"key\.jks.*password") as refused:
         read_security({**trusted, **by_p12, "ssl.keystore.password": f"{SECRET}x"}, "the file")
     assert SECRET not in str(refused.value)
 
@@ -195,7 +195,7 @@ def test_key_stores_of_every_format_are_read_alike(tmp_path: Path, monkeypatch: 
 def test_old_jks_format_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Authority().write_trust_store(tmp_path / "trust.jks", SECRET, "JKS")
     properties = {"security.protocol": "SSL", "ssl.truststore.location": str(store)}
-    with pytest.raises(ConfigError, match="Convert it with keytool -importkeystore"):
+    with pytest.raises(ConfigError, match=r"Convert.*keytool"):
         read_security(properties, "the file")
 
 

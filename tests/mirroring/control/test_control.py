@@ -204,14 +204,14 @@ def test_wait_ends_at_a_stop_request(driver: Driver) -> None:
 
 @pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
 def test_wrong_token_is_refused(driver: Driver, token: str) -> None:
-    with pytest.raises(Stopped, match="is gone, or another program listens there"):
+    with pytest.raises(Stopped, match=r"another.*program"):
         ControlConnection(driver.server.address, token)
 
 
 def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-    with pytest.raises(Stopped, match=r"the driver at 127\.0\.0\.1:"):
+    with pytest.raises(Stopped, match=r"127\.0\.0\.1"):
         ControlConnection(address, "secret")
 
 
@@ -555,7 +555,7 @@ def test_changed_membership_is_noticed_before_a_task_sends(driver: Driver) -> No
         driver.server.renew(MemberId("member", 2), 60.0)
         wait_until(lambda: first.membership().generation == 2)
         for control in (first, second):  # each for itself
-            with pytest.raises(BrokerError, match="the mirror's place in its consumer group"):
+            with pytest.raises(BrokerError, match=r"consumer.*group"):
                 control.check_lease()
             assert control.begin()
             assert not control.begin()

@@ -54,17 +54,17 @@ def test_go_back_begins_over_a_start_that_was_only_marked(way_back: WayBack) -> 
 
 def test_go_back_after_a_write_to_the_old_source_is_refused_without_a_commit(way_back: WayBack) -> None:
     History(way_back.two.destination.log("topic")).plain(1)
-    with pytest.raises(ConfigError, match="the way back cannot begin at the cut: topic-0 ended at"):
+    with pytest.raises(ConfigError, match=r"begin.*topic-0"):
         way_back.begin()
     way_back.certificate = replace(way_back.certificate, source=CutCluster("other", ""))
-    with pytest.raises(ConfigError, match="the certificate is of another cut-over: the way back is from"):
+    with pytest.raises(ConfigError, match=r"certificate.*another"):
         way_back.begin()
 
 
 def test_go_back_sees_writes_to_the_old_source_that_its_followers_lack(way_back: WayBack) -> None:
     end = way_back.two.destination.log("topic").log_end_offset
     History(lagging(way_back.two.destination, "topic", end)).plain(1)
-    with pytest.raises(ConfigError, match="it was written to since"):
+    with pytest.raises(ConfigError, match="written"):
         way_back.begin()
 
 
@@ -77,7 +77,7 @@ def test_go_back_is_refused_if_a_log_lost_records_before_the_cut_and_grew_again(
     torn = lose_tail(broker, "topic", end - 1)
     lost = end - torn.log_end_offset
     History(torn).plain(lost + 4 if is_source else lost)
-    with pytest.raises(ConfigError, match=rf"lost its records from {end - lost} up to the cut at {end}"):
+    with pytest.raises(ConfigError, match=rf"{end - lost}.*{end}"):
         way_back.begin()
 
 
@@ -103,7 +103,7 @@ def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBa
     with Cluster(way_back.two.settings.destination) as cluster:
         member = GroupMember(cluster, group, protocol="shoal-1", instance_id="shoal-1")
         member.join([TOPIC])
-        with pytest.raises(ConfigError, match=r"the mirror of the cut-over still runs: .* copies topic-0"):
+        with pytest.raises(ConfigError, match=r"copies.*topic-0"):
             way_back.begin()
         member.join([TopicPartition("other", 0)])
         assert way_back.begin() == [0]

@@ -84,7 +84,7 @@ def test_mirror_from_the_certificate_of_another_cut_creates_no_topic(going: Goin
     brokers.source.create_topic("new", 1)
     certificate = going.way_back.certificate
     going.way_back.certificate = replace(certificate, source=CutCluster("other", "other:9092"))
-    with pytest.raises(ConfigError, match="is of another cut-over: the way back is from cluster"):
+    with pytest.raises(ConfigError, match=r"another.*cluster"):
         going.once(topics="topic|new")
     assert brokers.destination.topics.get("new") is None
     going.way_back.certificate = certificate
@@ -97,6 +97,6 @@ def test_mirror_from_a_certificate_does_not_create_a_topic_again_that_the_old_so
 ) -> None:
     brokers = going.way_back.two
     brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
-    with pytest.raises(ConfigError, match="there is no topic-0 any more"):
+    with pytest.raises(ConfigError, match="topic-0"):
         going.once()
     assert brokers.destination.topics.get("topic") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def test_silent_tasks_are_a_reason_for_a_restart(mirror: Mirror, monkeypatch: py
     monkeypatch.setattr("shoal.mirroring.monitoring.health._SILENCE_S", 0.0)
     status, text = mirror.answer("/healthz")
     assert status == 503
-    assert text.startswith("no task has reported for ")
+    assert re.search(r"task.*reported", text)
 
 
 def test_silence_before_any_partition_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:

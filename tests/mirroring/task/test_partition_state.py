@@ -21,7 +21,7 @@ def test_each_event_in_each_state_moves_or_raises(state: PartitionState, event: 
     machine = StateMachine(state)
     after = TRANSITIONS.get((state, event))
     if after is None:
-        with pytest.raises(RuntimeError, match=f"in state {state.name} does not allow {event.value}"):
+        with pytest.raises(RuntimeError, match=rf"{state.name}.*{event.value}"):
             machine.happens(event)
         after = state
     else:

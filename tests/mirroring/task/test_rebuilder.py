@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -107,7 +108,7 @@ def test_batch_that_decompresses_over_the_limit_stops_the_partition(
     )
     (stopped,) = brokers.with_settings(max_decompressed_bytes=1_000_000).start().result().stopped
     assert stopped.offset == 1
-    assert "the maximum size of a decompressed batch" in stopped.reason
+    assert re.search(r"maximum.*decompressed", stopped.reason)
     assert brokers.copied() == history.committed
     assert brokers.with_settings(max_decompressed_bytes=4_000_000).run().complete
     assert len(brokers.copied()) == 2
@@ -233,8 +234,8 @@ def test_record_too_large_for_the_destination_is_named(brokers: TwoBrokers) -> N
     history.store(batches.batch(values, base_offset=1, base_timestamp=NOW_MS, holes=[1]), shown=True)
     (stopped,) = brokers.start().result().stopped
     assert stopped.offset == 2
-    assert "refuses the record at source offset 3" in stopped.reason
-    assert "raise max.message.bytes of the destination topic" in stopped.reason
+    assert re.search(r"refuses.*3", stopped.reason)
+    assert "max.message.bytes" in stopped.reason
     assert brokers.copied() == history.committed[:2]
 
 
@@ -304,7 +305,7 @@ def test_foreign_record_in_place_of_a_rebuilt_one_stops_the_partition(
     make(history)
     brokers.destination.log("topic").store(memoryview(batches.batch(3, base_offset=1)))
     (stopped,) = brokers.run().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
 
 
 @pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])

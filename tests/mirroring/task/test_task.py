@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import pytest
@@ -200,9 +201,7 @@ def test_fenced_task_commits_nothing_and_fails(brokers: TwoBrokers, history: His
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.FENCED_INSTANCE_ID)
-    with pytest.raises(
-        BrokerError, match=r"committing the positions of group 'mirror' .* FENCED_INSTANCE_ID"
-    ):
+    with pytest.raises(BrokerError, match=r"'mirror'.*FENCED_INSTANCE_ID"):
         brokers.run()
     assert brokers.position().source_offset == 0
     brokers.run()
@@ -229,7 +228,7 @@ def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBroker
     )
     (stopped,) = brokers.run().stopped
     assert (stopped.partition, stopped.offset) == (0, 3)
-    assert "committing topic-0 to group 'mirror'" in stopped.reason
+    assert re.search(r"topic-0.*'mirror'", stopped.reason)
     assert brokers.position("topic", 1).source_offset == 3
     brokers.source.faults.clear()
     assert brokers.run().complete

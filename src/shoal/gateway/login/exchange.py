@@ -11,13 +11,21 @@ from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 
-__all__ = ["MECHANISMS", "LoginExchange", "LoginFailed", "begin_exchange", "is_checked", "wake_login"]
+__all__ = [
+    "MECHANISMS",
+    "TURNS",
+    "LoginExchange",
+    "LoginFailed",
+    "begin_exchange",
+    "is_checked",
+    "wake_login",
+]
 
 #: All mechanisms that the gateway supports.
 MECHANISMS = ("PLAIN", *HASHES)
 
 #: PLAIN costs the gateway thousands of hashes for a login. SCRAM costs the client that.
-_TURNS = Turns(os.cpu_count() or 1)
+TURNS = Turns(os.cpu_count() or 1)
 
 
 class LoginFailed(Exception):
@@ -48,12 +56,12 @@ class LoginExchange(Protocol):
 
 def wake_login(connection: Hashable) -> None:
     """Make a login that waits for its turn check at once if its connection is still open."""
-    _TURNS.look(connection)
+    TURNS.look(connection)
 
 
 def is_checked(connection: Hashable) -> bool:
     """Return whether the password of a connection is being checked, which nothing can interrupt."""
-    return _TURNS.works(connection)
+    return TURNS.works(connection)
 
 
 def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object]) -> LoginExchange:
@@ -82,7 +90,7 @@ class _Plain:
         if len(parts) != 3 or not parts[1] or not parts[2]:
             raise LoginFailed("Invalid SASL/PLAIN response: expected a username and a password")
         other, name, password = parts
-        with _TURNS.turn(*client_of_thread(), check=self._check):
+        with TURNS.turn(*client_of_thread(), check=self._check):
             is_right = self._users.check_password(name, password)
         if not is_right:
             raise LoginFailed("Authentication failed: Invalid username or password")

@@ -122,10 +122,7 @@ def test_token_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -
     file = token_file(tmp_path, mode=mode)
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
-    assert str(refused.value) == (
-        f"http_token_file {file}: mode {mode:04o} allows other users to read the token, or to replace it. "
-        f"Run: chmod 600 {file}"
-    )
+    assert all(each in str(refused.value) for each in ("http_token_file", str(file), f"{mode:04o}", "600"))
 
 
 def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +141,7 @@ def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: p
     owned_by(0)
     Guard(HttpAccess(token_file=file), "127.0.0.1")
     owned_by(1000)
-    with pytest.raises(ConfigError, match="mode 0440 allows other users"):
+    with pytest.raises(ConfigError, match=r"0440.*allows"):
         Guard(HttpAccess(token_file=file), "127.0.0.1")
 
 
@@ -155,14 +152,14 @@ def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str 
     file = token_file(tmp_path, content)
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
-    assert str(refused.value) == (
-        f"http_token_file {file}: the token must be one line of at least 16 letters, digits and -._~+/. "
-        "Make one with: (umask 077 && openssl rand -hex 32 > FILE)"
+    assert all(
+        each in str(refused.value)
+        for each in ("http_token_file", str(file), "16", "-._~+/", "077", "32", "FILE")
     )
 
 
 def test_missing_token_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^http_token_file /.*/none: No such file or directory$"):
+    with pytest.raises(ConfigError, match=r"^http_token_file.*/.*/none"):
         Guard(HttpAccess(token_file=tmp_path / "none"), "127.0.0.1")
 
 
@@ -241,7 +238,7 @@ def test_handshake_has_one_deadline(files: TlsFiles, monkeypatch: pytest.MonkeyP
 def test_incomplete_tls_files_are_refused(tmp_path: Path) -> None:
     names = ("http_tls_certificate", "http_tls_key", "http_tls_client_authorities")
     for given in ((("cert"), None, None), (None, "key", None), (None, None, "ca"), ("cert", None, "ca")):
-        with pytest.raises(ConfigError, match="needs both http_tls_certificate and http_tls_key"):
+        with pytest.raises(ConfigError, match=r"http_tls_certificate.*http_tls_key"):
             HttpAccess.parse(dict(zip(names, given, strict=True)))
 
 

