@@ -107,6 +107,7 @@ follow-figures: $(VENV)/for-test native kafka-tools
 # In CI there is no other branch to compare with: it reads the language of all files.
 check: lint
 	$(BIN)/python -m scripts.language $(if $(CI),--all,$(filter --all,$(ARGS)))
+	$(BIN)/python -m scripts.private_names
 
 lint: $(VENV)/for-test-core
 	$(BIN)/ruff check .

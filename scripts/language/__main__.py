@@ -17,7 +17,7 @@ _BASES = ("origin/HEAD", "origin/main", "main")
 
 def main(arguments: list[str]) -> int:
     """Check the chosen files, and return the exit code."""
-    names = _git("ls-files") if arguments == ["--all"] else arguments or _changed()
+    names = git("ls-files") if arguments == ["--all"] else arguments or _changed()
     files = [file for name in names if (file := Path(name)).suffix in (".md", ".py") and file.exists()]
     found = [finding for file in files for finding in findings(file)]
     print(*found, f"Language: {len(files)} files read, {len(found)} findings", sep="\n")
@@ -25,11 +25,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _changed() -> list[str]:
-    base = next(filter(None, (_git("merge-base", "HEAD", each) for each in _BASES)), ["HEAD"])
-    return [*_git("diff", "--name-only", *base), *_git("ls-files", "--others", "--exclude-standard")]
+    return [*git("diff", "--name-only", base()), *git("ls-files", "--others", "--exclude-standard")]
 
 
-def _git(*arguments: str) -> list[str]:
+def base() -> str:
+    """Return the commit that the branch started from."""
+    return next(filter(None, (git("merge-base", "HEAD", each) for each in _BASES)), ["HEAD"])[0]
+
+
+def git(*arguments: str) -> list[str]:
     """Return the lines that git prints; none if it fails, as for a branch that does not exist."""
     run = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
     return run.stdout.splitlines()

@@ -68,8 +68,7 @@ def test_clients_that_leave_a_join_are_removed(broker: Broker) -> None:
         wires = [Wire(broker.bootstrap) for _ in range(5)]
         for wire in wires:
             send_join(wire)  # it waits for the leader, which does not join again
-        group = broker.groups._groups["group"]
-        wait_until(lambda: len(group.members) == 1 + len(wires))
+        wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 1 + len(wires))
         for wire in wires:
             wire.close()
         wait_until(lambda: connections(broker) == 1)

@@ -365,6 +365,7 @@ class Wire:
         generation: int = -1,
         metadata: str | None = "",
         partition: int = 0,
+        retention_time_ms: int = -1,
         version: int = 8,
     ) -> ErrorCode:
         """Commit a position in one partition."""
@@ -377,7 +378,7 @@ class Wire:
             generation_id_or_member_epoch=generation,
             member_id=member,
             group_instance_id=instance,
-            retention_time_ms=-1,
+            retention_time_ms=retention_time_ms,
             topics=[
                 wanted(
                     name=topic,

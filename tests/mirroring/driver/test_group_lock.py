@@ -24,6 +24,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.state_directory import state_dir
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from shoal_broker.coordination.group import Group
 from tests.two_brokers import config_of, second_node, wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -74,7 +75,7 @@ def test_mirror_subscribes_to_later_topics(broker: Broker) -> None:
         mirror.lock.extend([partition])
         wait_until(lambda: mirror.membership != before)
         assert mirror.lock.lost is None
-        (member,) = broker.groups._groups["group"].members.values()
+        (member,) = broker.groups.read("group", lambda group: list(group.members.values()))
         (subscription,) = member.protocols.values()
         assert b"topic" in subscription
         mirror.lock.extend([TopicPartition("topic", 1)])  # no news
@@ -211,14 +212,16 @@ def test_moved_coordinator_is_found(broker: Broker) -> None:
             assert mirror.lock.lost is None
 
 
+def _end_sessions(group: Group) -> None:
+    for member in group.members.values():
+        member.expires_at = 0.0
+
+
 def test_group_taken_by_another_after_the_session_is_lost(broker: Broker) -> None:
     with Mirror(broker) as mirror:
         hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
         assert broker.faults.wait_for(hold)  # so that the one before is over
-        with broker.groups._changed:
-            group = broker.groups._groups["group"]
-            for member in group.members.values():
-                member.expires_at = 0.0
+        broker.groups.read("group", _end_sessions)
         broker.groups.expire()
         with Mirror(broker, "second") as second:
             broker.faults.remove(hold)

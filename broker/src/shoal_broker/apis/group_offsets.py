@@ -85,13 +85,17 @@ def _commit(
 ) -> list[Any]:
     """Check each partition, commit the offsets of those that pass, and return the response's topics."""
     offsets: _Offsets = {}
+    # Only OffsetCommit v2 to v4 has it: then the broker's retention does not apply.
+    retention_time_ms = getattr(request, "retention_time_ms", -1)
     topics, accepted = [], []
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             answer = partition_class(partition_index=wanted.partition_index)
             with errors_in(answer, call), call.faults_at(topic.name, wanted.partition_index):
-                offsets[topic.name, wanted.partition_index] = _checked(state, topic.name, wanted)
+                offsets[topic.name, wanted.partition_index] = _checked(
+                    state, topic.name, wanted, retention_time_ms
+                )
                 accepted.append(answer)
             answers.append(answer)
         topics.append(topic_class(name=topic.name, partitions=answers))
@@ -103,12 +107,19 @@ def _commit(
     return topics
 
 
-def _checked(state: BrokerState, topic: str, wanted: Any) -> CommittedOffset:
+def _checked(state: BrokerState, topic: str, wanted: Any, retention_time_ms: int) -> CommittedOffset:
     state.topics.log(topic, wanted.partition_index)
     metadata = wanted.committed_metadata or ""
     if len(metadata) > int(state.config["offset.metadata.max.bytes"]):
         raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
-    return CommittedOffset(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms())
+    now = now_ms()
+    return CommittedOffset(
+        wanted.committed_offset,
+        wanted.committed_leader_epoch,
+        metadata,
+        now,
+        now + retention_time_ms if retention_time_ms >= 0 else -1,
+    )
 
 
 def offset_fetch(state: BrokerState, call: Call, request: Any) -> Any:

@@ -17,8 +17,8 @@ from shoal.protocol.codec import response_class
 
 from ..api_error import ApiError
 from ..call import Call
-from ..coordination.group import Group, GroupState, Member
-from ..coordination.joining import Join, MemberIdRequired, Sync
+from ..coordination.group import Group, GroupState
+from ..coordination.member import Join, Member, MemberIdRequired, Sync
 from ..state import BrokerState
 from .answering import errors_in
 

@@ -14,27 +14,25 @@ later. The coordinator (:mod:`.groups`) guards all groups by one lock, and waits
 from __future__ import annotations
 
 import enum
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shoal.error_codes import ErrorCode
 
 from ..api_error import ApiError
 from ..clock import now_ms
+from .member import Join, JoinResult, Member, MemberIdRequired, Pending, Sync, SyncResult
 
-__all__ = [
-    "CommittedOffset",
-    "Group",
-    "GroupState",
-    "JoinResult",
-    "Member",
-    "Pending",
-    "SyncResult",
-]
+__all__ = ["CommittedOffset", "Group", "GroupState"]
 
-Result = TypeVar("Result")
+#: From this version of JoinGroup on, a new member first gets an id, and joins with it (KIP-394).
+_MEMBER_ID_REQUIRED_FROM = 4
+
+#: From this version of JoinGroup on, the answer can have a leader skip the assignment (KIP-814).
+_SKIP_ASSIGNMENT_FROM = 9
 
 
 class GroupState(enum.Enum):
@@ -47,92 +45,20 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
 
 
-class Pending(Generic[Result]):
-    """The outcome that a request waits for: a result, or an error."""
-
-    def __init__(self) -> None:
-        self.result: Result | ApiError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class CommittedOffset(NamedTuple):
     """
-    A member's view of a generation when it begins.
+    A group's offset in a partition; times in milliseconds.
 
     Attributes:
-        members: ``(member id, instance id, subscription)`` of all, for the
-            leader alone.
-        skip_assignment: The leader is to leave the assignment as it is (KIP-814).
+        expires_at_ms: The time from which it may be forgotten, if the commit had a retention time; else -1.
 
     """
-
-    generation: int
-    protocol_type: str
-    protocol_name: str
-    leader: str
-    member_id: str
-    members: Sequence[tuple[str, str | None, bytes]] = ()
-    skip_assignment: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    """A member's part of the assignment."""
-
-    protocol_type: str
-    protocol_name: str
-    assignment: bytes
-
-
-class CommittedOffset(NamedTuple):
-    """A group's offset in a partition; the time in milliseconds."""
 
     offset: int
     leader_epoch: int
     metadata: str
     committed_at_ms: int
-
-
-@dataclass(slots=True)
-class Member:
-    """
-    A member of a group.
-
-    Attributes:
-        protocols: Its protocols by name, the preferred one first, with metadata for the leader.
-        expires_at: The end of its session without another request, on the monotonic clock.
-        joining: Set while it waits for the other members to join.
-        syncing: Set while it waits for the leader's assignment.
-        synced: Whether it requested this generation's assignment.
-
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_s: float
-    rebalance_timeout_s: float
-    protocols: Mapping[str, bytes]
-    expires_at: float = 0.0
-    assignment: bytes = b""
-    joining: Pending[JoinResult] | None = None
-    syncing: Pending[SyncResult] | None = None
-    synced: bool = False
-
-    def renew_session(self, now: float) -> None:
-        """Let the session begin again."""
-        self.expires_at = now + self.session_timeout_s
-
-    def answer_join(self, answer: JoinResult | ApiError) -> None:
-        """Answer the member's JoinGroup, if one waits."""
-        if self.joining is not None:
-            self.joining.result, self.joining = answer, None
-
-    def answer_sync(self, answer: SyncResult | ApiError) -> None:
-        """Answer the member's SyncGroup, if one waits."""
-        if self.syncing is not None:
-            self.syncing.result, self.syncing = answer, None
+    expires_at_ms: int = -1
 
 
 @dataclass(slots=True)
@@ -235,21 +161,13 @@ class Group:
         counts = Counter(name for member in self.members.values() for name in member.protocols)
         return {name for name, count in counts.items() if count == len(self.members)}
 
-    def select_protocol(self) -> str:
+    def _select_protocol(self) -> str:
         """Return the protocol with the most votes; each member votes for the first that all have."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name in member.protocols if name in common) for member in self.members.values()
         )
         return votes.most_common(1)[0][0]
-
-    def add(self, member: Member, protocol_type: str) -> None:
-        """Add a member; the first one is the leader, and determines the protocol type."""
-        self.promised.pop(member.member_id, None)
-        if not self.members:
-            self.protocol_type = protocol_type
-        self.members[member.member_id] = member
-        self.leader = self.leader or member.member_id
 
     def remove(self, member: Member, error: ApiError, now: float) -> None:
         """Remove a member, answer its waiting request, and let the others rebalance."""
@@ -262,7 +180,7 @@ class Group:
             self.prepare_rebalance(now)
         self.try_complete_join(now)
 
-    def replace_static(self, member: Member, member_id: str) -> None:
+    def _replace_static(self, member: Member, member_id: str) -> None:
         """Give a static member's place to a new process, and fence the old one (KIP-345)."""
         fenced = ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
         member.answer_join(fenced)
@@ -272,6 +190,107 @@ class Group:
         del self.members[member.member_id]
         member.member_id = member_id
         self.members[member_id] = member
+
+    # JoinGroup and SyncGroup
+
+    def join(self, join: Join, now: float) -> Pending[JoinResult]:
+        """Let a member join; raises as :meth:`~.groups.Groups.join`."""
+        if not join.member_id:
+            return self._join_new(join, now)
+        if join.member_id in self.promised:
+            return self._join_as(join, join.member_id, now)
+        return self._join_again(join, now)
+
+    def _join_new(self, join: Join, now: float) -> Pending[JoinResult]:
+        member_id = f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
+        static = self.static_member(join.instance_id) if join.instance_id is not None else None
+        if static is not None:
+            return self._take_over(static, member_id, join, now)
+        if join.instance_id is None and join.version >= _MEMBER_ID_REQUIRED_FROM:
+            self.promised[member_id] = now + join.session_timeout_ms / 1000
+            raise MemberIdRequired(member_id)
+        return self._join_as(join, member_id, now)
+
+    def _join_as(self, join: Join, member_id: str, now: float) -> Pending[JoinResult]:
+        member = Member(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.session_timeout_ms / 1000,
+            join.rebalance_timeout_ms / 1000,
+            join.protocols,
+        )
+        self.promised.pop(member_id, None)
+        if not self.members:
+            self.protocol_type = join.protocol_type
+        self.members[member_id] = member
+        self.leader = self.leader or member_id
+        return self._rebalance(member, now)
+
+    def _take_over(self, member: Member, member_id: str, join: Join, now: float) -> Pending[JoinResult]:
+        """Give a static member's place to its new process; a stable group does not rebalance (KIP-345)."""
+        leader_before = self.leader
+        self._replace_static(member, member_id)
+        # Client id and host stay those of the first process, as in Kafka (replaceStaticMember).
+        member.update(join, now)
+        if self.state is not GroupState.STABLE or self._select_protocol() != self.protocol_name:
+            return self._rebalance(member, now)
+        result = self._join_result(member)
+        if join.version >= _SKIP_ASSIGNMENT_FROM:
+            return Pending(replace(result, skip_assignment=self.leader == member_id))
+        # The old id: a leader that finds its own id would send an assignment, and no member waits for one.
+        return Pending(replace(result, leader=leader_before, members=()))
+
+    def _join_again(self, join: Join, now: float) -> Pending[JoinResult]:
+        member = self.member(join.member_id, join.instance_id)
+        same = list(member.protocols.items()) == list(join.protocols.items())
+        is_follower = self.leader != member.member_id
+        # In COMPLETING_REBALANCE, the member did not receive the answer to its JoinGroup.
+        if same and (
+            self.state is GroupState.COMPLETING_REBALANCE or (self.state is GroupState.STABLE and is_follower)
+        ):
+            member.renew_session(now)
+            return Pending(self._join_result(member))
+        member.update(join, now)
+        return self._rebalance(member, now)
+
+    def _rebalance(self, member: Member, now: float) -> Pending[JoinResult]:
+        """Have a member wait for all the others to join."""
+        member.answer_join(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
+        member.renew_session(now)
+        member.joining = pending = Pending[JoinResult]()
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            self.prepare_rebalance(now)
+        self.try_complete_join(now)
+        return pending
+
+    def sync(self, sync: Sync, now: float) -> Pending[SyncResult]:
+        """Take the leader's assignment, or a member's request; raises as :meth:`~.groups.Groups.sync`."""
+        member = self.member(sync.member_id, sync.instance_id)
+        self.check_generation(sync.generation)
+        self._check_same_protocol(sync)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
+        member.renew_session(now)
+        member.synced = True
+        if self.state is GroupState.STABLE:
+            return Pending(self._sync_result(member))
+        member.answer_sync(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
+        member.syncing = pending = Pending[SyncResult]()
+        if self.leader == member.member_id:
+            self._assign(sync.assignments, now)
+        return pending
+
+    def _check_same_protocol(self, sync: Sync) -> None:
+        if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (
+            None,
+            self.protocol_name,
+        ):
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self.group_id!r} has protocol {self.protocol_type}:{self.protocol_name}",
+            )
 
     # Rebalances
 
@@ -307,15 +326,15 @@ class Group:
         joined = [member.member_id for member in self.members.values() if member.joining]
         if self.leader not in joined:
             self.leader = next(iter(joined or self.members))
-        self.protocol_name = self.select_protocol()
+        self.protocol_name = self._select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
         self.deadline = now + max(member.rebalance_timeout_s for member in self.members.values())
         for member in self.members.values():
             member.synced = False
             member.renew_session(now)
-            member.answer_join(self.join_result(member))
+            member.answer_join(self._join_result(member))
 
-    def join_result(self, member: Member) -> JoinResult:
+    def _join_result(self, member: Member) -> JoinResult:
         """Return a member's view of the current generation; the leader's has all members."""
         members: list[tuple[str, str | None, bytes]] = []
         if member.member_id == self.leader:
@@ -327,15 +346,15 @@ class Group:
             self.generation, self.protocol_type, self.protocol_name, self.leader, member.member_id, members
         )
 
-    def assign(self, assignments: Mapping[str, bytes], now: float) -> None:
+    def _assign(self, assignments: Mapping[str, bytes], now: float) -> None:
         """Take the leader's assignment: the group is stable, and every waiting member gets its part."""
         self.state = GroupState.STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             member.renew_session(now)
-            member.answer_sync(self.sync_result(member))
+            member.answer_sync(self._sync_result(member))
 
-    def sync_result(self, member: Member) -> SyncResult:
+    def _sync_result(self, member: Member) -> SyncResult:
         """Return a member's part of the assignment."""
         return SyncResult(self.protocol_type, self.protocol_name, member.assignment)
 
@@ -377,14 +396,16 @@ class Group:
         """Return whether an open transaction would change this offset (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
-    def forget_offsets_before(self, oldest_ms: int) -> None:
-        """Forget the offsets of a group without members that were last used at this time or before."""
-        had_members = bool(self.protocol_type)
-        self.offsets = {
-            key: committed
-            for key, committed in self.offsets.items()
-            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
-        }
+    def forget_old_offsets(self, now: int, retention_ms: int) -> None:
+        """Forget the offsets of a group without members if their own or the broker's retention is over."""
+
+        def expires_at(committed: CommittedOffset) -> int:
+            if committed.expires_at_ms >= 0:
+                return committed.expires_at_ms
+            had_members = bool(self.protocol_type)
+            return (self.empty_since_ms if had_members else committed.committed_at_ms) + retention_ms
+
+        self.offsets = {key: each for key, each in self.offsets.items() if expires_at(each) > now}
 
 
 def _unknown_member(group: Group, member_id: str) -> ApiError:

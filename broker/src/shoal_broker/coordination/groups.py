@@ -2,7 +2,7 @@
 The group coordinator: the requests of members, and the commits of offsets.
 
 JoinGroup and SyncGroup wait, in the connection's thread, until the group is ready. One lock guards all
-groups, and the rules of ``joining.py``.
+groups.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from shoal.error_codes import ErrorCode
 
 from ..api_error import ApiError
 from ..clock import now_ms
-from .group import CommittedOffset, Group, GroupState, JoinResult, Pending, Result, SyncResult
-from .joining import Join, Joining, Sync
+from .group import CommittedOffset, Group, GroupState
+from .member import Join, JoinResult, Pending, Result, Sync, SyncResult
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups"]
 
 #: Kafka's default of ``offsets.retention.minutes``.
 _OFFSETS_RETENTION_MS = 7 * 24 * 3_600_000
+
+#: Kafka's defaults of ``group.min.session.timeout.ms`` and ``group.max.session.timeout.ms``.
+_SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
 
 
 class Groups:
@@ -34,7 +37,6 @@ class Groups:
         self._changed = threading.Condition()
         self._closed = False
         self._groups: dict[str, Group] = {}
-        self._joining = Joining(self._groups)
 
     def open(self) -> None:
         """Start, or restart after a stop: every session begins again."""
@@ -84,6 +86,12 @@ class Groups:
                 raise pending.result
             return pending.result
 
+    def _known(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        return group
+
     # Membership
 
     def join(self, join: Join, gave_up: Callable[[], bool] = lambda: False) -> JoinResult:
@@ -101,10 +109,21 @@ class Groups:
             NobodyWaits: The broker stopped, or the client hung up.
 
         """
-        self._joining.check(join)
+        if not join.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
+        if join.session_timeout_ms not in _SESSION_TIMEOUTS_MS:
+            raise ApiError(
+                ErrorCode.INVALID_SESSION_TIMEOUT, f"a session timeout of {join.session_timeout_ms} ms"
+            )
         with self._changing() as now:
-            outcome = self._joining.join(join, now)
-        return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, gave_up)
+            if join.member_id:
+                group = self._known(join.group_id)
+            else:
+                group = self._groups.get(join.group_id) or Group(join.group_id, empty_since_ms=now_ms())
+            group.check_protocols(join.protocol_type, list(join.protocols))
+            self._groups[join.group_id] = group
+            pending = group.join(join, now)
+        return self._wait(pending, gave_up)
 
     def sync(self, sync: Sync, gave_up: Callable[[], bool] = lambda: False) -> SyncResult:
         """
@@ -120,8 +139,8 @@ class Groups:
 
         """
         with self._changing() as now:
-            outcome = self._joining.sync(sync, now)
-        return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, gave_up)
+            pending = self._known(sync.group_id).sync(sync, now)
+        return self._wait(pending, gave_up)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """
@@ -133,7 +152,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._joining.known(group_id)
+            group = self._known(group_id)
             member = group.member(member_id, instance_id)
             group.check_generation(generation)
             member.renew_session(now)
@@ -149,7 +168,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._joining.known(group_id)
+            group = self._known(group_id)
             if group.promised.pop(member_id, None) is not None:
                 group.try_complete_join(now)
                 return
@@ -272,13 +291,13 @@ class Groups:
         Forget offsets unused for a week, and groups that have none left.
 
         The time counts from the departure of the group's last member, or, if it never had members, from the
-        commit (KIP-211).
+        commit (KIP-211). A retention time that a client committed with replaces the week.
 
         """
-        oldest_ms = now_ms() - _OFFSETS_RETENTION_MS
+        now = now_ms()
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                group.forget_offsets_before(oldest_ms)
+                group.forget_old_offsets(now, _OFFSETS_RETENTION_MS)
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 

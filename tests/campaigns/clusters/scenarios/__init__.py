@@ -1,12 +1,12 @@
 """Scenarios of clusters, positions and tasks, each with the promise that the copy must keep.
 
 The other trials of this folder kill, disconnect and stall between two real clusters,
-and the copy must be exact. Here the clusters change under the mirror: topics
-are deleted and created, logs are compacted, positions are lost, clocks are
-wrong. No mirror can compensate all of that, so each scenario has a promise of
-its own (:mod:`.promises`). Source and destination are embedded brokers, and the
-tasks are threads that can end at any step. No process could be stopped at these
-moments, and a thousand trials take the time of a hundred.
+and the copy must be exact. Here consumers move, topics are deleted and filled
+again, and positions are deleted. No mirror can compensate all of that, so each
+scenario has a promise of its own (:mod:`.promises`). Source and destination are
+embedded brokers, and the tasks are threads that can end at any step. No process
+could be stopped at these moments, and a thousand trials take the time of a
+hundred. The other events of tasks are those of `tests.campaigns.plan`.
 """
 
 from .catalogue import SCENARIOS

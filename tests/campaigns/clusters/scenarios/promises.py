@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Findings", "at_least_once", "exact", "exact_or_stopped", "last_values"]
+__all__ = ["Findings", "exact", "exact_or_stopped"]
 
 
 class Keyed(Hashable, Protocol):
@@ -67,31 +67,6 @@ def exact_or_stopped(found: Findings) -> list[str]:
         problems.append(
             f"{len(missing)} records are missing, {found.lost} were reported as lost; the first: {missing[0]}"
         )
-    return problems
-
-
-def at_least_once(found: Findings) -> list[str]:
-    """Require every record at least once, the first copies in order."""
-    problems = [f"stopped: {each}" for each in found.stopped]
-    firsts = list(dict.fromkeys(found.copy))
-    wanted = [each for each in firsts if each in set(found.ever)]
-    if wanted != list(found.ever):
-        problems.append(_count("records are missing, or their first copies are out of order", found))
-    return problems
-
-
-def last_values(found: Findings) -> list[str]:
-    """Require the promise of compaction: the last value of each key, and no value after a later one.
-
-    If the partition stopped, by a documented sentence, the copy is right up to its end.
-    """
-    problems = [f"stopped: {each}" for each in found.stopped if not found.documented(each)]
-    problems += _out_of_place(found)
-    if not found.stopped:
-        wanted = {each.key: each.value for each in found.ever}
-        held = {each.key: each.value for each in found.copy}
-        wrong = [key for key in wanted if held.get(key, "nothing") != wanted[key]]
-        problems += [f"key {key!r} has {held.get(key)!r}, not {wanted[key]!r}" for key in wrong[:3]]
     return problems
 
 

@@ -44,9 +44,6 @@ class Scenario:
         """Apply the event after the source has grown, and start a task."""
         stage.task()
 
-    def end(self, stage: Stage) -> None:
-        """Undo everything that would keep a task from completing."""
-
     def broken_promises(self, stage: Stage, stopped: Collection[int]) -> list[str]:
         """Describe other faults than the copy's, once all is mirrored that no stopped partition has."""
         return []
@@ -54,7 +51,3 @@ class Scenario:
     def copy(self, stage: Stage, number: int) -> list[Content]:
         """Return the records of the destination to compare."""
         return stage.brokers.copied(stage.topic, number)
-
-    def seen(self, record: Content) -> Content:
-        """Return the part of a record to compare."""
-        return record

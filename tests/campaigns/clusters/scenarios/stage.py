@@ -228,9 +228,9 @@ class Stage:
         """Yield the state of each partition."""
         for number, partition in enumerate(self.partitions):
             yield Findings(
-                ever=[scenario.seen(each) for each in partition.ever],
-                present=[scenario.seen(each) for each in partition.present],
-                copy=[scenario.seen(each) for each in scenario.copy(self, number)],
+                ever=partition.ever,
+                present=partition.present,
+                copy=scenario.copy(self, number),
                 stopped=stopped.get(number, []),
                 lost=self.lost[number],
                 documented=lambda sentence: any(re.search(each, sentence) for each in scenario.stops),
@@ -290,7 +290,6 @@ def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[st
             if dice.random() < 0.3:
                 stage.producers_are_forgotten()
             scenario.round(stage)
-        scenario.end(stage)
         stopped = stage.settle()
         problems = [
             f"partition {number}: {problem}"
