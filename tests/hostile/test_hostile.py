@@ -58,7 +58,10 @@ def lied_to(lies: int, first: int = 0) -> ClusterResult:
     return result
 
 
-@pytest.mark.parametrize("name", SERVERS)
+#: One server in each run; those with logins, which take longer, at night.
+@pytest.mark.parametrize(
+    "name", [name if name == "gateway" else pytest.param(name, marks=pytest.mark.long) for name in SERVERS]
+)
 def test_server_survives_hostile_clients(name: str) -> None:
     has_login = name.startswith("gateway-")
     requests = 120 if has_login else 600  # each connection logs in, and the server disconnects many
@@ -227,6 +230,7 @@ def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
     assert ["boom" in each for each in result.problems] == [True]
 
 
+@pytest.mark.long
 def test_stranger_served_is_a_problem() -> None:
     with Target.started("gateway") as target:
         visits = visit(target.address, SEED, 0, 30)
@@ -251,6 +255,7 @@ def test_accepted_wrong_password_is_a_problem() -> None:
     assert any(each.startswith("wrong passwords: it was let in") for each in visits.problems)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", ["threads", "sockets"])
 def test_excess_threads_or_sockets_are_a_problem(held: str) -> None:
     with Target.started("gateway" if held == "threads" else "gateway-users") as target:
@@ -261,6 +266,7 @@ def test_excess_threads_or_sockets_are_a_problem(held: str) -> None:
     assert any(f"{held}: more than" in each for each in result.problems)
 
 
+@pytest.mark.long
 def test_connection_kept_by_a_server_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_campaign, "BACK_S", 2)
     with Target.started("gateway") as target:
