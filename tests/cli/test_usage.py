@@ -1,18 +1,36 @@
 """Mistakes on the command line: one line on stderr, nothing on stdout, the right exit code."""
 
 import json
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from rig.shoal import run_shoal
+from shoal.cli import main
 
 CLUSTERS = ("--from", "127.0.0.1:1", "--to", "127.0.0.1:2")
 
 
-def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *parts: str) -> None:
-    assert (run.returncode, run.stdout) == (exit_code, ""), run.stderr
+class Run(NamedTuple):
+    """An ended command."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Shoal = Callable[..., Run]
+
+
+@pytest.fixture
+def shoal(capsys: pytest.CaptureFixture[str]) -> Shoal:
+    """Return a function that runs the command line in this process."""
+    return lambda *arguments: Run(main(arguments), *capsys.readouterr())
+
+
+def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
+    assert (run.exit_code, run.stdout) == (exit_code, ""), run.stderr
     assert len(run.stderr.splitlines()) == 1, run.stderr
     assert run.stderr.startswith("shoal")
     for part in parts:
@@ -132,14 +150,14 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
     ],
 )
 def test_invalid_usage_is_one_sentence_and_exit_code_2(
-    arguments: tuple[str, ...], parts: tuple[str, ...]
+    shoal: Shoal, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    assert_one_sentence(run_shoal(*arguments), 2, *parts)
+    assert_one_sentence(shoal(*arguments), 2, *parts)
 
 
-def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
-    run = run_shoal()
-    assert (run.returncode, run.stdout) == (2, "")
+def test_shoal_without_a_verb_prints_its_help_and_exits_with_2(shoal: Shoal) -> None:
+    run = shoal()
+    assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith("usage: shoal ")
     assert "exits with code 2" in " ".join(run.stderr.split())
 
@@ -153,9 +171,11 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
         (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
     ],
 )
-def test_invalid_usage_with_json_is_an_object_on_stdout(arguments: tuple[str, ...], problem: str) -> None:
-    run = run_shoal(*arguments)
-    assert run.returncode == 2
+def test_invalid_usage_with_json_is_an_object_on_stdout(
+    shoal: Shoal, arguments: tuple[str, ...], problem: str
+) -> None:
+    run = shoal(*arguments)
+    assert run.exit_code == 2
     (line,) = run.stdout.splitlines()
     said = json.loads(line)
     assert (said["type"], said["exit_code"]) == ("error", 2)
@@ -163,14 +183,20 @@ def test_invalid_usage_with_json_is_an_object_on_stdout(arguments: tuple[str, ..
     assert run.stderr == f"shoal: {said['error']}\n"
 
 
-def test_missing_properties_file_is_named(tmp_path: Path) -> None:
+def test_missing_properties_file_is_named(
+    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     command = ("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a")
-    run = run_shoal(*command, directory=tmp_path)
+    run = shoal(*command)
     assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
 
 
-def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
-    run = run_shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", directory=tmp_path)
+def test_directory_as_properties_file_is_refused(
+    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a")
     assert_one_sentence(run, 2, "--to-config .: Is a directory")
 
 
@@ -188,15 +214,20 @@ def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
         (b"bootstrap.servers=a:1\ntransactional.id=t", "transactional.id=t is not supported. Remove it"),
     ],
 )
-def test_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:
+def test_bad_properties_file_is_named(
+    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "source.properties").write_bytes(content)
     command = ("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a")
-    run = run_shoal(*command, directory=tmp_path)
+    run = shoal(*command)
     assert_one_sentence(run, 2, part)
 
 
-def test_help_and_version_go_to_stdout() -> None:
-    for argument in ("--help", "--version"):
-        run = run_shoal(argument)
-        assert (run.returncode, run.stderr) == (0, "")
-        assert "shoal" in run.stdout
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_go_to_stdout(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([argument])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, err) == (0, "")
+    assert "shoal" in out
