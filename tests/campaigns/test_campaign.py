@@ -28,7 +28,7 @@ _SEEDS = [*range(1, 61), *(pytest.param(seed, marks=pytest.mark.long) for seed i
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_copies_are_exact_after_every_step(seed: int) -> None:
     plan = draw(seed)
-    assert run_trial(plan) == [], plan
+    assert run_trial(plan).problems == [], plan
 
 
 #: A task in a process of its own, so that it can be killed.

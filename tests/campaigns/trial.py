@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 from unittest.mock import patch
 
 from shoal.client.backoff import Backoff
@@ -18,21 +19,37 @@ from tests.world.tasks import Outcome, TaskWorld
 from .fault_events import limit_messages
 from .plan import Plan, Step
 
-__all__ = ["run_trial"]
+__all__ = ["Result", "run_trial"]
 
 #: How many tasks may fail at the end, when all faults are over.
 _LAST_ATTEMPTS = 3
 
 
-def run_trial(plan: Plan) -> list[str]:
-    """Run a trial; return what was wrong first, with the step after which it was found."""
+class Result(NamedTuple):
+    """
+    The result of a trial.
+
+    Attributes:
+        problems: Sentences about what was wrong first, with the step after which it was found.
+        records: The most records that were compared after a step.
+
+    """
+
+    problems: list[str]
+    records: int
+
+
+def run_trial(plan: Plan) -> Result:
+    """Run a trial, up to the first step after which anything is wrong."""
     with _quick_retries(), TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
         for number, step in enumerate(plan.steps):
             _run_step(world, step, f"{plan.seed}/{number}")
             if world.problems:
-                return [f"after step {number}: {each}" for each in world.problems]
+                return Result([f"after step {number}: {each}" for each in world.problems], world.compared)
         _settle(world)
-        return [f"at the end: {each}" for each in world.problems]
+        if not (world.compared or world.blocked):
+            world.problems.append("no record was compared")
+        return Result([f"at the end: {each}" for each in world.problems], world.compared)
 
 
 def _run_step(world: TaskWorld, step: Step, seed: str) -> None:

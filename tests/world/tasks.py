@@ -113,6 +113,7 @@ class TaskWorld:
         blocked: Why a partition cannot continue without its operator, by its number.
         controls: Those of the tasks of this step.
         lost: How many records the tasks reported as lost, of each partition; None if they could not count.
+        compared: The most records of copies that were compared at a time.
         deaths: How many tasks were killed.
         logs_were_lost: Whether a log lost what was acknowledged, so that a position may name what is gone.
         former_positions: A position that was committed before, by its partition's number.
@@ -154,6 +155,7 @@ class TaskWorld:
         if "cleanup.policy" in dict(setup.source_config):
             # A gap may be the cleaner's, so after a death contents alone do not always show the place.
             self.expect(IncidentKind.SOURCE_RESET, documented=["nothing shows whether to resume"])
+        self.compared = 0
         self.deaths = 0
         self.controls: list[Watched] = []
         self.lost: list[int | None] = [0] * setup.partitions
@@ -325,6 +327,8 @@ class TaskWorld:
         most = max(each.most for each in self._in_flight)
         if most > MOST_IN_FLIGHT:
             self.problems.append(f"{most} requests were in flight on one connection")
+        copies = [self.copied(each.number) for each in self.partitions]
+        self.compared = max(self.compared, sum(map(len, copies)))
         is_complete = outcome is not None and outcome.is_complete and ends is not None
         for partition in self.partitions:
             number = partition.number
@@ -339,7 +343,7 @@ class TaskWorld:
             self.problems += [
                 f"partition {number}: {problem}"
                 for problem in self.judge.problems(
-                    self.copied(number), partition.records, due=is_due, lost=self.lost[number]
+                    copies[number], partition.records, due=is_due, lost=self.lost[number]
                 )
             ]
 

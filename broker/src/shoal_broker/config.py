@@ -123,6 +123,7 @@ _CODECS = {
     "producer": None,
 }
 
+#: Those of retention, segments, flushes and `delete.retention.ms` have no effect: mirrors copy and compare them.
 TOPIC_SETTINGS = _by_name(
     Setting("cleanup.policy", SettingType.LIST, "delete", texts=("compact", "delete")),
     _text("compression.type", "producer", *_CODECS),

@@ -179,10 +179,12 @@ class TaskPlan:
 def run_task_trial(plan: TaskPlan) -> Outcome:
     """Run a trial of tasks; it needs no arena."""
     began, drawn = time.monotonic(), plan.drawn()
-    problems = run_tasks(drawn)
+    problems, records = run_tasks(drawn)
     came = sorted({event.name for step in drawn.steps for event in step.events})
     seconds = time.monotonic() - began
-    return Outcome(plan, problems=problems, came=came, attempts=len(drawn.steps), seconds=seconds)
+    return Outcome(
+        plan, Verdict(due=records), problems, came=came, attempts=len(drawn.steps), seconds=seconds
+    )
 
 
 def _embedded(plan: Plan) -> Broker:
