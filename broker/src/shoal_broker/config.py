@@ -123,7 +123,7 @@ _CODECS = {
     "producer": None,
 }
 
-#: Those of retention, segments, flushes and `delete.retention.ms` have no effect: mirrors copy and compare them.
+#: Those of retention, segments and flushes have no effect: mirrors copy and compare them.
 TOPIC_SETTINGS = _by_name(
     Setting("cleanup.policy", SettingType.LIST, "delete", texts=("compact", "delete")),
     _text("compression.type", "producer", *_CODECS),
