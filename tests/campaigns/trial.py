@@ -6,14 +6,13 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 from unittest.mock import patch
 
-from shoal.client.backoff import Backoff
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task import copy_loop, partition_state, worker
+from shoal.mirroring.task import copy_loop
 from tests.verifying import verified
+from tests.world.retries import quick_retries
 from tests.world.tasks import Outcome, TaskWorld
 
 from .fault_events import limit_messages
@@ -41,7 +40,7 @@ class Result(NamedTuple):
 
 def run_trial(plan: Plan) -> Result:
     """Run a trial, up to the first step after which anything is wrong."""
-    with _quick_retries(), TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
+    with quick_retries(), TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
         for number, step in enumerate(plan.steps):
             _run_step(world, step, f"{plan.seed}/{number}")
             if world.problems:
@@ -118,17 +117,4 @@ class _WrongClock:
 @contextmanager
 def _clock_that_is_wrong(by_s: float) -> Iterator[None]:
     with patch.object(copy_loop, "time", _WrongClock(by_s) if by_s else time):
-        yield
-
-
-@contextmanager
-def _quick_retries() -> Iterator[None]:
-    """Shorten the retry delays of tasks from seconds to milliseconds."""
-    with (
-        patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
-        patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
-        patch.object(worker, "_LOOK_INTERVAL_S", 0.0),
-        patch.object(worker, "_ADMISSION_S", 0.005),
-        patch.object(worker, "_HOLD_LOOK_S", 0.001),
-    ):
         yield

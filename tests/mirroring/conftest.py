@@ -1,17 +1,14 @@
 """No long waits."""
 
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 
-from shoal.client.backoff import Backoff
-from shoal.mirroring.task import partition_state, worker
+from tests.world.retries import quick_retries as retrying_quickly
 
 
 @pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_retries() -> Iterator[None]:
     """Let partitions and fetches wait for milliseconds instead of seconds."""
-    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 1, 20))
-    monkeypatch.setattr(worker, "FETCH_MAX_WAIT_MS", 20)
-    monkeypatch.setattr(worker, "_LOOK_INTERVAL_S", 0.0)
-    monkeypatch.setattr(worker, "_ADMISSION_S", 0.005)
+    with retrying_quickly():
+        yield

@@ -6,21 +6,18 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
-from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch
-from shoal.mirroring.task import partition_state, worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
+from tests.world.retries import quick_retries
 
 from ..plan import Kind
 from .promises import Findings
@@ -273,7 +270,7 @@ def draw_scenario(seed: int, number: int, names: Sequence[str]) -> ScenarioPlan:
 def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[str]]:
     """Run a trial; return its stage at the end, and the broken promises."""
     dice = random.Random(f"{plan.seed}/{plan.number}/{plan.scenario}")
-    with _quick_retries(), ExitStack() as stack:
+    with quick_retries(), ExitStack() as stack:
         several = dice.random() < 0.4
         brokers = stack.enter_context(TwoBrokers.started(multi_batch=several))
         brokers = brokers.with_settings(
@@ -298,16 +295,3 @@ def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[st
         ]
         problems += scenario.broken_promises(stage, stopped)
     return stage, problems
-
-
-@contextmanager
-def _quick_retries() -> Iterator[None]:
-    """Shorten the retry delays of tasks from seconds to milliseconds."""
-    with (
-        patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
-        patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
-        patch.object(worker, "_LOOK_INTERVAL_S", 0.0),
-        patch.object(worker, "_ADMISSION_S", 0.005),
-        patch.object(worker, "_HOLD_LOOK_S", 0.001),
-    ):
-        yield
