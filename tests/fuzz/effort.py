@@ -1,7 +1,7 @@
 """The number of inputs of the fuzz tests, and the limits of an input's cost.
 
-In the normal suite each test draws a few hundred inputs, always the same ones, so
-that a failure always belongs to the current change. If you want to search for new
+In the normal suite each test draws some dozens of inputs, always the same ones, so that a failure always
+belongs to the current change. The nights draw 2,000 new ones. If you want to search for new
 ones: ``SHOAL_FUZZ_EXAMPLES=20000 pytest tests/fuzz``.
 """
 

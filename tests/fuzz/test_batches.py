@@ -171,7 +171,7 @@ def rechecked(record_set: bytes) -> bytearray:
 
 
 @given(st.data(), st.booleans())
-@effort(500)
+@effort(125)
 def test_damaged_record_set_is_read_or_refused(data: st.DataObject, repair: bool) -> None:
     record_set = data.draw(mutated(data.draw(st.sampled_from(RECORD_SETS))))
     damaged = rechecked(record_set) if repair else bytearray(record_set)
@@ -194,14 +194,14 @@ def test_batch_cut_or_with_any_number_anywhere_is_read_or_refused(
 
 
 @given(garbage())
-@effort(300)
+@effort(75)
 def test_garbage_as_record_set_is_refused(data: bytes) -> None:
     with bounded(len(data)):
         open_all(data)
 
 
 @given(st.sampled_from(CODECS), garbage(), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
-@effort(400)
+@effort(100)
 def test_garbage_after_a_valid_header_is_refused(
     codec: Codec, payload: bytes, last_offset_delta: int, count: int
 ) -> None:
@@ -214,7 +214,7 @@ def test_garbage_after_a_valid_header_is_refused(
 
 
 @given(st.sampled_from([0, 1]), st.sampled_from(CODECS[:4]), garbage())
-@effort(300)
+@effort(75)
 def test_garbage_in_an_old_message_is_refused(magic: int, codec: Codec, payload: bytes) -> None:
     for value in (payload, compress(codec, payload)):
         with bounded(len(value), more_bytes=MEMORY_BYTES):
@@ -222,7 +222,7 @@ def test_garbage_in_an_old_message_is_refused(magic: int, codec: Codec, payload:
 
 
 @given(st.sampled_from(CODECS[1:]), st.data())
-@effort(400)
+@effort(100)
 def test_damaged_stream_expands_within_its_limit_or_is_refused(codec: Codec, data: st.DataObject) -> None:
     plain = data.draw(st.sampled_from([b"", b"x" * 100_000, bytes(range(256)) * 20, b"abc"]))
     stream = data.draw(mutated(compress(codec, plain)) | garbage())

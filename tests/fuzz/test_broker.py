@@ -82,7 +82,7 @@ def ask(broker: Broker, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @given(st.data())
-@effort(150)
+@effort(37)
 def test_damaged_recorded_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -91,7 +91,7 @@ def test_damaged_recorded_requests_are_answered_or_refused(
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
-@effort(400)
+@effort(100)
 def test_well_formed_senseless_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
 ) -> None:
@@ -102,7 +102,7 @@ def test_well_formed_senseless_requests_are_answered_or_refused(
 
 
 @given(st.data())
-@effort(100)
+@effort(25)
 def test_damaged_senseless_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -114,7 +114,7 @@ def test_damaged_senseless_requests_are_answered_or_refused(
 
 
 @given(st.sampled_from(REQUESTS), st.integers(0, 2**32))
-@effort(400)
+@effort(100)
 def test_recorded_requests_with_other_values_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, vector: Vector, seed: int
 ) -> None:
@@ -129,7 +129,7 @@ def test_recorded_requests_with_other_values_are_answered_or_refused(
 
 
 @given(garbage())
-@effort(60)
+@effort(15)
 def test_invalid_requests_at_most_close_the_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
@@ -138,7 +138,7 @@ def test_invalid_requests_at_most_close_the_connection(
 
 
 @given(st.sampled_from([0, TRANSACTIONAL]), st.data())
-@effort(150)
+@effort(37)
 def test_damaged_batches_are_refused_or_readable(
     broker: Broker, caplog: pytest.LogCaptureFixture, flags: int, data: st.DataObject
 ) -> None:

@@ -43,7 +43,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.mark.parametrize("lie", [damaged_bytes, changed_fields, no_kafka])
 @given(st.data(), st.integers(0, 2**32))
-@effort(150)
+@effort(37)
 def test_wrong_response_is_a_value_or_an_error_of_shoal(
     broker: Broker, lie: Lie, data: st.DataObject, seed: int
 ) -> None:

@@ -52,7 +52,7 @@ def _hurried() -> Iterator[None]:
 
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.sampled_from(ASKED), st.integers(0, 2**32), st.integers(1, 4))
-@effort(45)
+@effort(15)
 def test_task_with_wrong_responses_continues_or_raises_an_error_of_shoal(
     lie: Lie, asked: tuple[str, ApiKey], seed: int, times: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_task_with_wrong_responses_continues_or_raises_an_error_of_shoal(
 
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.sampled_from([each for each in ASKED if each[1] in VERIFY_ASKS]), st.integers(0, 2**32))
-@effort(25)
+@effort(15)
 def test_verify_with_wrong_responses_reports_or_raises_an_error_of_shoal(
     mirrored: TwoBrokers, lie: Lie, asked: tuple[str, ApiKey], seed: int
 ) -> None:

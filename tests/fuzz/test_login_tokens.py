@@ -37,7 +37,7 @@ _TOKENS = st.one_of(
 )
 
 
-@effort(300)
+@effort(75)
 @given(mechanism=st.sampled_from(MECHANISMS), tokens=st.lists(_TOKENS, min_size=1, max_size=3))
 def test_arbitrary_token_is_answered_or_refused_without_login(
     users: UserFile, mechanism: str, tokens: list[bytes]

@@ -59,7 +59,7 @@ def read_all(vector: Vector, frame: bytes) -> None:
 
 @DECODERS
 @given(st.data())
-@effort(500)
+@effort(125)
 def test_damaged_recorded_frame_is_read_or_refused(largest_for_compiled: int, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(RECORDED))
     frame = data.draw(mutated(vector.frame[:4096]))
@@ -83,7 +83,7 @@ def test_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vect
 
 @DECODERS
 @given(st.sampled_from(sorted(ApiKey)), st.integers(0, 20), st.booleans(), garbage())
-@effort(400)
+@effort(100)
 def test_garbage_is_decoded_or_refused_as_any_message(
     largest_for_compiled: int, api_key: ApiKey, version: int, is_request: bool, body: bytes
 ) -> None:
@@ -99,7 +99,7 @@ def test_garbage_is_decoded_or_refused_as_any_message(
 
 
 @given(st.integers(4, 13), garbage())
-@effort(300)
+@effort(75)
 def test_garbage_is_decoded_or_refused_by_fetch_and_produce(version: int, body: bytes) -> None:
     frame = memoryview(b"\0\0\0\1" + body)
     for decode in (decode_fetch_response, decode_produce_response, decode_produce_request):

@@ -32,7 +32,7 @@ def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("_path")
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(1, 3))
-@effort(60)
+@effort(15)
 def test_pump_counts_only_landed_batches_with_any_response(
     lie: Lie, seed: int, first: int, times: int
 ) -> None:
@@ -91,7 +91,7 @@ def drawn_lots(draw: random.Random, value_bytes: int) -> list[LotRow]:
 
 @needs_native
 @given(st.integers(0, 2**64))
-@effort(300)
+@effort(75)
 def test_both_pumps_send_and_hand_back_the_same(seed: int) -> None:
     draw = random.Random(seed)
     # With the small one, the kernel takes a few requests at a time, the last of them in part.

@@ -164,7 +164,7 @@ def produce(server: Server, version: int, topic: str, messages: bytes) -> int:
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
-@effort(200)
+@effort(50)
 def test_well_formed_senseless_requests_are_answered_or_refused(
     server: Server, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
 ) -> None:
@@ -172,7 +172,7 @@ def test_well_formed_senseless_requests_are_answered_or_refused(
 
 
 @given(st.data())
-@effort(200)
+@effort(50)
 def test_damaged_senseless_requests_are_answered_or_refused(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -182,7 +182,7 @@ def test_damaged_senseless_requests_are_answered_or_refused(
 
 
 @given(st.sampled_from(sorted(ApiKey)), st.integers(-1, 20), garbage())
-@effort(150)
+@effort(37)
 def test_garbage_as_any_request_is_refused(
     server: Server, caplog: pytest.LogCaptureFixture, api: ApiKey, version: int, body: bytes
 ) -> None:
@@ -279,7 +279,7 @@ MESSAGE_SETS = [
 
 
 @given(st.data())
-@effort(300)
+@effort(75)
 def test_damaged_message_sets_are_refused_or_readable(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -295,7 +295,7 @@ def test_damaged_message_sets_are_refused_or_readable(
 
 
 @given(st.data())
-@effort(100)
+@effort(25)
 def test_message_sets_damaged_inside_are_refused_or_readable(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -351,7 +351,7 @@ def test_fetched_bomb_is_refused(server: Server, version: int) -> None:
 
 
 @given(st.data())
-@effort(150)
+@effort(37)
 def test_damaged_stored_batches_are_answered_with_an_error_or_the_whole_ones(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -389,7 +389,7 @@ def test_damaged_stored_batches_are_answered_with_an_error_or_the_whole_ones(
     st.sampled_from(VERSIONS),
     st.integers(0, 2**32),
 )
-@effort(200)
+@effort(50)
 def test_gateway_survives_wrong_responses_of_a_cluster(
     server: Server,
     caplog: pytest.LogCaptureFixture,

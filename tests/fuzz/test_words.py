@@ -69,19 +69,19 @@ def read_pair(metadata: str) -> None:
 
 
 @given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal2"))))
-@effort(400)
+@effort(100)
 def test_commit_with_other_values_is_a_position_or_refused(values: dict[str, Any]) -> None:
     read_pair("shoal2" + json.dumps(values))
 
 
 @given(mutated(COMMITTED.metadata.encode()))
-@effort(400)
+@effort(100)
 def test_damaged_commit_is_a_position_none_or_refused(metadata: bytes) -> None:
     read_pair(metadata.decode(errors="replace"))
 
 
 @given(st.sampled_from(['{"a":', "[", '"\\ud800', "1", "1e", "-", "9"]), st.integers(0, 30_000))
-@effort(100)
+@effort(25)
 def test_endlessly_nested_commit_is_refused(piece: str, times: int) -> None:
     read_pair("shoal2" + piece * times)
 
@@ -150,7 +150,7 @@ WORDS = (
 
 
 @given(st.booleans(), WORDS)
-@effort(200)
+@effort(50)
 def test_task_with_malformed_driver_lines_is_an_orphan(
     impostor: Impostor, begins_well: bool, words: bytes
 ) -> None:
@@ -188,7 +188,7 @@ def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
         max_size=4,
     ),
 )
-@effort(200)
+@effort(50)
 def test_driver_reads_reports_and_disconnects_all_else(
     driver: tuple[ControlServer, list[Any]], knows_token: bool, words: list[bytes]
 ) -> None:
