@@ -130,6 +130,7 @@ class Clusters:
 
 @pytest.fixture
 def clusters(locked_cluster: LockedKafka, tmp_path: Path) -> Iterator[Clusters]:
+    Acls(locked_cluster).remove_all()  # those that other tests of the same cluster left
     create_topic(locked_cluster.cluster.bootstrap, TOPIC, partitions=1)
     producer = Producer({"bootstrap.servers": locked_cluster.cluster.bootstrap})
     for number in range(100):
