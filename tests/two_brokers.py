@@ -504,7 +504,7 @@ def die_after(brokers: TwoBrokers, requests: int) -> None:
 def second_node(first: Broker) -> Broker:
     """Return another node of a broker's cluster, which reports itself as the leader of everything."""
     second = Broker(cluster_id=first.cluster_id, node_id=first.node_id + 1)
-    second.topics, second.groups, second.producer_ids = first.topics, first.groups, first.producer_ids
+    second.topics, second.groups, second.transactions = first.topics, first.groups, first.transactions
     return second
 
 

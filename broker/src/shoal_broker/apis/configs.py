@@ -20,7 +20,6 @@ from ..call import Call
 from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType, check_settings
 from ..state import BrokerState
 from ..topics import check_topic_name
-from .answering import errors_in
 
 __all__ = ["alter_configs", "describe_configs", "describe_topic_settings", "incremental_alter_configs"]
 
@@ -61,7 +60,7 @@ def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _describe(state: BrokerState, call: Call, wanted: Any) -> Any:
     answer = _Described(resource_type=wanted.resource_type, resource_name=wanted.resource_name, configs=[])
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         keys = wanted.configuration_keys
         answer.configs = [
             _Described.DescribeConfigsResourceResult(
@@ -129,7 +128,7 @@ def _alter_all(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name
         )
         answers.append(answer)
-        with errors_in(answer, call), call.faults_at():
+        with call.part(answer), call.faults_at():
             if wanted.resource_type != _Resource.TOPIC:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}"

@@ -19,7 +19,6 @@ from ..call import Call
 from ..clock import now_ms
 from ..coordination.group import CommittedOffset, Group
 from ..state import BrokerState
-from .answering import errors_in
 
 __all__ = ["offset_commit", "offset_fetch", "txn_offset_commit"]
 
@@ -92,7 +91,7 @@ def _commit(
         answers = []
         for wanted in topic.partitions:
             answer = partition_class(partition_index=wanted.partition_index)
-            with errors_in(answer, call), call.faults_at(topic.name, wanted.partition_index):
+            with call.part(answer), call.faults_at(topic.name, wanted.partition_index):
                 offsets[topic.name, wanted.partition_index] = _checked(
                     state, topic.name, wanted, retention_time_ms
                 )
@@ -183,7 +182,7 @@ def _read(
             found.setdefault(topic, []).append(_answered(partition_class, partition, committed, error))
         answer.topics = [topic_class(name=topic, partitions=some) for topic, some in found.items()]
 
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         keys = None
         if wanted.topics is not None:
             keys = [(topic.name, each) for topic in wanted.topics for each in topic.partition_indexes]

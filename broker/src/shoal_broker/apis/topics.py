@@ -20,7 +20,6 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..topics import Topic, check_partitions
-from .answering import errors_in
 from .configs import describe_topic_settings
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics"]
@@ -50,7 +49,7 @@ def create_topics(state: BrokerState, call: Call, request: Any) -> Any:
 def _create(state: BrokerState, call: Call, wanted: Any, count: int, validate_only: bool) -> Any:
     name = wanted.name
     answer = _Created(name=name, topic_id=None, configs=[])
-    with errors_in(answer, call), call.faults_at(name):
+    with call.part(answer), call.faults_at(name):
         overrides = {config.name: config.value for config in wanted.configs}
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -112,7 +111,7 @@ def create_partitions(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> Any:
     answer = _CreatePartitions.CreatePartitionsTopicResult(name=wanted.name)
-    with errors_in(answer, call), call.faults_at(wanted.name):
+    with call.part(answer), call.faults_at(wanted.name):
         topic = state.topics.topic(wanted.name)
         added = wanted.count - len(topic.logs)
         if added <= 0:
@@ -144,7 +143,7 @@ def delete_topics(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _delete(state: BrokerState, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
     answer = _DeleteTopics.DeletableTopicResult(name=name, topic_id=topic_id)
-    with errors_in(answer, call), call.faults_at(name or ""):
+    with call.part(answer), call.faults_at(name or ""):
         topic = _find(state, name, topic_id)
         state.topics.delete(topic)
         state.groups.forget_topic(topic.name)
@@ -177,6 +176,6 @@ def delete_records(state: BrokerState, call: Call, request: Any) -> Any:
 def _delete_records(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
     partition = wanted.partition_index
     answer = _DeleteRecordsTopic.DeleteRecordsPartitionResult(partition_index=partition, low_watermark=-1)
-    with errors_in(answer, call), call.faults_at(topic, partition):
+    with call.part(answer), call.faults_at(topic, partition):
         answer.low_watermark = state.led_log(topic, partition).delete_records(wanted.offset)
     return answer
