@@ -235,7 +235,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, elect
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
-    after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
+    after.epochs.starts = [each for each in before.epochs.starts if each[1] <= after.log_end_offset]
     after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after

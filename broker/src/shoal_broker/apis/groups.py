@@ -170,10 +170,10 @@ def _fill_in(answer: Any, group: Group) -> None:
 def _described_member(group: Group, member: Member, is_stable: bool) -> Any:
     return _Described.DescribedGroupMember(
         member_id=member.member_id,
-        group_instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=f"/{member.client_host}",  # as Java prints an address
-        member_metadata=member.protocols.get(group.protocol_name, b"") if is_stable else b"",
+        group_instance_id=member.join.instance_id,
+        client_id=member.join.client_id,
+        client_host=f"/{member.join.client_host}",  # as Java prints an address
+        member_metadata=member.join.protocols.get(group.protocol_name, b"") if is_stable else b"",
         member_assignment=member.assignment if is_stable else b"",
     )
 

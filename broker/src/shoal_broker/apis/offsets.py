@@ -53,7 +53,7 @@ def _at_time(state: BrokerState, call: Call, topic: str, wanted: Any, committed:
     answer = _ListOffsetsTopic.ListOffsetsPartitionResponse(partition_index=partition)
     with call.part(answer), call.faults_at(topic, partition):
         log = state.led_log(topic, partition)
-        log.check_leader_epoch(wanted.current_leader_epoch)
+        log.epochs.check(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)
         answer.timestamp, answer.offset, answer.leader_epoch = found
     return answer
@@ -89,6 +89,6 @@ def _end_of_epoch(state: BrokerState, call: Call, topic: str, wanted: Any) -> An
     answer = _LeaderEpochsTopic.EpochEndOffset(partition=wanted.partition)
     with call.part(answer), call.faults_at(topic, wanted.partition):
         log = state.led_log(topic, wanted.partition)
-        log.check_leader_epoch(wanted.current_leader_epoch)
+        log.epochs.check(wanted.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = log.end_of_leader_epoch(wanted.leader_epoch)
     return answer
