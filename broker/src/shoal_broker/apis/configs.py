@@ -17,7 +17,7 @@ from shoal.protocol.codec import response_class
 
 from ..api_error import ApiError
 from ..call import Call
-from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType, check_settings
+from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, check_settings
 from ..state import BrokerState
 from ..topics import check_topic_name
 
@@ -45,12 +45,10 @@ class _Source(enum.IntEnum):
 
 
 class _Operation(enum.IntEnum):
-    """The change of a setting (``AlterConfigOp.OpType``)."""
+    """The change of a setting (``AlterConfigOp.OpType``); lists are not extended or shortened here."""
 
     SET = 0
     DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
@@ -110,7 +108,7 @@ def alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
 
 
 def incremental_alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
-    """Set, delete, extend or shorten settings of topics."""
+    """Set or delete settings of topics."""
     return _alter_all(state, call, request, _Incremental, _changed)
 
 
@@ -151,27 +149,10 @@ def _changed(present: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     altered = dict(present)
     for config in wanted.configs:
-        if config.name not in TOPIC_SETTINGS:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
-        _change(altered, TOPIC_SETTINGS[config.name], config)
-    return altered
-
-
-def _change(altered: dict[str, str], setting: Setting, config: Any) -> None:
-    operation = config.config_operation
-    if operation == _Operation.DELETE:
-        altered.pop(setting.name, None)
-    elif operation == _Operation.SET:
-        altered[setting.name] = config.value
-    elif operation in (_Operation.APPEND, _Operation.SUBTRACT):
-        if setting.type is not SettingType.LIST or config.value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list, or has no value")
-        changes = config.value.split(",")
-        now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
-        if operation == _Operation.APPEND:
-            now += [entry for entry in changes if entry not in now]
+        if config.config_operation == _Operation.SET:
+            altered[config.name] = config.value
+        elif config.config_operation == _Operation.DELETE:
+            altered.pop(config.name, None)
         else:
-            now = [entry for entry in now if entry not in changes]
-        altered[setting.name] = ",".join(now)
-    else:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {config.config_operation}")
+    return altered

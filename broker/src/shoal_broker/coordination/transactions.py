@@ -32,9 +32,6 @@ _LONGEST_TIMEOUT_MS = 900_000
 
 _FIRST_PRODUCER_ID = 1000
 
-#: The coordinator epoch of markers: there is one coordinator, and it never moves.
-_COORDINATOR_EPOCH = 0
-
 #: An int16; the last one is kept for fencing, as in Kafka.
 _LAST_EPOCH = 2**15 - 2
 
@@ -237,9 +234,7 @@ class Transactions:
         for name, partition in sorted(transaction.partitions):
             topic = self._topics.get(name)
             if topic is not None and partition < len(topic.logs):  # it may have been deleted meanwhile
-                topic.logs[partition].append_marker(
-                    transaction.producer_id, transaction.epoch, marker, _COORDINATOR_EPOCH
-                )
+                topic.logs[partition].append_marker(transaction.producer_id, transaction.epoch, marker)
         for group_id in transaction.groups:
             self._groups.end_transaction(group_id, transaction.producer_id, committed=committed)
         transaction.partitions.clear()

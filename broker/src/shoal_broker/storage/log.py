@@ -190,9 +190,7 @@ class Log:
                 f"{size} bytes exceed segment.bytes, {self.config.segment_bytes}",
             )
 
-    def append_marker(
-        self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
-    ) -> None:
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> None:
         """
         End a producer's transaction with a control batch.
 
@@ -207,10 +205,7 @@ class Log:
                     ErrorCode.INVALID_PRODUCER_EPOCH,
                     f"a marker of epoch {producer_epoch} after {producer.epoch}",
                 )
-            self._write(
-                [end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())]
-            )
-            self._producers.get(producer_id).coordinator_epoch = coordinator_epoch
+            self._write([end_transaction_marker(producer_id, producer_epoch, marker, now_ms())])
 
     def store(self, record_set: bytes | bytearray | memoryview) -> None:
         """
