@@ -235,7 +235,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, elect
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
-    after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
+    after.epochs.starts = [each for each in before.epochs.starts if each[1] <= after.log_end_offset]
     after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after
@@ -504,7 +504,7 @@ def die_after(brokers: TwoBrokers, requests: int) -> None:
 def second_node(first: Broker) -> Broker:
     """Return another node of a broker's cluster, which reports itself as the leader of everything."""
     second = Broker(cluster_id=first.cluster_id, node_id=first.node_id + 1)
-    second.topics, second.groups, second.producer_ids = first.topics, first.groups, first.producer_ids
+    second.topics, second.groups, second.transactions = first.topics, first.groups, first.transactions
     return second
 
 

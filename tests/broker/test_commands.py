@@ -34,7 +34,8 @@ def test_wrong_argument_is_one_sentence_and_one_object(
     assert err.count("\n") == 1
     assert sentence in err
     error = json.loads(out)
-    assert (error["type"], error["exit_code"], err) == ("error", 2, f"shoal: {error['error']}\n")
+    program = "shoal-demo" if main is demo.main else "shoal-broker"
+    assert (error["type"], error["exit_code"], err) == ("error", 2, f"{program}: {error['error']}\n")
 
 
 @pytest.mark.parametrize("parser", [broker.make_parser(), demo.make_parser()], ids=lambda each: each.prog)

@@ -15,7 +15,7 @@ from tests.broker.conftest import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
+SET, DELETE = range(2)
 DYNAMIC_TOPIC, DEFAULT = 1, 5
 
 
@@ -36,10 +36,7 @@ def create(wire: Wire, name: str, partitions: int = 1, replicas: int = 1, **fiel
         name=name,
         num_partitions=partitions,
         replication_factor=replicas,
-        assignments=[
-            wanted.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-            for index, brokers in fields.get("assignments", {}).items()
-        ],
+        assignments=[],
         configs=[],
     )
     response = wire.call(
@@ -200,22 +197,6 @@ def test_validate_only_creates_nothing(wire: Wire, unique: str) -> None:
     assert metadata(wire, unique).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_with_assigned_replicas_is_created(wire: Wire, unique: str) -> None:
-    node = metadata(wire).brokers[0].node_id
-    created = create(wire, unique, -1, -1, assignments={0: [node], 1: [node]})
-    assert (created.error_code, created.num_partitions) == (ErrorCode.NONE, 2)
-
-
-@pytest.mark.parametrize(("partitions", "brokers"), [((0, 2), None), ((0,), [99]), ((0,), [])])
-def test_impossible_assignment_is_refused(
-    wire: Wire, unique: str, partitions: tuple[int, ...], brokers: list[int] | None
-) -> None:
-    node = metadata(wire).brokers[0].node_id
-    assignments = {each: [node] if brokers is None else brokers for each in partitions}
-    created = create(wire, unique, -1, -1, assignments=assignments)
-    assert created.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -268,25 +249,15 @@ def test_partitions_are_added_but_not_removed(wire: Wire, new_topic: NewTopic, u
     assert grow(wire, unique, 4) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def delete(wire: Wire, name: str | None = None, topic_id: Any = None, version: int = 6) -> ErrorCode:
-    fields: dict[str, Any] = {"topic_names": [name]}
-    if version >= 6:
-        state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
-        fields = {"topics": [state(name=name, topic_id=topic_id)]}
-    response = wire.call(ApiKey.DELETE_TOPICS, version, **fields, timeout_ms=10_000)
+def delete(wire: Wire, name: str, version: int = 5) -> ErrorCode:
+    response = wire.call(ApiKey.DELETE_TOPICS, version, topic_names=[name], timeout_ms=10_000)
     return ErrorCode(response.responses[0].error_code)
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("version", range(1, 6))
 def test_topic_is_deleted_by_name(wire: Wire, topic: str, version: int) -> None:
-    assert delete(wire, topic, version=version) == ErrorCode.NONE
-    assert delete(wire, topic, version=version) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_topic_is_deleted_by_id(wire: Wire, topic: str) -> None:
-    topic_id = metadata(wire, topic).topics[0].topic_id
-    assert delete(wire, topic_id=topic_id) == ErrorCode.NONE
-    assert delete(wire, topic_id=topic_id) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert delete(wire, topic, version) == ErrorCode.NONE
+    assert delete(wire, topic, version) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_recreated_topic_has_another_id(wire: Wire, topic: str) -> None:
@@ -324,17 +295,6 @@ def test_setting_can_be_set_and_deleted(wire: Wire, topic: str) -> None:
     wait_for_value(wire, topic, "max.message.bytes", "1048588")
 
 
-def test_list_setting_can_be_extended_and_shortened(wire: Wire, topic: str) -> None:
-    assert alter(wire, topic, "cleanup.policy", APPEND, "compact") == ErrorCode.NONE
-    wait_for_value(wire, topic, "cleanup.policy", "delete,compact")
-    assert alter(wire, topic, "cleanup.policy", SUBTRACT, "delete") == ErrorCode.NONE
-    wait_for_value(wire, topic, "cleanup.policy", "compact")
-
-
-def test_append_to_a_setting_that_is_no_list_is_refused(wire: Wire, topic: str) -> None:
-    assert alter(wire, topic, "retention.ms", APPEND, "1") == ErrorCode.INVALID_CONFIG
-
-
 def test_validate_only_alters_nothing(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "max.message.bytes", SET, "2000000", dry=True) == ErrorCode.NONE
     assert value_of(wire, topic, "max.message.bytes")[0] == "1048588"
@@ -370,23 +330,3 @@ def test_alter_configs_drops_unnamed_settings(wire: Wire, new_topic: NewTopic) -
     assert response.responses[0].error_code == ErrorCode.NONE
     wait_for_value(wire, topic, "max.message.bytes", "3000")
     assert value_of(wire, topic, "retention.bytes")[0] == "-1"
-
-
-def test_added_partitions_accept_an_assignment(wire: Wire, topic: str) -> None:
-    node = metadata(wire).brokers[0].node_id
-    wanted = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
-
-    def code(*assignments: list[int]) -> ErrorCode:
-        request = wanted(
-            name=topic,
-            count=3,
-            assignments=[wanted.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments],
-        )
-        response = wire.call(
-            ApiKey.CREATE_PARTITIONS, 3, topics=[request], timeout_ms=10_000, validate_only=False
-        )
-        return ErrorCode(response.results[0].error_code)
-
-    assert code([node]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert code([node], [99]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert code([node], [node]) == ErrorCode.NONE

@@ -48,7 +48,7 @@ def broker() -> Iterator[Broker]:
         # The names that kio_messages generates, and those in the recorded frames.
         for name in ("a", "orders", "topic"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that the log has records
+            running.log(name).append_marker(7, 0, Marker.COMMIT)  # so that the log has records
         yield running
 
 

@@ -90,7 +90,7 @@ def _broker() -> Iterator[Broker]:
         # The names that random messages have.
         for name in ("a", "orders"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that the log has records
+            running.log(name).append_marker(7, 0, Marker.COMMIT)  # so that the log has records
         yield running
 
 

@@ -30,7 +30,6 @@ from rig.process import peak_rss_of
 from rig.shoal import Shoal, serve_broker, serve_gateway
 from shoal.gateway.login.credential import HASHES, salted
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
 from tests.held import Held, Watch, held
 
@@ -301,14 +300,7 @@ class _Step:
 
 def _begin_anew(target: Target) -> None:
     """Delete the topics that requests write to, and create them again, so that logs stay short."""
-    topic_state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
     with Wire(target.processes[-1].address) as wire:
-        wire.call(
-            ApiKey.DELETE_TOPICS,
-            6,
-            topics=[topic_state(name=name, topic_id=None) for name in TOPICS],
-            topic_names=[],
-            timeout_ms=10_000,
-        )
+        wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=list(TOPICS), timeout_ms=10_000)
         for name in TOPICS:
             wire.create_topic(name, 2)

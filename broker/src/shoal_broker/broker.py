@@ -37,8 +37,8 @@ class Broker(BrokerState):
     """
     A Kafka cluster of one broker, in threads of this process.
 
-    For demos, tests and development. A broker keeps everything in memory. It has no authentication, so by
-    default it listens on the loopback interface only. Use it as a context manager, or call :meth:`start` and
+    For demos, tests and development. A broker keeps everything in memory. It has no authentication, so it
+    listens on the loopback interface only. Use it as a context manager, or call :meth:`start` and
     :meth:`stop`.
 
     Attributes:
@@ -54,19 +54,17 @@ class Broker(BrokerState):
         cluster_id: str | None = None,
         config: Mapping[str, str] | None = None,
         node_id: int = 1,
-        allow_any_address: bool = False,
         beside: Broker | None = None,
     ) -> None:
         """
         Begin without topics; :meth:`start` listens.
 
         Args:
-            host: An address of this machine, or a name for one, which the broker also advertises.
+            host: A loopback address, or a name for one, which the broker also advertises.
             port: 0 for a free one.
             cluster_id: The id of the cluster, by default a random one.
             config: Broker settings that differ from the defaults, as text.
             node_id: The broker's id in the cluster.
-            allow_any_address: Listen also on addresses that other machines can connect to.
             beside: Another node of the same cluster, whose settings and data this one shares
                 (see :class:`~shoal_broker.cluster.BrokerCluster`).
 
@@ -74,7 +72,7 @@ class Broker(BrokerState):
             ConfigError: A setting is unknown or invalid, or the address is not a loopback address.
 
         """
-        _check_address(host, allow_any_address)
+        _check_address(host)
         self.host = host
         try:
             settings = beside.config if beside is not None else broker_config(config or {})
@@ -199,11 +197,6 @@ class Broker(BrokerState):
         return self.topics.log(topic, partition)
 
 
-def _check_address(host: str, allow_any_address: bool) -> None:
-    addresses = addresses_of(host)
-    if not allow_any_address and not all(address.is_loopback for address in addresses):
+def _check_address(host: str) -> None:
+    if not all(address.is_loopback for address in addresses_of(host)):
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
-    if any(address.is_unspecified for address in addresses):
-        raise ConfigError(
-            f"the broker would advertise {host!r}, which clients cannot connect to. Name a host"
-        )

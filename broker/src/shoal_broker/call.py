@@ -1,10 +1,18 @@
-"""A request's circumstances, as its handler sees them: everything but its body."""
+"""
+A request's circumstances, as its handler sees them: everything but its body.
+
+A part of a request is what has an error code of its own in the response: the request, a topic, a partition, a
+group. Its handler makes the part's answer first, with the values that go with an error, and fills it in
+within :meth:`Call.part`. A message's fields that a handler leaves out have Kafka's defaults, so
+``error_code`` is none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -45,6 +53,26 @@ class Call:
     has_hung_up: Callable[[], bool] = lambda: False
 
     @contextmanager
+    def part(self, answer: Any, code: str = "error_code") -> Iterator[None]:
+        """
+        Put an ApiError of the block into the answer of a part of the request.
+
+        Args:
+            answer: The message with the error code, and perhaps an error message.
+            code: The name of the error code's field.
+
+        """
+        has_message = hasattr(answer, "error_message")
+        if has_message:
+            answer.error_message = None
+        try:
+            yield
+        except ApiError as error:
+            setattr(answer, code, self.code_of(error))
+            if has_message:
+                answer.error_message = error.message
+
+    @contextmanager
     def faults_at(self, topic: str = "", partition: int = -1) -> Iterator[None]:
         """
         Raise the fault's error before or after the effect of a part of the request, if it is due there.
@@ -58,14 +86,12 @@ class Call:
 
         """
         fault = self.fault
-        error = None
-        if fault is not None and fault.error is not None and (not topic or fault.concerns(topic, partition)):
-            error = ApiError(fault.error, "a fault that a test ordered")
-        if error is not None and fault is not None and fault.effect == "before":
-            raise error
-        yield
-        if error is not None:
-            raise error
+        if fault is None or fault.error is None or (topic and not fault.concerns(topic, partition)):
+            yield
+            return
+        if fault.effect == "after":
+            yield
+        raise ApiError(fault.error, "a fault that a test ordered")
 
     def code_of(self, error: ApiError) -> ErrorCode:
         """Return an error's code, or the older one that clients of this version know in its place."""

@@ -112,7 +112,7 @@ def _serve(
 
 def _before(state: BrokerState, call: Call, fault: Fault) -> None:
     # Even if the client hung up: a paused broker serves the requests that it received.
-    state.purgatory.pause(fault.delay_s)
+    state.purgatory.wait_for(lambda: False, (), fault.delay_s)
     if fault.drop == "before":
         raise CloseConnection("a fault that a test ordered")
 

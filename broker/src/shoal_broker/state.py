@@ -7,8 +7,7 @@ The nodes of a cluster (:mod:`.cluster`) share the topics, the groups and the tr
 
 from __future__ import annotations
 
-import base64
-import uuid
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,6 @@ from .clock import now_ms
 from .coordination.fetch_sessions import FetchSessions
 from .coordination.groups import Groups
 from .coordination.leaders import Leaders
-from .coordination.producer_ids import ProducerIds
 from .coordination.purgatory import Purgatory
 from .coordination.transactions import Transactions
 from .faults import Faults
@@ -61,16 +59,15 @@ class BrokerState:
         purgatory: The requests that wait for logs to grow.
         config: The broker's settings by Kafka's names, as text, defaults included. These and the following
             attributes belong to all nodes of a cluster.
-        producer_ids: The source of new producer ids.
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
+        transactions: The transactional ids, and the source of producer ids.
         leaders: The nodes that run, and the leader of each partition.
 
     """
 
     config: dict[str, str]
     cluster_id: str
-    producer_ids: ProducerIds
     topics: Topics
     groups: Groups
     transactions: Transactions
@@ -107,19 +104,17 @@ class BrokerState:
 
     def _share(self, other: BrokerState) -> None:
         self.cluster_id = other.cluster_id
-        self.producer_ids = other.producer_ids
         self.topics = other.topics
         self.groups = other.groups
         self.transactions = other.transactions
         self.leaders = other.leaders
 
     def _begin(self, cluster_id: str | None) -> None:
-        self.cluster_id = cluster_id or _random_cluster_id()
+        self.cluster_id = cluster_id or secrets.token_urlsafe(16)  # as many characters as in Kafka
         self.leaders = Leaders()
-        self.producer_ids = ProducerIds()
         self.topics = Topics()
         self.groups = Groups()
-        self.transactions = Transactions(self.topics, self.groups, self.producer_ids)
+        self.transactions = Transactions(self.topics, self.groups)
 
     def led_log(self, topic: str, partition: int) -> Log:
         """
@@ -143,8 +138,3 @@ class BrokerState:
         for topic in self.topics:
             for log in topic.logs:
                 log.forget_expired_producers(now_ms(), expiration_ms)
-
-
-def _random_cluster_id() -> str:
-    """Return 22 characters of URL-safe base64, as in Kafka."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

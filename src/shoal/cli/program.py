@@ -16,7 +16,7 @@ from ..errors import ConfigError, OptionError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
 from .config_file import with_config_file
-from .output import first_line, print_json, say, stamp_lines
+from .output import first_line, name_program, print_json, say, stamp_lines
 from .parser import spelling
 
 __all__ = ["run_program"]
@@ -35,10 +35,12 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         ``--json``, an object on stdout as well.
 
     """
+    name_program(parser.prog)
     try:
         return _run(parser, list(arguments))
     finally:
         stamp_lines(is_service=False)
+        name_program("shoal")
 
 
 def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:

@@ -441,8 +441,7 @@ def test_offset_fetch_returns_several_groups(wire: Wire, group: str, topic: str)
 
 def test_committed_offsets_are_deleted_with_their_topic(wire: Wire, group: str, topic: str) -> None:
     wire.commit(group, topic, 5)
-    state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
-    wire.call(ApiKey.DELETE_TOPICS, 6, topics=[state(name=topic, topic_id=None)], timeout_ms=10_000)
+    wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=10_000)
     deadline = time.monotonic() + PATIENCE_S
     while wire.committed(group, topic).committed_offset != -1:
         assert time.monotonic() < deadline

@@ -14,7 +14,6 @@ from shoal.protocol.codec import request_class
 from shoal.records import AbortedTransactions, Decision, decide, split
 from shoal.records.aborted import Marker, read_marker
 from shoal_broker.coordination.groups import Groups
-from shoal_broker.coordination.producer_ids import ProducerIds
 from shoal_broker.coordination.transactions import Transactions
 from shoal_broker.topics import Topics
 from tests.batches import TRANSACTIONAL, batch
@@ -427,7 +426,7 @@ def test_produce_v12_adds_the_partition(wire: Wire, topic: str, producer: Produc
 
 
 def test_init_after_the_last_epoch_returns_another_producer_id() -> None:
-    transactions = Transactions(Topics(), Groups(), ProducerIds())
+    transactions = Transactions(Topics(), Groups())
     first, epoch = transactions.init("id", 1000, -1, -1)
     while epoch < 32_766:
         found, epoch = transactions.init("id", 1000, -1, -1)

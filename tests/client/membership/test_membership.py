@@ -151,7 +151,7 @@ def test_membership_of_only_member_owns_all_until_close(broker: Broker) -> None:
 def test_join_sends_subscription_version_3(broker: Broker, strategy: str) -> None:
     with polled(broker, settings(strategy), ["topic", "another"]) as member:
         wait_until(lambda: member.owned == ALL)
-        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).protocols)
+        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).join.protocols)
         assert list(sent) == [strategy]
         user_data = b"\0\0\0\4\xff\xff\xff\xff" if strategy == "cooperative-sticky" else b"\xff\xff\xff\xff"
         assert sent[strategy] == (
@@ -163,7 +163,7 @@ def test_default_assignors_are_java_s(broker: Broker) -> None:
     given = MembershipSettings("group", heartbeat_interval_ms=50, session_timeout_ms=SESSION_MS)
     with polled(broker, given) as member:
         wait_until(lambda: member.owned == ALL)
-        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).protocols)
+        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).join.protocols)
         assert list(sent) == ["range", "cooperative-sticky"]
 
 
@@ -274,7 +274,7 @@ def test_join_after_rebalance_sends_generation_and_owned_partitions(broker: Brok
             wait_until(lambda: len(second.owned) == 2)
             sent = broker.groups.read(
                 "group",
-                lambda group: group.members[first.membership.identity.member_id].protocols[
+                lambda group: group.members[first.membership.identity.member_id].join.protocols[
                     "cooperative-sticky"
                 ],
             )

@@ -74,7 +74,7 @@ def test_mirror_subscribes_to_later_topics(broker: Broker) -> None:
         wait_until(lambda: mirror.membership != before)
         assert mirror.lock.lost is None
         (member,) = broker.groups.read("group", lambda group: list(group.members.values()))
-        (subscription,) = member.protocols.values()
+        (subscription,) = member.join.protocols.values()
         assert b"topic" in subscription
         mirror.lock.extend([TopicPartition("topic", 1)])  # no news
         renewed, membership = len(mirror.renewed), mirror.membership

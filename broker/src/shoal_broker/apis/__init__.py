@@ -34,7 +34,7 @@ APIS: Mapping[ApiKey, Api] = {
         Api(ApiKey.LIST_GROUPS, 0, 5, groups.list_groups),
         Api(ApiKey.API_VERSIONS, 0, 4, cluster.api_versions),
         Api(ApiKey.CREATE_TOPICS, 2, 7, topics.create_topics),
-        Api(ApiKey.DELETE_TOPICS, 1, 6, topics.delete_topics),
+        Api(ApiKey.DELETE_TOPICS, 1, 5, topics.delete_topics),
         Api(ApiKey.DELETE_RECORDS, 0, 2, topics.delete_records),
         Api(ApiKey.INIT_PRODUCER_ID, 0, 5, transactions.init_producer_id),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, offsets.offset_for_leader_epoch),

@@ -18,7 +18,6 @@ from ..call import Call
 from ..state import BrokerState
 from ..storage.log import Log
 from ..topics import Topic, check_topic_name
-from .answering import errors_in
 
 __all__ = ["api_versions", "describe_cluster", "find_coordinator", "metadata", "unsupported_version"]
 
@@ -96,7 +95,7 @@ def metadata(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _topic(state: BrokerState, call: Call, wanted: Any, request: Any) -> Any:
     answer = _MetadataTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=[])
-    with errors_in(answer, call), call.faults_at(wanted.name or ""):
+    with call.part(answer), call.faults_at(wanted.name or ""):
         if wanted.name is None:
             return _described(state, state.topics.with_id(wanted.topic_id))
         return _described(state, state.topics.get(wanted.name) or _created(state, request, wanted.name))
@@ -153,7 +152,7 @@ def describe_cluster(state: BrokerState, call: Call, request: Any) -> Any:
             for node in state.leaders.nodes
         ],
     )
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         if request.endpoint_type != _BROKERS:
             raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint is a broker's")
     return answer
@@ -173,7 +172,7 @@ def find_coordinator(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _coordinator(state: BrokerState, call: Call, key_type: int, key: str, answer: Any) -> Any:
     answer.node_id, answer.host, answer.port = -1, "", -1
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         if key_type not in (_GROUP, _TRANSACTION):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
         node = state.leaders.coordinator_of(key)

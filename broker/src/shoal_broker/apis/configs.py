@@ -17,10 +17,9 @@ from shoal.protocol.codec import response_class
 
 from ..api_error import ApiError
 from ..call import Call
-from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType, check_settings
+from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, check_settings
 from ..state import BrokerState
 from ..topics import check_topic_name
-from .answering import errors_in
 
 __all__ = ["alter_configs", "describe_configs", "describe_topic_settings", "incremental_alter_configs"]
 
@@ -46,12 +45,10 @@ class _Source(enum.IntEnum):
 
 
 class _Operation(enum.IntEnum):
-    """The change of a setting (``AlterConfigOp.OpType``)."""
+    """The change of a setting (``AlterConfigOp.OpType``); lists are not extended or shortened here."""
 
     SET = 0
     DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
@@ -61,7 +58,7 @@ def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _describe(state: BrokerState, call: Call, wanted: Any) -> Any:
     answer = _Described(resource_type=wanted.resource_type, resource_name=wanted.resource_name, configs=[])
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         keys = wanted.configuration_keys
         answer.configs = [
             _Described.DescribeConfigsResourceResult(
@@ -111,7 +108,7 @@ def alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
 
 
 def incremental_alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
-    """Set, delete, extend or shorten settings of topics."""
+    """Set or delete settings of topics."""
     return _alter_all(state, call, request, _Incremental, _changed)
 
 
@@ -129,7 +126,7 @@ def _alter_all(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name
         )
         answers.append(answer)
-        with errors_in(answer, call), call.faults_at():
+        with call.part(answer), call.faults_at():
             if wanted.resource_type != _Resource.TOPIC:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}"
@@ -152,27 +149,10 @@ def _changed(present: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     altered = dict(present)
     for config in wanted.configs:
-        if config.name not in TOPIC_SETTINGS:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
-        _change(altered, TOPIC_SETTINGS[config.name], config)
-    return altered
-
-
-def _change(altered: dict[str, str], setting: Setting, config: Any) -> None:
-    operation = config.config_operation
-    if operation == _Operation.DELETE:
-        altered.pop(setting.name, None)
-    elif operation == _Operation.SET:
-        altered[setting.name] = config.value
-    elif operation in (_Operation.APPEND, _Operation.SUBTRACT):
-        if setting.type is not SettingType.LIST or config.value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list, or has no value")
-        changes = config.value.split(",")
-        now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
-        if operation == _Operation.APPEND:
-            now += [entry for entry in changes if entry not in now]
+        if config.config_operation == _Operation.SET:
+            altered[config.name] = config.value
+        elif config.config_operation == _Operation.DELETE:
+            altered.pop(config.name, None)
         else:
-            now = [entry for entry in now if entry not in changes]
-        altered[setting.name] = ",".join(now)
-    else:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {config.config_operation}")
+    return altered

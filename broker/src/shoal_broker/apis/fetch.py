@@ -108,7 +108,7 @@ class _Reading:
     def _read(self, wanted: Wanted, topic: Topic | None, left: int) -> ReadInfo:
         log = _wanted_log(self._state, wanted, topic)
         self._state.leaders.check(self._state.node_id, wanted.topic, wanted.partition)
-        log.check_leader_epoch(wanted.leader_epoch)
+        log.epochs.check(wanted.leader_epoch)
         if self._call.version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version cannot carry ZStandard (KIP-110)"

@@ -19,7 +19,6 @@ from ..call import Call
 from ..clock import now_ms
 from ..coordination.group import CommittedOffset, Group
 from ..state import BrokerState
-from .answering import errors_in
 
 __all__ = ["offset_commit", "offset_fetch", "txn_offset_commit"]
 
@@ -32,8 +31,8 @@ _FetchTopic = _OffsetFetch.OffsetFetchResponseTopic
 _FetchGroup = _OffsetFetch.OffsetFetchResponseGroup
 _FetchGroupTopic = _FetchGroup.OffsetFetchResponseTopics
 
-#: The versions of OffsetFetch in which a response first has a group's error, and several groups.
-_GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 2, 8
+#: From this version of OffsetFetch on, a request may name several groups.
+_SEVERAL_GROUPS_FROM = 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
@@ -92,7 +91,7 @@ def _commit(
         answers = []
         for wanted in topic.partitions:
             answer = partition_class(partition_index=wanted.partition_index)
-            with errors_in(answer, call), call.faults_at(topic.name, wanted.partition_index):
+            with call.part(answer), call.faults_at(topic.name, wanted.partition_index):
                 offsets[topic.name, wanted.partition_index] = _checked(
                     state, topic.name, wanted, retention_time_ms
                 )
@@ -127,8 +126,7 @@ def offset_fetch(state: BrokerState, call: Call, request: Any) -> Any:
     Return groups' committed offsets.
 
     A partition without a committed offset has offset -1 and no error. With ``require_stable`` (v7, KIP-447),
-    an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT. In v1, each partition has the
-    error of the whole group.
+    an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT.
 
     """
     stable = request.require_stable
@@ -148,19 +146,7 @@ def offset_fetch(state: BrokerState, call: Call, request: Any) -> Any:
         ]
         return _OffsetFetch(groups=groups)
     partition_class = _FetchTopic.OffsetFetchResponsePartition
-    answer = _read(state, call, request, stable, _OffsetFetch(), _FetchTopic, partition_class)
-    if answer.error_code and call.version < _GROUP_ERROR_FROM:
-        answer.topics = [
-            _FetchTopic(
-                name=topic.name,
-                partitions=[
-                    _answered(partition_class, each, _NONE, answer.error_code)
-                    for each in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    return answer
+    return _read(state, call, request, stable, _OffsetFetch(), _FetchTopic, partition_class)
 
 
 def _read(
@@ -183,7 +169,7 @@ def _read(
             found.setdefault(topic, []).append(_answered(partition_class, partition, committed, error))
         answer.topics = [topic_class(name=topic, partitions=some) for topic, some in found.items()]
 
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         keys = None
         if wanted.topics is not None:
             keys = [(topic.name, each) for topic in wanted.topics for each in topic.partition_indexes]

@@ -20,7 +20,6 @@ from ..call import Call
 from ..coordination.group import Group, GroupState
 from ..coordination.member import Join, Member, MemberIdRequired, Sync
 from ..state import BrokerState
-from .answering import errors_in
 
 __all__ = [
     "delete_groups",
@@ -58,7 +57,7 @@ def join_group(state: BrokerState, call: Call, request: Any) -> Any:
     answer = _JoinGroup(
         protocol_name=None if call.version >= _NULL_PROTOCOL_FROM else "", member_id=request.member_id
     )
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         try:
             result = state.groups.join(_join(call, request), gave_up=lambda: state.gave_up(call))
         except MemberIdRequired as error:
@@ -95,7 +94,7 @@ def _join(call: Call, request: Any) -> Join:
 def sync_group(state: BrokerState, call: Call, request: Any) -> Any:
     """Take the group's assignment from its leader, and wait for the member's part of it."""
     answer = _SyncGroup()
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         sync = Sync(
             request.group_id,
             request.member_id,
@@ -114,7 +113,7 @@ def sync_group(state: BrokerState, call: Call, request: Any) -> Any:
 def heartbeat(state: BrokerState, call: Call, request: Any) -> Any:
     """Keep a member's session, and report a rebalance."""
     answer = _Heartbeat()
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
@@ -136,7 +135,7 @@ def leave_group(state: BrokerState, call: Call, request: Any) -> Any:
 def _leave(
     state: BrokerState, call: Call, group_id: str, member_id: str, instance_id: str | None, answer: Any
 ) -> Any:
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.groups.leave(group_id, member_id, instance_id)
     return answer
 
@@ -153,7 +152,7 @@ def describe_groups(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _describe(state: BrokerState, call: Call, group_id: str) -> Any:
     answer = _Described(group_id=group_id, group_state=GroupState.DEAD.value)
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.groups.read(group_id, lambda group: _fill_in(answer, group))
         if answer.group_state == GroupState.DEAD.value and call.version >= _NOT_FOUND_FROM:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
@@ -171,10 +170,10 @@ def _fill_in(answer: Any, group: Group) -> None:
 def _described_member(group: Group, member: Member, is_stable: bool) -> Any:
     return _Described.DescribedGroupMember(
         member_id=member.member_id,
-        group_instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=f"/{member.client_host}",  # as Java prints an address
-        member_metadata=member.protocols.get(group.protocol_name, b"") if is_stable else b"",
+        group_instance_id=member.join.instance_id,
+        client_id=member.join.client_id,
+        client_host=f"/{member.join.client_host}",  # as Java prints an address
+        member_metadata=member.join.protocols.get(group.protocol_name, b"") if is_stable else b"",
         member_assignment=member.assignment if is_stable else b"",
     )
 
@@ -182,7 +181,7 @@ def _described_member(group: Group, member: Member, is_stable: bool) -> Any:
 def list_groups(state: BrokerState, call: Call, request: Any) -> Any:
     """List the groups, from v4 on by state, from v5 on by type."""
     answer = _ListGroups(groups=[])
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         states = {each.lower() for each in request.states_filter or ()}
         types = {each.lower() for each in request.types_filter or (_TYPE,)}
         answer.groups = [
@@ -209,6 +208,6 @@ def delete_groups(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _delete(state: BrokerState, call: Call, group_id: str) -> Any:
     answer = _DeleteGroups.DeletableGroupResult(group_id=group_id)
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.groups.delete(group_id)
     return answer

@@ -19,7 +19,6 @@ from ..call import Call
 from ..state import BrokerState
 from ..storage.batches import TimestampAndOffset
 from ..storage.log import Log
-from .answering import errors_in
 
 __all__ = ["list_offsets", "offset_for_leader_epoch"]
 
@@ -52,9 +51,9 @@ def list_offsets(state: BrokerState, call: Call, request: Any) -> Any:
 def _at_time(state: BrokerState, call: Call, topic: str, wanted: Any, committed: bool) -> Any:
     partition = wanted.partition_index
     answer = _ListOffsetsTopic.ListOffsetsPartitionResponse(partition_index=partition)
-    with errors_in(answer, call), call.faults_at(topic, partition):
+    with call.part(answer), call.faults_at(topic, partition):
         log = state.led_log(topic, partition)
-        log.check_leader_epoch(wanted.current_leader_epoch)
+        log.epochs.check(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)
         answer.timestamp, answer.offset, answer.leader_epoch = found
     return answer
@@ -88,8 +87,8 @@ def offset_for_leader_epoch(state: BrokerState, call: Call, request: Any) -> Any
 
 def _end_of_epoch(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
     answer = _LeaderEpochsTopic.EpochEndOffset(partition=wanted.partition)
-    with errors_in(answer, call), call.faults_at(topic, wanted.partition):
+    with call.part(answer), call.faults_at(topic, wanted.partition):
         log = state.led_log(topic, wanted.partition)
-        log.check_leader_epoch(wanted.current_leader_epoch)
+        log.epochs.check(wanted.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = log.end_of_leader_epoch(wanted.leader_epoch)
     return answer

@@ -37,7 +37,6 @@ from ..state import BrokerState
 from ..storage.log import Log
 from ..storage.multi_batch import admitted_batches, is_asked_for
 from ..storage.validate import check_batch, sole_batch, validate
-from .answering import errors_in
 
 __all__ = ["produce"]
 
@@ -63,7 +62,7 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
     for entry in entries.values():
         answer = _Partition(index=entry.partition, base_offset=-1)
         topics.setdefault((entry.topic, entry.topic_id or NO_TOPIC_ID), []).append(answer)
-        with errors_in(answer, call), call.faults_at(entry.topic, entry.partition):
+        with call.part(answer), call.faults_at(entry.topic, entry.partition):
             try:
                 if is_forbidden:
                     raise ApiError(

@@ -3,12 +3,11 @@ Topics and their partitions: CreateTopics, DeleteTopics, CreatePartitions, Delet
 
 The order of the checks is the controller's (``ReplicationControlManager``): name, existence, settings,
 replication factor, partitions. Every node is a replica, whatever the factor is, which may be at most the
-number of nodes.
+number of nodes. So a client cannot assign replicas, as it can in Kafka.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from typing import Any
 
@@ -19,8 +18,7 @@ from shoal.protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
-from ..topics import Topic, check_partitions
-from .answering import errors_in
+from ..topics import check_partitions
 from .configs import describe_topic_settings
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics"]
@@ -33,9 +31,6 @@ _DeleteRecords = response_class(ApiKey.DELETE_RECORDS)
 _DeleteRecordsTopic = _DeleteRecords.DeleteRecordsTopicResult
 
 _BROKERS_DEFAULT = -1
-
-#: From this version of DeleteTopics on, a request names topics by name or id.
-_BY_ID_FROM = 6
 
 
 def create_topics(state: BrokerState, call: Call, request: Any) -> Any:
@@ -50,7 +45,7 @@ def create_topics(state: BrokerState, call: Call, request: Any) -> Any:
 def _create(state: BrokerState, call: Call, wanted: Any, count: int, validate_only: bool) -> Any:
     name = wanted.name
     answer = _Created(name=name, topic_id=None, configs=[])
-    with errors_in(answer, call), call.faults_at(name):
+    with call.part(answer), call.faults_at(name):
         overrides = {config.name: config.value for config in wanted.configs}
         if count > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -63,27 +58,15 @@ def _create(state: BrokerState, call: Call, wanted: Any, count: int, validate_on
         ]
         if not validate_only:
             answer.topic_id = state.topics.create(name, answer.num_partitions, overrides).topic_id
-            for assignment in wanted.assignments:
-                state.leaders.assign(name, assignment.partition_index, assignment.broker_ids[0])
     return answer
 
 
 def _check_placement(state: BrokerState, wanted: Any) -> int:
-    """Check replication factor, partitions and assignment; return the number of partitions."""
+    """Check replication factor and partitions; return the number of partitions."""
+    _check_unassigned(wanted)
     partitions: int = wanted.num_partitions
     factor = wanted.replication_factor
-    if wanted.assignments:
-        if factor != _BROKERS_DEFAULT or partitions != _BROKERS_DEFAULT:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                "with a manual partition assignment, replication factor and partitions must be -1",
-            )
-        numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
-        if numbers != list(range(len(numbers))):
-            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} have gaps")
-        _check_assignments(state, wanted.assignments)
-        partitions = len(numbers)
-    elif factor != _BROKERS_DEFAULT and not 1 <= factor <= len(state.leaders.nodes):
+    if factor != _BROKERS_DEFAULT and not 1 <= factor <= len(state.leaders.nodes):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"a replication factor of {factor} with {len(state.leaders.nodes)} brokers",
@@ -94,13 +77,9 @@ def _check_placement(state: BrokerState, wanted: Any) -> int:
     return partitions
 
 
-def _check_assignments(state: BrokerState, assignments: Any) -> None:
-    known = [node.node_id for node in state.leaders.nodes]
-    for replicas in (assignment.broker_ids for assignment in assignments):
-        if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(known):
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {replicas}, and the brokers are {known}"
-            )
+def _check_unassigned(wanted: Any) -> None:
+    if wanted.assignments:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "every node is a replica, so none is assigned")
 
 
 def create_partitions(state: BrokerState, call: Call, request: Any) -> Any:
@@ -112,7 +91,7 @@ def create_partitions(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> Any:
     answer = _CreatePartitions.CreatePartitionsTopicResult(name=wanted.name)
-    with errors_in(answer, call), call.faults_at(wanted.name):
+    with call.part(answer), call.faults_at(wanted.name):
         topic = state.topics.topic(wanted.name)
         added = wanted.count - len(topic.logs)
         if added <= 0:
@@ -120,13 +99,7 @@ def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> A
                 ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {len(topic.logs)} partitions"
             )
         check_partitions(added)
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != added:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"{len(wanted.assignments)} assignments for {added} new partitions",
-                )
-            _check_assignments(state, wanted.assignments)
+        _check_unassigned(wanted)
         if not validate_only:
             state.topics.grow(topic, wanted.count)
     return answer
@@ -134,31 +107,17 @@ def _grow(state: BrokerState, call: Call, wanted: Any, validate_only: bool) -> A
 
 def delete_topics(state: BrokerState, call: Call, request: Any) -> Any:
     """Delete topics, with their groups' offsets."""
-    if call.version >= _BY_ID_FROM:
-        # The codec reads an id of zeros as None.
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
-    else:
-        wanted = [(name, None) for name in request.topic_names]
-    return _DeleteTopics(responses=[_delete(state, call, *each) for each in wanted])
+    return _DeleteTopics(responses=[_delete(state, call, name) for name in request.topic_names])
 
 
-def _delete(state: BrokerState, call: Call, name: str | None, topic_id: uuid.UUID | None) -> Any:
-    answer = _DeleteTopics.DeletableTopicResult(name=name, topic_id=topic_id)
-    with errors_in(answer, call), call.faults_at(name or ""):
-        topic = _find(state, name, topic_id)
+def _delete(state: BrokerState, call: Call, name: str) -> Any:
+    answer = _DeleteTopics.DeletableTopicResult(name=name)
+    with call.part(answer), call.faults_at(name):
+        topic = state.topics.topic(name)
         state.topics.delete(topic)
-        state.groups.forget_topic(topic.name)
-        state.leaders.forget(topic.name)
-        answer.name, answer.topic_id = topic.name, topic.topic_id
+        state.groups.forget_topic(name)
+        state.leaders.forget(name)
     return answer
-
-
-def _find(state: BrokerState, name: str | None, topic_id: uuid.UUID | None) -> Topic:
-    if name is None:
-        return state.topics.with_id(topic_id)
-    if topic_id is not None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
-    return state.topics.topic(name)
 
 
 def delete_records(state: BrokerState, call: Call, request: Any) -> Any:
@@ -177,6 +136,6 @@ def delete_records(state: BrokerState, call: Call, request: Any) -> Any:
 def _delete_records(state: BrokerState, call: Call, topic: str, wanted: Any) -> Any:
     partition = wanted.partition_index
     answer = _DeleteRecordsTopic.DeleteRecordsPartitionResult(partition_index=partition, low_watermark=-1)
-    with errors_in(answer, call), call.faults_at(topic, partition):
+    with call.part(answer), call.faults_at(topic, partition):
         answer.low_watermark = state.led_log(topic, partition).delete_records(wanted.offset)
     return answer

@@ -17,7 +17,6 @@ from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..storage.producers import ProducerSnapshot
-from .answering import errors_in
 
 __all__ = [
     "add_offsets_to_txn",
@@ -41,11 +40,11 @@ _ADDED_CODE = "partition_error_code"
 def init_producer_id(state: BrokerState, call: Call, request: Any) -> Any:
     """Return a new producer id, or a transactional id's producer id with its next epoch."""
     answer = _InitProducerId(producer_id=-1, producer_epoch=-1)
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or the reverse")
         if request.transactional_id is None:
-            answer.producer_id, answer.producer_epoch = state.producer_ids.new(), 0
+            answer.producer_id, answer.producer_epoch = state.transactions.new_producer_id(), 0
         else:
             answer.producer_id, answer.producer_epoch = state.transactions.init(
                 request.transactional_id,
@@ -72,7 +71,7 @@ def add_partitions_to_txn(state: BrokerState, call: Call, request: Any) -> Any:
             result = _AddPartitionsTopic.AddPartitionsToTxnPartitionResult(partition_index=partition)
             answer.results_by_partition.append(result)
             answers.append(result)
-            with errors_in(result, call, code=_ADDED_CODE), call.faults_at(topic.name, partition):
+            with call.part(result, _ADDED_CODE), call.faults_at(topic.name, partition):
                 state.topics.log(topic.name, partition)
                 found.append((topic.name, partition))
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -101,7 +100,7 @@ def _add_partitions(
 def add_offsets_to_txn(state: BrokerState, call: Call, request: Any) -> Any:
     """Make a group's offsets part of a transaction."""
     answer = _AddOffsets()
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.transactions.add_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
@@ -111,7 +110,7 @@ def add_offsets_to_txn(state: BrokerState, call: Call, request: Any) -> Any:
 def end_txn(state: BrokerState, call: Call, request: Any) -> Any:
     """Commit or abort a transaction. The markers are in the logs before the response is sent."""
     answer = _EndTxn()
-    with errors_in(answer, call), call.faults_at():
+    with call.part(answer), call.faults_at():
         state.transactions.end(
             request.transactional_id,
             request.producer_id,
@@ -136,7 +135,7 @@ def describe_producers(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _producers(state: BrokerState, call: Call, topic: str, partition: int) -> Any:
     answer = _Partition(partition_index=partition, active_producers=[])
-    with errors_in(answer, call), call.faults_at(topic, partition):
+    with call.part(answer), call.faults_at(topic, partition):
         answer.active_producers = list(map(_described, state.led_log(topic, partition).producers()))
     return answer
 

@@ -49,12 +49,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="a broker setting by Kafka's name, as num.partitions=3. May be repeated, and the last value "
         "wins",
     )
-    parser.add_argument(
-        "--allow-any-address",
-        action="store_true",
-        help="allow --listen to use an address that other machines can reach. Every client there can read, "
-        "write and delete everything",
-    )
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
     return parser
@@ -71,12 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
     host, port = parse_listen("listen", args.listen)
     allow_many_files()
-    broker = Broker(
-        host,
-        port,
-        config={**_DEFAULTS, **parse_key_values("--config", args.config)},
-        allow_any_address=args.allow_any_address,
-    )
+    broker = Broker(host, port, config={**_DEFAULTS, **parse_key_values("--config", args.config)})
     with signals_held() as signals:
         try:
             broker.start()

@@ -100,7 +100,7 @@ class Group:
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member with this instance id, if there is one."""
-        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+        return next((each for each in self.members.values() if each.join.instance_id == instance_id), None)
 
     def member(self, member_id: str, instance_id: str | None) -> Member:
         """
@@ -125,19 +125,22 @@ class Group:
             raise _unknown_member(self, member_id)
         return member
 
-    def check_generation(self, generation: int) -> None:
+    def check_member(self, member_id: str, instance_id: str | None, generation: int, now: float) -> Member:
         """
-        Check that a request is of the current generation.
+        Return the member that sent a request of the current generation, and keep its session.
 
         Raises:
-            ApiError: With ILLEGAL_GENERATION.
+            ApiError: As :meth:`member` does, or with ILLEGAL_GENERATION.
 
         """
+        member = self.member(member_id, instance_id)
         if generation != self.generation:
             raise ApiError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"the generation of group {self.group_id!r} is {self.generation}, not {generation}",
             )
+        member.renew_session(now)
+        return member
 
     def check_protocols(self, protocol_type: str, names: Sequence[str]) -> None:
         """
@@ -158,14 +161,14 @@ class Group:
             )
 
     def _common_protocols(self) -> set[str]:
-        counts = Counter(name for member in self.members.values() for name in member.protocols)
+        counts = Counter(name for member in self.members.values() for name in member.join.protocols)
         return {name for name, count in counts.items() if count == len(self.members)}
 
     def _select_protocol(self) -> str:
         """Return the protocol with the most votes; each member votes for the first that all have."""
         common = self._common_protocols()
         votes = Counter(
-            next(name for name in member.protocols if name in common) for member in self.members.values()
+            next(name for name in member.join.protocols if name in common) for member in self.members.values()
         )
         return votes.most_common(1)[0][0]
 
@@ -182,7 +185,9 @@ class Group:
 
     def _replace_static(self, member: Member, member_id: str) -> None:
         """Give a static member's place to a new process, and fence the old one (KIP-345)."""
-        fenced = ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
+        fenced = ApiError(
+            ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.join.instance_id!r} over"
+        )
         member.answer_join(fenced)
         member.answer_sync(fenced)
         if self.leader == member.member_id:
@@ -212,15 +217,7 @@ class Group:
         return self._join_as(join, member_id, now)
 
     def _join_as(self, join: Join, member_id: str, now: float) -> Pending[JoinResult]:
-        member = Member(
-            member_id,
-            join.instance_id,
-            join.client_id,
-            join.client_host,
-            join.session_timeout_ms / 1000,
-            join.rebalance_timeout_ms / 1000,
-            join.protocols,
-        )
+        member = Member(member_id, join)
         self.promised.pop(member_id, None)
         if not self.members:
             self.protocol_type = join.protocol_type
@@ -233,7 +230,8 @@ class Group:
         leader_before = self.leader
         self._replace_static(member, member_id)
         # Client id and host stay those of the first process, as in Kafka (replaceStaticMember).
-        member.update(join, now)
+        member.join = replace(join, client_id=member.join.client_id, client_host=member.join.client_host)
+        member.renew_session(now)
         if self.state is not GroupState.STABLE or self._select_protocol() != self.protocol_name:
             return self._rebalance(member, now)
         result = self._join_result(member)
@@ -244,7 +242,7 @@ class Group:
 
     def _join_again(self, join: Join, now: float) -> Pending[JoinResult]:
         member = self.member(join.member_id, join.instance_id)
-        same = list(member.protocols.items()) == list(join.protocols.items())
+        same = list(member.join.protocols.items()) == list(join.protocols.items())
         is_follower = self.leader != member.member_id
         # In COMPLETING_REBALANCE, the member did not receive the answer to its JoinGroup.
         if same and (
@@ -252,7 +250,7 @@ class Group:
         ):
             member.renew_session(now)
             return Pending(self._join_result(member))
-        member.update(join, now)
+        member.join = join
         return self._rebalance(member, now)
 
     def _rebalance(self, member: Member, now: float) -> Pending[JoinResult]:
@@ -267,12 +265,10 @@ class Group:
 
     def sync(self, sync: Sync, now: float) -> Pending[SyncResult]:
         """Take the leader's assignment, or a member's request; raises as :meth:`~.groups.Groups.sync`."""
-        member = self.member(sync.member_id, sync.instance_id)
-        self.check_generation(sync.generation)
+        member = self.check_member(sync.member_id, sync.instance_id, sync.generation, now)
         self._check_same_protocol(sync)
         if self.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
-        member.renew_session(now)
         member.synced = True
         if self.state is GroupState.STABLE:
             return Pending(self._sync_result(member))
@@ -300,9 +296,11 @@ class Group:
         for member in self.members.values():
             member.answer_sync(again)
             member.assignment = b""
-        longest = max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
-        self.deadline = now + longest
+        self.deadline = now + self._rebalance_timeout_s()
         self.state = GroupState.PREPARING_REBALANCE
+
+    def _rebalance_timeout_s(self) -> float:
+        return max((each.join.rebalance_timeout_ms for each in self.members.values()), default=0) / 1000
 
     def try_complete_join(self, now: float) -> None:
         """End the rebalance's first half, if all members joined or time is up."""
@@ -314,7 +312,7 @@ class Group:
 
     def _complete_join(self, now: float) -> None:
         # A static member keeps its place until its session ends (KIP-345).
-        late = [m for m in self.members.values() if m.joining is None and m.instance_id is None]
+        late = [m for m in self.members.values() if m.joining is None and m.join.instance_id is None]
         for member in late:
             del self.members[member.member_id]
         self.generation += 1
@@ -328,7 +326,7 @@ class Group:
             self.leader = next(iter(joined or self.members))
         self.protocol_name = self._select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
-        self.deadline = now + max(member.rebalance_timeout_s for member in self.members.values())
+        self.deadline = now + self._rebalance_timeout_s()
         for member in self.members.values():
             member.synced = False
             member.renew_session(now)
@@ -339,7 +337,7 @@ class Group:
         members: list[tuple[str, str | None, bytes]] = []
         if member.member_id == self.leader:
             members = [
-                (each.member_id, each.instance_id, each.protocols.get(self.protocol_name, b""))
+                (each.member_id, each.join.instance_id, each.join.protocols.get(self.protocol_name, b""))
                 for each in self.members.values()
             ]
         return JoinResult(

@@ -153,9 +153,7 @@ class Groups:
         """
         with self._changing() as now:
             group = self._known(group_id)
-            member = group.member(member_id, instance_id)
-            group.check_generation(generation)
-            member.renew_session(now)
+            group.check_member(member_id, instance_id, generation, now)
             if group.state is GroupState.PREPARING_REBALANCE:
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
@@ -196,17 +194,13 @@ class Groups:
         """
         with self._changed:
             group = self._groups.get(group_id)
+            if generation < 0 and (group is None or group.state is GroupState.EMPTY):
+                return
             if group is None:
-                if generation >= 0:
-                    # GROUP_ID_NOT_FOUND came with OffsetCommit v9 (KIP-848).
-                    code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
-                    raise ApiError(code, f"there is no group {group_id!r}")
-                return
-            if generation < 0 and group.state is GroupState.EMPTY:
-                return
-            if generation < 0 and not member_id and instance_id is None:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has members")
-            self._check_member_commit(group, member_id, instance_id, generation)
+                # GROUP_ID_NOT_FOUND came with OffsetCommit v9 (KIP-848).
+                code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                raise ApiError(code, f"there is no group {group_id!r}")
+            group.check_member(member_id, instance_id, generation, time.monotonic())
             if group.state is GroupState.COMPLETING_REBALANCE:
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
@@ -228,14 +222,7 @@ class Groups:
             group = self._groups.get(group_id)
             if group is None:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
-            self._check_member_commit(group, member_id, instance_id, generation)
-
-    def _check_member_commit(
-        self, group: Group, member_id: str, instance_id: str | None, generation: int
-    ) -> None:
-        member = group.member(member_id, instance_id)
-        group.check_generation(generation)
-        member.renew_session(time.monotonic())
+            group.check_member(member_id, instance_id, generation, time.monotonic())
 
     def commit(
         self,

@@ -95,7 +95,7 @@ class Member:
     A member of a group.
 
     Attributes:
-        protocols: Its protocols by name, the preferred one first, with metadata for the leader.
+        join: Its last JoinGroup.
         expires_at: The end of its session without another request, on the monotonic clock.
         joining: Set while it waits for the other members to join.
         syncing: Set while it waits for the leader's assignment.
@@ -104,28 +104,16 @@ class Member:
     """
 
     member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_s: float
-    rebalance_timeout_s: float
-    protocols: Mapping[str, bytes]
+    join: Join
     expires_at: float = 0.0
     assignment: bytes = b""
     joining: Pending[JoinResult] | None = None
     syncing: Pending[SyncResult] | None = None
     synced: bool = False
 
-    def update(self, join: Join, now: float) -> None:
-        """Take what a member may change when it joins again, and let its session begin again."""
-        self.protocols = join.protocols
-        self.session_timeout_s = join.session_timeout_ms / 1000
-        self.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
-        self.renew_session(now)
-
     def renew_session(self, now: float) -> None:
         """Let the session begin again."""
-        self.expires_at = now + self.session_timeout_s
+        self.expires_at = now + self.join.session_timeout_ms / 1000
 
     def answer_join(self, answer: JoinResult | ApiError) -> None:
         """Answer the member's JoinGroup, if one waits."""

@@ -87,17 +87,6 @@ class Purgatory:
                     if left_s > 0 and has_hung_up():
                         return
 
-    def pause(self, seconds: float) -> None:
-        """
-        Wait for a time.
-
-        Raises:
-            NobodyWaits: The broker stopped.
-
-        """
-        if seconds > 0:
-            self.wait_for(lambda: False, (), seconds)
-
     @contextmanager
     def _woken_by(self, logs: Sequence[Log]) -> Iterator[threading.Event]:
         event = threading.Event()

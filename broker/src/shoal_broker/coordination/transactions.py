@@ -11,6 +11,7 @@ Ids do not expire.
 from __future__ import annotations
 
 import enum
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -23,15 +24,13 @@ from shoal.records.aborted import Marker
 from ..api_error import ApiError
 from ..topics import Topics
 from .groups import Groups
-from .producer_ids import ProducerIds
 
 __all__ = ["Transaction", "TransactionState", "Transactions"]
 
 #: Kafka's default of ``transaction.max.timeout.ms``.
 _LONGEST_TIMEOUT_MS = 900_000
 
-#: The coordinator epoch of markers: there is one coordinator, and it never moves.
-_COORDINATOR_EPOCH = 0
+_FIRST_PRODUCER_ID = 1000
 
 #: An int16; the last one is kept for fencing, as in Kafka.
 _LAST_EPOCH = 2**15 - 2
@@ -73,19 +72,18 @@ class Transaction:
 
 
 class Transactions:
-    """All transactional ids. Safe to use from several threads."""
+    """All transactional ids, and the source of producer ids. Safe to use from several threads."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: Groups,
-        producer_ids: ProducerIds,
-    ) -> None:
+    def __init__(self, topics: Topics, groups: Groups) -> None:
         self._topics = topics
         self._groups = groups
-        self._producer_ids = producer_ids
+        self._producer_ids = itertools.count(_FIRST_PRODUCER_ID)
         self._lock = threading.RLock()
         self._by_id: dict[str, Transaction] = {}
+
+    def new_producer_id(self) -> int:
+        """Return a producer id that no other producer has."""
+        return next(self._producer_ids)
 
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
@@ -110,7 +108,7 @@ class Transactions:
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None:
-                transaction = Transaction(transactional_id, self._producer_ids.new(), timeout_ms / 1000)
+                transaction = Transaction(transactional_id, self.new_producer_id(), timeout_ms / 1000)
                 self._by_id[transactional_id] = transaction
                 return transaction.producer_id, transaction.epoch
             transaction.timeout_s = timeout_ms / 1000
@@ -132,7 +130,7 @@ class Transactions:
 
     def _next_epoch(self, transaction: Transaction) -> None:
         if transaction.epoch >= _LAST_EPOCH:
-            transaction.producer_id = self._producer_ids.new()
+            transaction.producer_id = self.new_producer_id()
             transaction.previous_epoch, transaction.epoch = -1, 0
         else:
             transaction.previous_epoch = transaction.epoch
@@ -236,9 +234,7 @@ class Transactions:
         for name, partition in sorted(transaction.partitions):
             topic = self._topics.get(name)
             if topic is not None and partition < len(topic.logs):  # it may have been deleted meanwhile
-                topic.logs[partition].append_marker(
-                    transaction.producer_id, transaction.epoch, marker, _COORDINATOR_EPOCH
-                )
+                topic.logs[partition].append_marker(transaction.producer_id, transaction.epoch, marker)
         for group_id in transaction.groups:
             self._groups.end_transaction(group_id, transaction.producer_id, committed=committed)
         transaction.partitions.clear()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from shoal.records import BatchHeader, RecordBatch, read_records
-from shoal.records.batch import MAGIC_OFFSET
 
 from .validate import MOST_DECOMPRESSED_BYTES, decompressed
 from .walk import walk
 
 __all__ = ["Batches", "TimestampAndOffset"]
-
-#: The timestamp of a message of magic 1, behind its attributes.
-_MESSAGE_TIMESTAMP = struct.Struct(">q")
-_MESSAGE_TIMESTAMP_OFFSET = MAGIC_OFFSET + 2
 
 _EMPTY = memoryview(b"")
 
@@ -91,20 +85,19 @@ class Batches:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of all batches, in milliseconds; -1 for none."""
-        return max(map(_largest_timestamp, self._all), default=-1)
+        """The largest timestamp of all batches of magic 2, in milliseconds; -1 for none."""
+        return max((batch.header.max_timestamp for batch in self._all), default=-1)
 
     def first_record_since(self, timestamp_ms: int, start: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one, at an offset or after it."""
         for batch in self._all[self._index_of(start) :]:
-            if _largest_timestamp(batch) < timestamp_ms:
-                continue
-            if batch.header.magic != 2:
+            header = batch.header
+            if header.magic != 2:
                 found = _first_in_message(batch, timestamp_ms, start)
-            elif batch.header.records_count:
+            elif header.records_count and header.max_timestamp >= timestamp_ms:
                 found = _first_in_batch(batch, timestamp_ms, start)
             else:
-                found = None  # compaction emptied it
+                found = None  # too old, or compaction emptied it
             if found is not None:
                 return found
         return _NONE
@@ -112,15 +105,6 @@ class Batches:
     def delete_before(self, offset: int) -> None:
         """Delete the batches that end before an offset."""
         del self._all[: self._index_of(offset)]
-
-
-def _largest_timestamp(batch: RecordBatch) -> int:
-    """Return a batch's largest timestamp, or that of a message of magic 1, which its header does not have."""
-    header, view = batch
-    if header.magic != 1 or len(view) < _MESSAGE_TIMESTAMP_OFFSET + _MESSAGE_TIMESTAMP.size:
-        return header.max_timestamp
-    timestamp: int = _MESSAGE_TIMESTAMP.unpack_from(view, _MESSAGE_TIMESTAMP_OFFSET)[0]
-    return timestamp
 
 
 def _first_in_message(message: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:

@@ -33,7 +33,7 @@ class LeaderEpochs:
         written = [entry for entry in self.starts if entry[1] < log_end_offset]
         self.starts = [*written, (leader_epoch, log_end_offset)]
 
-    def check(self, log_name: str, expected: int) -> None:
+    def check(self, expected: int) -> None:
         """
         Check the client's leader epoch against the current one; -1 means that it sent none (KIP-320).
 
@@ -44,7 +44,7 @@ class LeaderEpochs:
         if expected < 0 or expected == self._current:
             return
         code = ErrorCode.FENCED_LEADER_EPOCH if expected < self._current else ErrorCode.UNKNOWN_LEADER_EPOCH
-        raise ApiError(code, f"the leader epoch of {log_name} is {self._current}, not {expected}")
+        raise ApiError(code, f"the leader epoch is {self._current}, not {expected}")
 
     def at(self, offset: int) -> int:
         """Return the leader epoch of an offset; -1 if it is older than all epochs."""

@@ -71,6 +71,7 @@ class Log:
     Attributes:
         name: ``topic-partition``.
         config: The topic's, replaced when it is altered.
+        epochs: Its leader epochs.
 
     """
 
@@ -81,7 +82,7 @@ class Log:
         self._batches = Batches()
         self._log_start_offset = 0
         self._log_end_offset = 0
-        self._epochs = LeaderEpochs()
+        self.epochs = LeaderEpochs()
         self._producers = Producers()
         self._watchers: set[threading.Event] = set()
 
@@ -189,9 +190,7 @@ class Log:
                 f"{size} bytes exceed segment.bytes, {self.config.segment_bytes}",
             )
 
-    def append_marker(
-        self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
-    ) -> None:
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> None:
         """
         End a producer's transaction with a control batch.
 
@@ -206,10 +205,7 @@ class Log:
                     ErrorCode.INVALID_PRODUCER_EPOCH,
                     f"a marker of epoch {producer_epoch} after {producer.epoch}",
                 )
-            self._write(
-                [end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())]
-            )
-            self._producers.get(producer_id).coordinator_epoch = coordinator_epoch
+            self._write([end_transaction_marker(producer_id, producer_epoch, marker, now_ms())])
 
     def store(self, record_set: bytes | bytearray | memoryview) -> None:
         """
@@ -286,7 +282,7 @@ class Log:
     def start(self) -> TimestampAndOffset:
         """Return the log's start, without a time."""
         with self._lock:
-            return TimestampAndOffset(-1, self._log_start_offset, self._epochs.at(self._log_start_offset))
+            return TimestampAndOffset(-1, self._log_start_offset, self.epochs.at(self._log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one."""
@@ -320,23 +316,19 @@ class Log:
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Begin a new leader epoch at the log's end."""
         with self._lock:
-            self._epochs.begin(leader_epoch, self._log_end_offset)
+            self.epochs.begin(leader_epoch, self._log_end_offset)
             # A client that waits for more may have to ask another leader.
             self._wake_watchers()
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that appended batches get; it rises with every start of the broker."""
-        return self._epochs.current
-
-    def check_leader_epoch(self, expected: int) -> None:
-        """Check the client's leader epoch as :meth:`LeaderEpochs.check` does."""
-        self._epochs.check(self.name, expected)
+        return self.epochs.current
 
     def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the end of a leader epoch as :meth:`LeaderEpochs.end_of` does."""
         with self._lock:
-            return self._epochs.end_of(leader_epoch, self._log_end_offset)
+            return self.epochs.end_of(leader_epoch, self._log_end_offset)
 
     # Producers
 

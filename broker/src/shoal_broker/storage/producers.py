@@ -20,13 +20,24 @@ from shoal.records.aborted import Marker, read_marker
 
 from ..api_error import ApiError
 
-__all__ = ["SEQUENCE_COUNT", "Producer", "ProducerSnapshot", "Producers", "last_sequence_of", "next_sequence"]
+__all__ = [
+    "COORDINATOR_EPOCH",
+    "SEQUENCE_COUNT",
+    "Producer",
+    "ProducerSnapshot",
+    "Producers",
+    "last_sequence_of",
+    "next_sequence",
+]
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 
 #: ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: the most requests that a client has in flight.
 BATCHES_TO_RETAIN = 5
+
+#: The coordinator epoch of markers: there is one coordinator of transactions, and it never moves.
+COORDINATOR_EPOCH = 0
 
 #: Sequences are non-negative int32; after the largest comes 0.
 SEQUENCE_COUNT = 2**31
@@ -164,6 +175,7 @@ class Producers:
         producer.set_epoch(header.producer_epoch)
         producer.last_timestamp = header.max_timestamp
         if header.is_control:
+            producer.coordinator_epoch = COORDINATOR_EPOCH
             self._end_transaction(producer_id, header.base_offset, read_marker(batch) == Marker.ABORT)
             return
         producer.batches.append(header)

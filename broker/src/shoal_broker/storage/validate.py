@@ -18,7 +18,7 @@ As in Kafka, an uncompressed record's offset delta is not compared with its posi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
@@ -251,8 +251,8 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE
-    without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
-    out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
+    without_key: list[int] = []
+    out_of_time: list[int] = []
     max_timestamp = _NO_TIMESTAMP
     has_gaps = False
     try:
@@ -261,9 +261,9 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
         records = walk(header, decompressed(batch), with_lengths=checks_lengths, copy_to=copy_to)
         for number, (timestamp, offset_delta, has_key) in enumerate(records):
             if config.compacted and not has_key:
-                without_key.add(number)
+                without_key.append(number)
             elif not _is_timestamp_allowed(timestamp, header.is_log_append_time, config, now_ms):
-                out_of_time.add(number)
+                out_of_time.append(number)
             has_gaps = has_gaps or offset_delta != number
             if timestamp > max_timestamp or not number:
                 max_timestamp = timestamp
@@ -272,32 +272,18 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
         raise ApiError(code, str(error)) from error
     except MalformedRecord as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    out_of_time.raise_any()
-    without_key.raise_any()
+    _raise_any(ErrorCode.INVALID_TIMESTAMP, out_of_time, "timestamp out of range")
+    _raise_any(ErrorCode.INVALID_RECORD, without_key, "a compacted topic needs a key")
     if has_gaps and is_stream and copy_to is None:
         # KAFKA-9669: Kafka would rebuild the batch, but did not keep the keys and values.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     return max_timestamp
 
 
-class _SameErrors:
-    """The number of records that break the same rule of the topic, and the first of them."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        self._code, self._reason = code, reason
-        self._count = 0
-        self._first: list[int] = []
-
-    def add(self, number: int) -> None:
-        self._count += 1
+def _raise_any(code: ErrorCode, numbers: Sequence[int], reason: str) -> None:
+    if numbers:
         # Kafka's message shows at most three, too.
-        if len(self._first) < 3:
-            self._first.append(number)
-
-    def raise_any(self) -> None:
-        if self._count:
-            errors = [(number, self._reason) for number in self._first]
-            raise ApiError(self._code, f"{self._count} records: {self._reason}", errors)
+        raise ApiError(code, f"{len(numbers)} records: {reason}", [(each, reason) for each in numbers[:3]])
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:

@@ -11,6 +11,7 @@ from shoal.records.batch import ATTRIBUTES_OFFSET, CONTROL, HEADER, TRANSACTIONA
 from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
+from .producers import COORDINATOR_EPOCH
 
 __all__ = ["end_transaction_marker", "placed", "recompressed", "with_fields"]
 
@@ -69,10 +70,10 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
 
 
 def end_transaction_marker(
-    producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int, timestamp_ms: int
+    producer_id: int, producer_epoch: int, marker: Marker, timestamp_ms: int
 ) -> RecordBatch:
     """Return the control batch that ends a transaction in a partition (``EndTransactionMarker``)."""
-    body = write_body(_MARKER_KEY.pack(0, marker), _MARKER_VALUE.pack(0, coordinator_epoch))
+    body = write_body(_MARKER_KEY.pack(0, marker), _MARKER_VALUE.pack(0, COORDINATOR_EPOCH))
     return with_fields(
         write_batch([Record(0, timestamp_ms, body)], Codec.NONE),
         attributes=TRANSACTIONAL | CONTROL,

@@ -717,7 +717,7 @@ def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers
     history.gap(1).plain(2, leader_epoch=1)
     log = lagging(brokers.source, "topic", 7)
     log.begin_leader_epoch(1)
-    log._epochs.starts = list(history.log._epochs.starts)
+    log.epochs.starts = list(history.log.epochs.starts)
     up_to_the_gap = CopyRange("topic", 0, "topic", 0, 7)
     assert brokers.run([up_to_the_gap]).complete
     assert brokers.position().source_offset == 7
