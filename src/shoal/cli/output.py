@@ -34,7 +34,6 @@ __all__ = [
     "News",
     "PlainReport",
     "first_line",
-    "name_program",
     "print_json",
     "say",
     "stamp_lines",
@@ -50,15 +49,7 @@ _IDLE_INTERVAL_S = 600.0
 _JSON_INTERVAL_S = 1.0
 
 
-# Of the process, as stderr is.
-_program = "shoal"
 _stamps = False
-
-
-def name_program(name: str) -> None:
-    """Set the name with which lines on stderr begin."""
-    global _program
-    _program = name
 
 
 def stamp_lines(*, is_service: bool) -> None:
@@ -67,14 +58,14 @@ def stamp_lines(*, is_service: bool) -> None:
 
     Lines in the log of a service do. A terminal needs no times, and the systemd journal adds its own.
     """
-    global _stamps
+    global _stamps  # of the process, as stderr is
     _stamps = is_service and not sys.stderr.isatty() and "JOURNAL_STREAM" not in os.environ
 
 
-def say(sentence: str) -> None:
+def say(sentence: str, program: str = "shoal") -> None:
     """Print one line to stderr: the first one, if an exception that is not ours has several."""
     stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if _stamps else ""
-    print(f"{stamp}{_program}: {first_line(sentence)}", file=sys.stderr, flush=True)
+    print(f"{stamp}{program}: {first_line(sentence)}", file=sys.stderr, flush=True)
 
 
 def first_line(text: str) -> str:

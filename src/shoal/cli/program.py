@@ -16,7 +16,7 @@ from ..errors import ConfigError, OptionError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
 from .config_file import with_config_file
-from .output import first_line, name_program, print_json, say, stamp_lines
+from .output import first_line, print_json, say, stamp_lines
 from .parser import spelling
 
 __all__ = ["run_program"]
@@ -35,22 +35,22 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         ``--json``, an object on stdout as well.
 
     """
-    name_program(parser.prog)
     try:
         return _run(parser, list(arguments))
     finally:
         stamp_lines(is_service=False)
-        name_program("shoal")
 
 
 def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     try:
         arguments = with_config_file(parser, arguments)
         args = parser.parse_args(arguments)
+        args.program = parser.prog
         args.spell = spelling(parser, getattr(args, "verb", None))
     except ConfigError as error:
         # The arguments are not parsed, but these two decide how the error is printed.
         args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))
+        args.program = parser.prog
         return _fail(error, EXIT_USAGE, args)
     try:
         return int(args.run(args))
@@ -82,7 +82,8 @@ def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
         print(printable_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     sentence = _sentence(error)
     foreign = not isinstance(error, ShoalError)
-    say(f"{sentence}. Use --verbose to see the traceback" if foreign and not args.verbose else sentence)
+    hint = ". Use --verbose to see the traceback" if foreign and not args.verbose else ""
+    say(sentence + hint, args.program)
     if args.json:
         _print_last({"type": "error", "error": sentence, "exit_code": exit_code})
     return exit_code
@@ -90,7 +91,7 @@ def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
 
 def _interrupted(args: argparse.Namespace) -> int:
     exit_code = int(args.exit_code_of_interrupt)
-    say("interrupted")
+    say("interrupted", args.program)
     if args.json and exit_code:
         _print_last({"type": "error", "error": "interrupted", "exit_code": exit_code})
     return exit_code
