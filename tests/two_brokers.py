@@ -361,6 +361,9 @@ class TwoBrokers:
     def with_settings(self, **changes: Any) -> TwoBrokers:
         return replace(self, settings=replace(self.settings, **changes))
 
+    def with_timing(self, **times: Any) -> TwoBrokers:
+        return self.with_settings(timing=replace(self.settings.timing, **times))
+
     def read_uncommitted(self) -> TwoBrokers:
         source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         return self.with_settings(source=source)

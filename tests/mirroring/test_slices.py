@@ -15,7 +15,6 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock
-from shoal.mirroring.task import session, worker
 from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -152,8 +151,7 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
 def test_idle_task_reports_quiet_before_its_end(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "QUIET_S", 0.2)
-    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 60.0)
+    settings = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0).settings
     monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
@@ -169,7 +167,7 @@ def test_idle_task_reports_quiet_before_its_end(
     history.plain(2)
     with driver.connect() as control:
         running = RunningTask(
-            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], settings, control)
         )
         wait_until(lambda: brokers.copied() == history.committed)
         assert not any(report.get("idle") for report in list(driver.reports))
@@ -182,17 +180,14 @@ def test_idle_task_reports_quiet_before_its_end(
     driver.server.close()
 
 
-def test_waiting_task_is_not_idle(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "QUIET_S", 0.2)
-    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 1.5)
+def test_waiting_task_is_not_idle(brokers: TwoBrokers, history: History) -> None:
+    settings = brokers.with_timing(quiet_s=0.2, last_moments_s=1.5).settings
     driver = Driver(brokers, slice_s=2.0)
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
     with driver.connect() as control:
         running = RunningTask(
-            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], settings, control)
         )
         running.result()
     assert not any(report.get("idle") for report in driver.reports)

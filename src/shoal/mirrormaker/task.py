@@ -40,7 +40,7 @@ from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import prepare
-from ..mirroring.task.session import QUIET_S, REPORT_INTERVAL_S, Interval, TaskSession
+from ..mirroring.task.session import Interval, TaskSession
 from ..mirroring.task.task import TaskResult
 from ..records import Decision
 from ..topic_partition import TopicPartition
@@ -108,7 +108,7 @@ class _HandlerTask:
         self._handling = handling
         self._control = control
         self._handler = load_handler(handling)
-        self._session = TaskSession(control)
+        self._session = TaskSession(control, settings.timing)
         self._session.report()
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
@@ -123,7 +123,7 @@ class _HandlerTask:
         self._consumed_at = time.monotonic()
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.commit_interval_s)
-        self._report_interval = Interval(REPORT_INTERVAL_S)
+        self._report_interval = Interval(settings.timing.report_interval_s)
         self._ends_interval = Interval(_ENDS_INTERVAL_S)
         self._looked_at = 0.0
         self._source = Cluster(settings.source.impatient())
@@ -226,7 +226,11 @@ class _HandlerTask:
     def _report(self, now: float) -> None:
         partitions = [report for each in self._partitions.values() if (report := each.report()) is not None]
         is_held_up = any(each.waiting_for for each in self._partitions.values())
-        is_quiet = now - self._consumed_at >= QUIET_S and not self._unacknowledged and not is_held_up
+        is_quiet = (
+            now - self._consumed_at >= self._settings.timing.quiet_s
+            and not self._unacknowledged
+            and not is_held_up
+        )
         bytes_in = sum(each.counters.bytes_in for each in partitions)
         is_idle = is_quiet and self._session.ends_soon
         self._session.report(TaskReport(partitions, bytes_in, is_idle=is_idle))

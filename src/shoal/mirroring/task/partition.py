@@ -116,7 +116,7 @@ class PartitionCopy:
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
         self.intake = Intake(settings, self.outbound)
-        self.suspicions = Suspicions()
+        self.suspicions = Suspicions(settings.timing)
         self.counters = Counters()
         self._position = MovingPosition()
         self.out_of_range = False

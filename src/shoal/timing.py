@@ -1,0 +1,73 @@
+"""
+The times that shoal's threads wait, in one value.
+
+A user's options set other times, such as intervals. These here have defaults that fit, and no option. They
+travel in the settings of a task, so that a test waits for milliseconds without a word to any module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_TIMING", "Timing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """
+    How long a mirror and its tasks wait, and for what. Seconds, unless a name ends otherwise.
+
+    Attributes:
+        stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
+            without data is answered in half a second.
+        end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
+            without a response.
+        give_up_patience_s: So much later the task ends without the worker, unless it commits. Some calls
+            cannot be given up, such as a connect.
+        turn_s: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
+        longest_hold_s: The longest pause of a copy loop that the throttle holds. The next loop has other
+            connections and metadata, before a broker closes connections without requests
+            (connections.max.idle.ms, ten minutes).
+        recreated_after_s: After so long without a look at a topic, it may have been deleted and created
+            again: a copy loop begins with newer metadata, and looks again if it neither fetched nor sent by
+            the topic's name. A fetch without data is answered in half a second.
+        quiet_s: A task is quiet after so long without data.
+        last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
+            or aligns.
+        report_interval_s: The time between two reports of a task while something is copied.
+        quiet_report_interval_s: The time between two reports if nothing was fetched.
+        gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
+            for records of its source: five minutes by default.
+        most_between_answers_s: The most that counts of the time between two answers without records. A
+            partition may have been held meanwhile. The pauses are at most 10 s, but each answer is about one
+            partition, and hundreds may be silent.
+        forget_refusal_s: A second refusal of a batch so much later has a cause of its own: the pauses between
+            two tries are at most 10 s. The time of an alignment between them, which may be minutes, does not
+            count; an outage between them does.
+        unexplained_patience_s: A batch that a broker refuses without a reason, perhaps for a passing one, is
+            tried again for so long.
+        last_commit_patience_s: The time for the last commit of a task, before Spark has to repeat the task.
+        requested_commit_patience_s: The same if the mirror ends: a person may be waiting.
+
+    """
+
+    stalled_s: float = 2.5
+    end_patience_s: float = 2.5
+    give_up_patience_s: float = 1.0
+    turn_s: float = 1.0
+    longest_hold_s: float = 60.0
+    recreated_after_s: float = 1.0
+    quiet_s: float = 5.0
+    last_moments_s: float = 1.0
+    report_interval_s: float = 0.5
+    quiet_report_interval_s: float = 2.0
+    gap_patience_timeouts: int = 10
+    most_between_answers_s: float = 60.0
+    forget_refusal_s: float = 180.0
+    unexplained_patience_s: float = 60.0
+    last_commit_patience_s: float = 60.0
+    requested_commit_patience_s: float = 5.0
+
+
+#: The times of every mirror outside of tests.
+DEFAULT_TIMING = Timing()
