@@ -24,6 +24,16 @@ class Timing:
             without a response.
         give_up_patience_s: So much later the task ends without the worker, unless it commits. Some calls
             cannot be given up, such as a connect.
+        first_retry_ms: The pause of a partition after its first failure in milliseconds; each further one is
+            twice as long. As Kafka's retry.backoff.ms.
+        longest_retry_ms: The longest such pause in milliseconds: an operator who has repaired a broker waits
+            for it.
+        admission_s: The longest pause of a worker that waits for partitions which others give away.
+        look_interval_s: The time between two looks for partitions that failed, or are due again, while others
+            are copied.
+        fetch_max_wait_ms: How long a source broker may wait for data before it answers a fetch, in
+            milliseconds. As Kafka's fetch.max.wait.ms: a task's end waits for the answer.
+        hold_look_s: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
         turn_s: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
         longest_hold_s: The longest pause of a copy loop that the throttle holds. The next loop has other
             connections and metadata, before a broker closes connections without requests
@@ -54,6 +64,12 @@ class Timing:
     stalled_s: float = 2.5
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0
+    first_retry_ms: int = 100
+    longest_retry_ms: int = 10_000
+    admission_s: float = 0.1
+    look_interval_s: float = 0.05
+    fetch_max_wait_ms: int = 500
+    hold_look_s: float = 0.05
     turn_s: float = 1.0
     longest_hold_s: float = 60.0
     recreated_after_s: float = 1.0

@@ -21,8 +21,6 @@ from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 from tests.window_driver import Driver, Time
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 PARTITION = TopicPartition("topic", 0)
 LENGTH_S = 600.0
 

@@ -22,8 +22,6 @@ from tests.batches import batch
 from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
 from tests.window_driver import Driver, Time
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 class TestClock:
     def test_window_begins_with_its_first_task(self) -> None:

@@ -13,12 +13,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
@@ -27,14 +25,11 @@ from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.model.reports import TaskReport
-from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class Driver:
@@ -585,10 +580,8 @@ def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: Histo
             running.result()
 
 
-def test_orphan_that_waits_ends(
-    brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 600_000, 600_000))
+def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    brokers = brokers.with_timing(first_retry_ms=600_000, longest_retry_ms=600_000)
     history.plain(1)
     leads_elsewhere(brokers.source, "topic", 0)
     with driver.connect() as control:

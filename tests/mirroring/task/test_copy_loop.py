@@ -48,8 +48,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 DAY_MS = 86_400_000
 
 #: So small that a response has few batches, and one topic takes several.

@@ -29,8 +29,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 PARTITIONS = 8
 
 

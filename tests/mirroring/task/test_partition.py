@@ -22,9 +22,6 @@ from tests import batches
 from tests.native_path import send_by
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
-
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
     "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),
     "codec-7": (lambda history: history.batch(1, flags=7), "its codec is 7"),

@@ -30,8 +30,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 
 #: If requests list topics by name, the task notices only pauses longer than this.

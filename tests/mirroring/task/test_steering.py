@@ -22,8 +22,6 @@ from tests.mirroring.task.test_recreated_topics import list_by_name, recreate
 from tests.native_path import SENDERS, send_by
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 #: The size of a batch in the tests of limits, with one record.
 BATCH_BYTES = 10_000
 

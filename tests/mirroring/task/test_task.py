@@ -28,8 +28,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 def everything(history: History) -> None:
     """Add each kind of batch that a task can copy or drop."""

@@ -26,8 +26,6 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 @contextmanager
 def led_by_a_second(first: Broker, partition: int) -> Iterator[Broker]:

@@ -43,9 +43,7 @@ from .pump import Pump
 from .source_gaps import SourceGaps
 from .throttle import LEAST_FETCH_BYTES, Throttle
 
-__all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
-
-FETCH_MAX_WAIT_MS = 500
+__all__ = ["CopyLoop", "Turn"]
 
 
 class Turn(NamedTuple):

@@ -112,7 +112,7 @@ class PartitionCopy:
         self._accepted = accepted
         self.source = copy_range.source
         self.destination = copy_range.destination
-        self.state = StateMachine()
+        self.state = StateMachine(settings.timing)
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
         self.intake = Intake(settings, self.outbound)

@@ -39,7 +39,7 @@ from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
 from ..model.reports import TaskReport
 from .committer import Commits, can_heal
-from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
+from .copy_loop import CopyLoop
 from .destination_leader import DestinationLeader
 from .fresh_metadata import FreshMetadata
 from .lost_range import end_deleted, end_deleted_source
@@ -54,15 +54,6 @@ __all__ = ["LeaderPairWorker", "Stop"]
 
 #: An alignment makes progress as long as brokers answer within this time.
 _ANSWERED_S = 2.5
-
-#: The longest pause of a worker that waits for partitions.
-_ADMISSION_S = 0.1
-
-#: The time between two looks for partitions that failed, or are due again, while others are copied.
-_LOOK_INTERVAL_S = 0.05
-
-#: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
-_HOLD_LOOK_S = 0.05
 
 
 class WorkerPhase(enum.Enum):
@@ -367,9 +358,10 @@ class LeaderPairWorker:
         if not waiting and not self._stays:
             return
         now = time.monotonic()
-        delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
+        admission_s = self._timing.admission_s
+        delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + admission_s) - now)
         if self._stays:
-            delay_s = min(delay_s, _ADMISSION_S)
+            delay_s = min(delay_s, admission_s)
         elif delay_s >= self._timing.report_interval_s:
             self._reports.send(self.copies)  # with the reasons of waiting partitions
         self._phase = WorkerPhase.PAUSING
@@ -528,7 +520,7 @@ class LeaderPairWorker:
                 self._progress(0)
                 if ends_turn() or time.monotonic() >= until:
                     return
-                self._throttle.wait(_HOLD_LOOK_S)
+                self._throttle.wait(self._timing.hold_look_s)
                 loop.send_fetch()
         finally:
             self._phase = WorkerPhase.WORKING
@@ -538,7 +530,7 @@ class LeaderPairWorker:
             self._source.connect(node_id),
             buffer_bytes=self._buffer_bytes,
             isolation_level=self._settings.source.isolation_level,
-            max_wait_ms=FETCH_MAX_WAIT_MS,
+            max_wait_ms=self._timing.fetch_max_wait_ms,
         )
 
     def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
@@ -554,7 +546,7 @@ class LeaderPairWorker:
                 return True
             if not self._admitted.empty():
                 return True
-            if now - looked_at < _LOOK_INTERVAL_S:
+            if now - looked_at < self._timing.look_interval_s:
                 return False
             looked_at = now
             failed = (copy for copy in copies if not copy.state.is_aligned)
@@ -565,7 +557,7 @@ class LeaderPairWorker:
     def _progress(self, fetched_bytes: int) -> None:
         """Commit and report from time to time; nothing is in flight."""
         now = time.monotonic()
-        if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
+        if self._give_away and now - self._looked_at >= self._timing.look_interval_s:
             self._looked_at = now
             self._give_away_failed(self._give_away)
         if self._throttle.take_commit():

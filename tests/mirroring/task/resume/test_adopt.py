@@ -40,8 +40,6 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, encode, lay_out, partition
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 @pytest.fixture
 def adopting(brokers: TwoBrokers) -> TwoBrokers:
