@@ -18,6 +18,27 @@ class Timing:
     How long a mirror and its tasks wait, and for what. Seconds, unless a name ends otherwise.
 
     Attributes:
+        heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
+            since 3.0 (KIP-735); within any broker's default bounds.
+        shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
+            others.
+        quiet_window_lengths: Without news, a window lasts at most this multiple of its length.
+        shortest_refresh_s: The shortest time between two searches, or two translations, that an option may
+            set: each of them sends requests about all topics.
+        deletion_confirmed_s: A topic is gone that stays gone for so long: a broker that has just started may
+            not have all metadata yet.
+        unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
+            lists them again after a while.
+        probe_interval_s: The time between two probes of a cluster's latency.
+        probe_refresh_s: The time between two refreshes of a probe's metadata: leaders move.
+        control_patience_s: A client of the control socket has so long to send its line, and so long to read
+            the answer: it keeps one of few connections.
+        jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
+            start or end.
+        first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
+        http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
+        http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
+        http_leaving_s: The limit for the end of a closed connection's thread, on a busy machine.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
             without data is answered in half a second.
         end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
@@ -61,6 +82,20 @@ class Timing:
 
     """
 
+    heartbeat_interval_s: float = 3.0
+    shortest_window_s: float = 3.0
+    quiet_window_lengths: int = 8
+    shortest_refresh_s: float = 1
+    deletion_confirmed_s: float = 2.0
+    unlisted_s: float = 60.0
+    probe_interval_s: float = 0.5
+    probe_refresh_s: float = 30.0
+    control_patience_s: float = 5.0
+    jvm_look_interval_s: float = 30.0
+    first_jvm_look_interval_s: float = 1.0
+    http_peer_s: float = 10.0
+    http_request_s: float = 30.0
+    http_leaving_s: float = 1.0
     stalled_s: float = 2.5
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0

@@ -62,9 +62,8 @@ class Overlap:
 
 
 @pytest.fixture
-def overlap(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Overlap]:
-    monkeypatch.setattr("shoal.mirroring.model.window._SHORTEST_S", 0.0)
-    found = Overlap(brokers)
+def overlap(brokers: TwoBrokers) -> Iterator[Overlap]:
+    found = Overlap(brokers.with_timing(shortest_window_s=0.0))
     yield found
     found.server.close()
 

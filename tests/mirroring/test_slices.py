@@ -87,9 +87,8 @@ STALL_S = 15.0
 
 
 @pytest.fixture
-def driver(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr("shoal.mirroring.model.window._SHORTEST_S", 0.0)
-    started = Driver(brokers)
+def driver(brokers: TwoBrokers) -> Iterator[Driver]:
+    started = Driver(brokers.with_timing(shortest_window_s=0.0))
     yield started
     started.server.close()
 
@@ -146,11 +145,8 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
     driver.server.close()
 
 
-def test_idle_task_reports_quiet_before_its_end(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0).settings
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
+def test_idle_task_reports_quiet_before_its_end(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0, quiet_window_lengths=2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
 
@@ -165,7 +161,7 @@ def test_idle_task_reports_quiet_before_its_end(
     history.plain(2)
     with driver.connect() as control:
         running = RunningTask(
-            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         wait_until(lambda: brokers.copied() == history.committed)
         assert not any(report.get("idle") for report in list(driver.reports))
@@ -179,13 +175,13 @@ def test_idle_task_reports_quiet_before_its_end(
 
 
 def test_waiting_task_is_not_idle(brokers: TwoBrokers, history: History) -> None:
-    settings = brokers.with_timing(quiet_s=0.2, last_moments_s=1.5).settings
+    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=1.5)
     driver = Driver(brokers, slice_s=2.0)
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
     with driver.connect() as control:
         running = RunningTask(
-            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], settings, control)
+            lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         running.result()
     assert not any(report.get("idle") for report in driver.reports)
@@ -348,12 +344,9 @@ def test_idle_partition_stops_waiting_once_answered(
         wait_until(lambda: driver.waits_for() is None)
 
 
-def test_window_continues_while_a_partition_is_aligned(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_window_continues_while_a_partition_is_aligned(brokers: TwoBrokers, history: History) -> None:
     """Each window would begin the alignment again, and none would complete it."""
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 1)
-    driver = Driver(brokers, slice_s=1.5)
+    driver = Driver(brokers.with_timing(quiet_window_lengths=1), slice_s=1.5)
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)

@@ -195,6 +195,7 @@ class SparkEngine:
             surface=options.surface,
             retry_stopped_s=0.0 if options.once else options.retry_stopped_s,
             prefixes=tuple(prefixes_of(options.topics).items()),
+            timing=options.timing,
         )
         host, port = job.control.address
         if not is_on_this_machine(options.master):

@@ -114,7 +114,7 @@ class MirrorRun:
         self._stop = stop
         self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
         self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
-        self._processes = LocalProcesses()
+        self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
         self._watch: MirrorPage | None = None
         self._group: str | None = None
@@ -214,7 +214,7 @@ class MirrorRun:
             secrets.token_hex(16),
             schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
-            windows=None if options.once else WindowClock(options.slice_s),
+            windows=None if options.once else WindowClock(options.slice_s, timing=options.timing),
             clock=ReferenceClock.of(options.destination, self.warn),
         )
         resources.callback(control.close)
