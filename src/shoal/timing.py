@@ -18,6 +18,12 @@ class Timing:
     How long a mirror and its tasks wait, and for what. Seconds, unless a name ends otherwise.
 
     Attributes:
+        anyone_patience_s: The limit for one broker to connect and to answer, as long as another could answer
+            instead.
+        longest_left_out_s: A broker serves partitions with data by turns. One that is left out for so long
+            comes first in a full fetch.
+        busy_for_s: A partition that had records so lately probably has more soon, and has a larger share of
+            a response.
         heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
             since 3.0 (KIP-735); within any broker's default bounds.
         shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
@@ -29,6 +35,8 @@ class Timing:
             not have all metadata yet.
         unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
             lists them again after a while.
+        fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
+            take longer, and a consumer may come, commit and go meanwhile.
         probe_interval_s: The time between two probes of a cluster's latency.
         probe_refresh_s: The time between two refreshes of a probe's metadata: leaders move.
         control_patience_s: A client of the control socket has so long to send its line, and so long to read
@@ -82,12 +90,16 @@ class Timing:
 
     """
 
+    anyone_patience_s: float = 1.0
+    longest_left_out_s: float = 5.0
+    busy_for_s: float = 10.0
     heartbeat_interval_s: float = 3.0
     shortest_window_s: float = 3.0
     quiet_window_lengths: int = 8
     shortest_refresh_s: float = 1
     deletion_confirmed_s: float = 2.0
     unlisted_s: float = 60.0
+    fresh_groups_s: float = 0.5
     probe_interval_s: float = 0.5
     probe_refresh_s: float = 30.0
     control_patience_s: float = 5.0

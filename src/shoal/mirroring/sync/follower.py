@@ -143,6 +143,7 @@ class GroupFollower:
                 taken_of,
                 way_there=WayThere(source, destination, settings),
                 patience_s=_PATIENCE_S,
+                timing=options.timing,
             )
             wait_s = options.groups_interval_s
             while not is_last and not self._is_closed:

@@ -531,6 +531,7 @@ class LeaderPairWorker:
             buffer_bytes=self._buffer_bytes,
             isolation_level=self._settings.source.isolation_level,
             max_wait_ms=self._timing.fetch_max_wait_ms,
+            timing=self._timing,
         )
 
     def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
