@@ -47,6 +47,17 @@ class Timing:
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
         http_leaving_s: The limit for the end of a closed connection's thread, on a busy machine.
+        turn_look_s: The interval at which a wait for a turn checks that its client is still connected.
+        topic_limit_kept_s: How long a gateway keeps a topic's max.message.bytes. Java's default of
+            metadata.max.age.ms: a client may notice a change as late as this.
+        memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
+            slowest client is closed.
+        next_leaves_s: A client's thread ends at once after its connection is closed. If it does not, for
+            example within an attempt to connect to a broker, another one has to end after so long.
+        longest_leave_s: The longest wait for the end of a client's thread, beyond the 4 s of an attempt to
+            connect to a broker. New clients wait meanwhile. A client cannot cause a long wait: hanging up
+            ends reads, writes and attempts to connect, and a password check takes milliseconds. Only the
+            lookup of a broker's name may take longer.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
             without data is answered in half a second.
         end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
@@ -108,6 +119,11 @@ class Timing:
     http_peer_s: float = 10.0
     http_request_s: float = 30.0
     http_leaving_s: float = 1.0
+    turn_look_s: float = 0.25
+    topic_limit_kept_s: float = 300.0
+    memory_patience_s: float = 10.0
+    next_leaves_s: float = 1.0
+    longest_leave_s: float = 10.0
     stalled_s: float = 2.5
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0
