@@ -24,6 +24,10 @@ class Timing:
             comes first in a full fetch.
         busy_for_s: A partition that had records so lately probably has more soon, and has a larger share of
             a response.
+        sound_s: The least run time of Spark's jobs that are started again. An error of the configuration ends
+            them sooner.
+        job_end_patience_s: The time for a job of Spark to end after its last task has.
+        plan_look_s: The interval between two looks at the plan if there are no tasks.
         heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
             since 3.0 (KIP-735); within any broker's default bounds.
         shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
@@ -104,6 +108,9 @@ class Timing:
     anyone_patience_s: float = 1.0
     longest_left_out_s: float = 5.0
     busy_for_s: float = 10.0
+    sound_s: float = 60.0
+    job_end_patience_s: float = 5.0
+    plan_look_s: float = 1.0
     heartbeat_interval_s: float = 3.0
     shortest_window_s: float = 3.0
     quiet_window_lengths: int = 8
