@@ -62,6 +62,11 @@ class Timing:
             connect to a broker. New clients wait meanwhile. A client cannot cause a long wait: hanging up
             ends reads, writes and attempts to connect, and a password check takes milliseconds. Only the
             lookup of a broker's name may take longer.
+        one_start_ms: Members of a group that start within this time, in milliseconds, count as one start:
+            each marks only its own partitions, and another member may have marked its own first. It also
+            covers the difference of their clocks.
+        handler_patience_s: A task with a handler waits so long for brokers at its start, and for a missing
+            topic or partition to appear at the destination.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
             without data is answered in half a second.
         end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
@@ -131,6 +136,8 @@ class Timing:
     memory_patience_s: float = 10.0
     next_leaves_s: float = 1.0
     longest_leave_s: float = 10.0
+    one_start_ms: int = 60_000
+    handler_patience_s: float = 30.0
     stalled_s: float = 2.5
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0

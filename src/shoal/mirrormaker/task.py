@@ -68,10 +68,6 @@ _FLUSH_S = 10.0
 #: The time for the last commit.
 _LAST_COMMIT_S = 5.0
 
-#: The time for brokers to respond at the start, and for a missing topic or partition to appear at the
-#: destination.
-_PATIENCE_S = 30.0
-
 #: A batch that waits may keep so many times its bytes in memory, with the response that it came in.
 _MOST_KEPT = 8
 
@@ -106,6 +102,7 @@ class _HandlerTask:
     ) -> None:
         self._settings = settings
         self._handling = handling
+        self._patience_s = settings.timing.handler_patience_s
         self._control = control
         self._handler = load_handler(handling)
         self._session = TaskSession(control, settings.timing)
@@ -178,7 +175,7 @@ class _HandlerTask:
     def _find_positions(self) -> None:
         group = GroupPositions(self._source, self._settings.group, self._control.membership)
         partitions = [each.source for each in self._ranges]
-        state = patiently(lambda: group.read_state(partitions), patience_s=_PATIENCE_S)
+        state = patiently(lambda: group.read_state(partitions), patience_s=self._patience_s)
         positions, others = state.positions, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: position.source_offset for partition, position in positions.items()}
@@ -296,7 +293,7 @@ class _HandlerTask:
         output: ProducerRecord | RawRecord,
         producer: RawProducer,
     ) -> None:
-        give_up_at = time.monotonic() + _PATIENCE_S
+        give_up_at = time.monotonic() + self._patience_s
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
@@ -317,7 +314,7 @@ class _HandlerTask:
                     return
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
-                    give_up_at = time.monotonic() + _PATIENCE_S
+                    give_up_at = time.monotonic() + self._patience_s
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
         partition.stop_waiting()
@@ -371,7 +368,7 @@ class _HandlerTask:
                 group=self._settings.group,
             )
             # If the destination rejects a batch later, that is a failure to send, which has a policy.
-            prepare(options, self._source, self._destination, patience_s=_PATIENCE_S, forbids=False)
+            prepare(options, self._source, self._destination, patience_s=self._patience_s, forbids=False)
             there = self._count_partitions(output.topic)
         self._partitions_there[output.topic] = wanted if there is None else there
 

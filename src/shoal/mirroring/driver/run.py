@@ -286,6 +286,7 @@ class MirrorRun:
                     start_ms=options.start.timestamp_ms,
                     option="auto.offset.reset=latest" if takes_over else "start=latest",
                     seen_at_start=seen_at_start,
+                    timing=options.timing,
                 )
                 positions.mark_starts(found.offsets, found.first_start)
                 return found
