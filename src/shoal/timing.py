@@ -30,6 +30,14 @@ class Timing:
         plan_look_s: The interval between two looks at the plan if there are no tasks.
         heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
             since 3.0 (KIP-735); within any broker's default bounds.
+        first_line_s: The time for the whole first line of a connection to the driver, and not for each byte
+            of it. Each task sends it at once.
+        tell_s: The whole seconds for sending the state to a task. If the task does not read, the driver
+            closes the connection.
+        silence_s: A mirror warns if no task has reported for so long. A task answers each heartbeat. Between
+            two windows Spark may need some seconds, and to replace an executor some more.
+        restart_after_s: A mirror whose tasks have not reported for so long answers that it needs a restart,
+            the last remedy: five times the silence after which it warns.
         shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
             others.
         quiet_window_lengths: Without news, a window lasts at most this multiple of its length.
@@ -95,6 +103,10 @@ class Timing:
             or aligns.
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
+        adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
+            and looks whether it has to end.
+        write_patience_s: The time for brokers to name a partition's leader, or to answer about a producer,
+            before rows of a data frame are written.
         gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
             for records of its source: five minutes by default.
         most_between_answers_s: The most that counts of the time between two answers without records. A
@@ -117,6 +129,10 @@ class Timing:
     job_end_patience_s: float = 5.0
     plan_look_s: float = 1.0
     heartbeat_interval_s: float = 3.0
+    first_line_s: float = 10.0
+    tell_s: int = 5
+    silence_s: float = 60.0
+    restart_after_s: float = 300.0
     shortest_window_s: float = 3.0
     quiet_window_lengths: int = 8
     shortest_refresh_s: float = 1
@@ -154,6 +170,8 @@ class Timing:
     last_moments_s: float = 1.0
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0
+    adopt_look_s: float = 0.25
+    write_patience_s: float = 60.0
     gap_patience_timeouts: int = 10
     most_between_answers_s: float = 60.0
     forget_refusal_s: float = 180.0

@@ -113,7 +113,9 @@ class MirrorRun:
         self._on_warning = on_warning
         self._stop = stop
         self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
-        self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
+        self._loop = DriverLoop(
+            stop, self.signals, self.metrics, on_progress, on_notice, on_warning, options.timing
+        )
         self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
         self._watch: MirrorPage | None = None
@@ -216,6 +218,7 @@ class MirrorRun:
             credentials.seal(PROCESS_KEY) if credentials else "",
             windows=None if options.once else WindowClock(options.slice_s, timing=options.timing),
             clock=ReferenceClock.of(options.destination, self.warn),
+            timing=options.timing,
         )
         resources.callback(control.close)
         return control
