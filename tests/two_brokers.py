@@ -32,6 +32,7 @@ from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
@@ -44,6 +45,7 @@ __all__ = [
     "COMMIT",
     "DEADLINE_S",
     "NOW_MS",
+    "QUICK",
     "Acting",
     "Content",
     "Held",
@@ -76,6 +78,16 @@ __all__ = [
 NOW_MS = int(time.time() * 1000)
 
 ABORT, COMMIT = 0, 1
+
+#: Partitions and fetches wait for milliseconds instead of seconds: the brokers answer at once.
+QUICK = Timing(
+    first_retry_ms=1,
+    longest_retry_ms=20,
+    admission_s=0.005,
+    look_interval_s=0.0,
+    fetch_max_wait_ms=20,
+    hold_look_s=0.001,
+)
 
 #: Ten times what the longest wait of a test takes on two quiet cores.
 DEADLINE_S = 120.0
@@ -355,11 +367,15 @@ class TwoBrokers:
                 rules="rules",
                 fetch_buffer_bytes=4 * 1024 * 1024,
                 multi_batch=MultiBatch.AUTO if multi_batch else MultiBatch.OFF,
+                timing=QUICK,
             )
             yield cls(source, destination, settings)
 
     def with_settings(self, **changes: Any) -> TwoBrokers:
         return replace(self, settings=replace(self.settings, **changes))
+
+    def with_timing(self, **times: Any) -> TwoBrokers:
+        return self.with_settings(timing=replace(self.settings.timing, **times))
 
     def read_uncommitted(self) -> TwoBrokers:
         source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)

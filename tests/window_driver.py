@@ -42,7 +42,7 @@ class Driver:
             "127.0.0.1",
             "secret",
             Events(self._keep, on_plan=lambda: self.plan, in_trouble=lambda: self.in_trouble),
-            windows=WindowClock(slice_s, now),
+            windows=WindowClock(slice_s, now, brokers.settings.timing),
         )
         self.server.renew(MemberId(), 60.0)
 

@@ -12,7 +12,6 @@ from unittest.mock import patch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import copy_loop
 from tests.verifying import verified
-from tests.world.retries import quick_retries
 from tests.world.tasks import Outcome, TaskWorld
 
 from .fault_events import limit_messages
@@ -40,7 +39,7 @@ class Result(NamedTuple):
 
 def run_trial(plan: Plan) -> Result:
     """Run a trial, up to the first step after which anything is wrong."""
-    with quick_retries(), TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
+    with TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
         for number, step in enumerate(plan.steps):
             _run_step(world, step, f"{plan.seed}/{number}")
             if world.problems:

@@ -16,9 +16,9 @@ from shoal.client.connection import Connection
 from shoal.client.refused_logins import RefusedLogins
 from shoal.client.security import PasswordLogin, Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
-from shoal.mirroring.driver import group_lock
 from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
+from shoal.timing import Timing
 from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node, wait_until
 
@@ -182,14 +182,12 @@ def test_certificate_of_a_new_broker_is_refused(broker: Broker, logins: LoginSer
             cluster.connect(broker.node_id)
 
 
-def test_login_refused_by_a_moved_coordinator_keeps_the_group(
-    broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_lock, "HEARTBEAT_INTERVAL_S", 0.02)
+def test_login_refused_by_a_moved_coordinator_keeps_the_group(broker: Broker, logins: LoginService) -> None:
+    often = Timing(heartbeat_interval_s=0.02)
     renewed: list[object] = []
     with second_node(broker) as second:
         config = replace(config_of("source", broker, second), security=SECURITY)
-        with GroupLock(config, "group", "first", lambda *each: renewed.append(each)) as lock:
+        with GroupLock(config, "group", "first", lambda *each: renewed.append(each), often) as lock:
             lock.acquire([], patience_s=20.0)
             logins.accepts, logins.attempts = False, 0
             broker.stop()

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.client import cluster as cluster_module
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.config import ClientConfig
@@ -20,6 +19,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, ProtocolError, ShoalError, Stopped
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import answers, config_of, leads_elsewhere, second_node
@@ -138,10 +138,8 @@ def test_refresh_after_lost_connection_uses_another(broker: Broker, cluster: Clu
 # Brokers that stall
 
 
-@pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As little as a broker of this process may need on a busy machine, to answer in."""
-    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 2.0)
+#: As little as a broker of this process may need on a busy machine, to answer in.
+LITTLE_PATIENCE = Timing(anyone_patience_s=2.0)
 
 
 class Stalled:
@@ -171,18 +169,20 @@ def stalled() -> Iterator[Stalled]:
         yield listener
 
 
-@pytest.mark.usefixtures("little_patience")
 def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalled: Stalled) -> None:
-    config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
+    config = ClientConfig(
+        "source", (stalled.address, Address(broker.host, broker.port)), timing=LITTLE_PATIENCE
+    )
     started = time.monotonic()
     with Cluster(config) as cluster:
         assert "topic" in cluster.refresh().topics
     assert time.monotonic() - started < config.request_timeout_ms / 1000
 
 
-@pytest.mark.usefixtures("little_patience")
 def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: Stalled) -> None:
-    config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
+    config = ClientConfig(
+        "source", (stalled.address, Address(broker.host, broker.port)), timing=LITTLE_PATIENCE
+    )
     with Cluster(config) as cluster:
         cluster.refresh()
     assert stalled.came() == 1
@@ -192,10 +192,11 @@ def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: 
     assert stalled.came() == 0
 
 
-@pytest.mark.usefixtures("little_patience")
 def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> None:
     with second_node(broker) as second:
-        config = replace(config_of("source", broker, second), request_timeout_ms=30_000)
+        config = replace(
+            config_of("source", broker, second), request_timeout_ms=30_000, timing=LITTLE_PATIENCE
+        )
         with Cluster(config) as cluster:
             cluster.refresh()
             stall = broker.faults.add(ApiKey.METADATA, delay_s=600.0, times=None)
@@ -207,23 +208,21 @@ def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> N
         assert stall.hits == 1
 
 
-def test_refresh_waits_for_slow_brokers_if_all_are_slow(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.3)
-    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
+def test_refresh_waits_for_slow_brokers_if_all_are_slow(broker: Broker) -> None:
+    with second_node(broker) as second:
+        config = replace(config_of("source", broker, second), timing=Timing(anyone_patience_s=0.3))
         for node in (broker, second):
             node.faults.add(ApiKey.METADATA, delay_s=1.0, times=None)
-        assert "topic" in cluster.refresh().topics
-        assert "topic" in cluster.refresh().topics
+        with Cluster(config) as cluster:
+            assert "topic" in cluster.refresh().topics
+            assert "topic" in cluster.refresh().topics
 
 
-def test_refresh_waits_for_the_only_broker(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.1)
+def test_refresh_waits_for_the_only_broker(broker: Broker) -> None:
     delay = broker.faults.add(ApiKey.METADATA, delay_s=0.5, times=None)
-    assert "topic" in cluster.refresh().topics
+    config = replace(config_of("source", broker), timing=Timing(anyone_patience_s=0.1))
+    with Cluster(config) as cluster:
+        assert "topic" in cluster.refresh().topics
     assert delay.hits == 1
 
 

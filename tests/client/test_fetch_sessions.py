@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from shoal.client import fetch
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
@@ -398,9 +398,9 @@ def test_empty_response_at_the_end_leads_to_no_full_request(
 
 
 def test_partition_unserved_for_long_is_requested_first(
-    fetcher: Fetcher, broker: Broker, asked: list[Asked], monkeypatch: pytest.MonkeyPatch
+    new_fetcher: NewFetcher, broker: Broker, asked: list[Asked]
 ) -> None:
-    monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.0)
+    fetcher = new_fetcher(timing=Timing(longest_left_out_s=0.0))
     busy = history(broker, FIRST, 1)
     turn(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 0, known_end=9))
     for offset in (1, 2):
@@ -431,12 +431,10 @@ def test_partition_with_recent_records_counts_as_busy(
     new_fetcher: NewFetcher,
     broker: Broker,
     asked: list[Asked],
-    monkeypatch: pytest.MonkeyPatch,
     busy_for_s: float,
     share: int,
 ) -> None:
-    monkeypatch.setattr(fetch, "_BUSY_FOR_S", busy_for_s)
-    fetcher = new_fetcher(buffer_bytes=8 * MIB)
+    fetcher = new_fetcher(buffer_bytes=8 * MIB, timing=Timing(busy_for_s=busy_for_s))
     for partition in (FIRST, SECOND):
         history(broker, partition, 1)
     turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD, OTHER)])

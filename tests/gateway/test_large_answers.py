@@ -14,6 +14,7 @@ from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import Client
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal_broker import BrokerCluster
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
@@ -109,11 +110,10 @@ def test_large_response_of_a_disconnected_client_is_not_received(
 def test_client_that_does_not_read_its_response_yields_its_turn(
     cluster: BrokerCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.gateway.memory_budget._PATIENCE_S", 0.2)
     monkeypatch.setattr("shoal.gateway.message_memory._ANSWERS_BYTES", 1024 * 1024)
     shrink_send_buffers(monkeypatch)
     names = [f"{number:05}" + "x" * 240 for number in range(4_000)]
-    with gateway_before(cluster) as behind:
+    with gateway_before(cluster, timing=Timing(memory_patience_s=0.2)) as behind:
         slow = connect(behind.address())
         slow._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         slow.send_bytes(old_request(ApiKey.METADATA, 1, names))

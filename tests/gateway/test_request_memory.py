@@ -11,6 +11,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.gateway.client_connection import Client, ClientRequest
+from shoal.timing import Timing
 from shoal_broker import BrokerCluster
 from tests.batches import message
 from tests.broker.wire import Wire
@@ -25,6 +26,16 @@ BUDGET = 3 * MIB
 @pytest.fixture
 def limited(cluster: BrokerCluster) -> Iterator[Behind]:
     with gateway_before(cluster, queued_request_bytes=BUDGET, largest_request_bytes=MIB) as behind:
+        yield behind
+
+
+@pytest.fixture
+def impatient(cluster: BrokerCluster) -> Iterator[Behind]:
+    """The same, and a request waits for the memory of a slow client for a part of a second."""
+    timing = Timing(memory_patience_s=0.2)
+    with gateway_before(
+        cluster, queued_request_bytes=BUDGET, largest_request_bytes=MIB, timing=timing
+    ) as behind:
         yield behind
 
 
@@ -58,17 +69,16 @@ def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(
 
 
 def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
-    limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    impatient: Behind, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("shoal.gateway.memory_budget._PATIENCE_S", 0.2)
-    topic = limited.new_topic()
-    budget = limited.gateway.memory.requests
-    oldest = half_sent(limited, connect, topic)
+    topic = impatient.new_topic()
+    budget = impatient.gateway.memory.requests
+    oldest = half_sent(impatient, connect, topic)
     wait_until(lambda: budget.held == 1, "it takes no memory")
     for _ in range(2):
-        half_sent(limited, connect, topic)
+        half_sent(impatient, connect, topic)
     wait_until(lambda: budget.held == 3, "they take no memory")
-    with Wire(limited.address(topic)) as honest:
+    with Wire(impatient.address(topic)) as honest:
         produced = honest.produce(topic, message(1, bytes(500_000)), version=2)
         assert produced.error_code == ErrorCode.NONE
         wait_until(lambda: budget.held == 2, "its memory is not given back")

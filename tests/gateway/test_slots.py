@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shoal.gateway.slots import ClientSlot, ClientSlots, NoRoom
+from shoal.timing import Timing
 
 PATIENCE_S = 120
 
@@ -104,10 +105,9 @@ def test_connection_that_cannot_leave_is_evicted_last() -> None:
     assert ended == ["next", "busy"]
 
 
-def test_another_connection_is_evicted_if_the_oldest_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.gateway.slots._NEXT_LEAVES_S", 0.01)
+def test_another_connection_is_evicted_if_the_oldest_does_not_leave() -> None:
     ended: list[str] = []
-    slots = ClientSlots(2)
+    slots = ClientSlots(2, timing=Timing(next_leaves_s=0.01))
     slots.enter("a", lambda _: ended.append("stuck"))
     slots.enter("a", leaving(slots, ended, "next"))
     slots.enter("a", never)
@@ -115,9 +115,8 @@ def test_another_connection_is_evicted_if_the_oldest_does_not_leave(monkeypatch:
     assert len(slots) == 2
 
 
-def test_connection_is_refused_if_no_evicted_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.gateway.slots._LONGEST_WAIT_S", 0.1)
-    slots = ClientSlots(1)
+def test_connection_is_refused_if_no_evicted_one_leaves() -> None:
+    slots = ClientSlots(1, timing=Timing(longest_leave_s=0.1))
     slots.enter("a", lambda _: None)
     with pytest.raises(NoRoom):
         slots.enter("a", never)

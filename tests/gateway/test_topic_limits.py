@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from shoal.error_codes import ErrorCode
-from shoal.gateway.translation import topic_limits
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
+from shoal.timing import Timing
 from shoal_broker import BrokerCluster
 from tests.batches import message, wrapper
 from tests.broker.wire import Wire
@@ -51,16 +49,21 @@ def test_message_beyond_its_topic_s_limit_is_refused(behind: Behind, connect: Co
         assert wire.produce(topic, message(0, b"x" * size), version=0).error_code == code
 
 
-def test_limit_is_cached_and_refreshed(
-    behind: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limit_is_cached(behind: Behind, connect: Connect) -> None:
     topic = behind.new_topic(max_message_bytes="2000")
     wire = connect(behind.address(topic))
     assert wire.produce(topic, compressed(40_000), version=0).error_code == ErrorCode.MESSAGE_TOO_LARGE
     alter(wire, topic, "4000")
     assert wire.produce(topic, compressed(40_000), version=0).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    monkeypatch.setattr(topic_limits, "_KEPT_S", 0.0)
-    assert wire.produce(topic, compressed(40_000), version=0).error_code == ErrorCode.NONE
+
+
+def test_limit_is_refreshed_after_its_time(cluster: BrokerCluster, connect: Connect) -> None:
+    with gateway_before(cluster, timing=Timing(topic_limit_kept_s=0.0)) as behind:
+        topic = behind.new_topic(max_message_bytes="2000")
+        wire = connect(behind.address(topic))
+        assert wire.produce(topic, compressed(40_000), version=0).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        alter(wire, topic, "4000")
+        assert wire.produce(topic, compressed(40_000), version=0).error_code == ErrorCode.NONE
 
 
 def alter(wire: Wire, topic: str, value: str) -> None:

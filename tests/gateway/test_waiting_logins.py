@@ -57,7 +57,7 @@ def test_evicted_connections_stop_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # At once, and not when they look the next time.
-    monkeypatch.setattr("shoal.net.turns._LOOK_S", PATIENCE_S * 2, raising=False)
+    monkeypatch.setattr(exchange.TURNS, "look_s", PATIENCE_S * 2)
     with gateway_before(
         cluster, users=users, mechanisms=("PLAIN",), most_connections=MOST_CONNECTIONS
     ) as behind:

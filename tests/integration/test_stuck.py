@@ -394,7 +394,7 @@ def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
                 # All batches are copied as they are, from offset 0 on: offsets are the same.
                 behind = log_end(destination, partition) - positions[partition]
                 # On a busy machine an answer may take longer than the mirror waits for it at its end
-                # (task._END_PATIENCE_S). It names that partition, and the next mirror finds the batch.
+                # (Timing.end_patience_s). It names that partition, and the next mirror finds the batch.
                 assert behind == 0 or (behind > 0 and str(partition) in summary["waiting"]), behind
         assert took_s < END_WITHIN_S
         setting.mirror()

@@ -41,8 +41,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 FOREIGN = Content(batches.TIMESTAMP, b"key 0", b"value 0", ())
 
 

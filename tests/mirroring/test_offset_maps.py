@@ -32,8 +32,6 @@ from tests.campaigns.fault_events import some_rebatch
 from tests.two_brokers import Killed, Mortal, TwoBrokers, Watched, batches_of, compacted, let_pass, lose_tail
 from tests.world.source import SourcePartition
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 PARTITION = TopicPartition("topic", 0)
 FOREIGN = b"of somebody else"
 

@@ -21,8 +21,6 @@ from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 from tests.window_driver import Driver, Time
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 PARTITION = TopicPartition("topic", 0)
 LENGTH_S = 600.0
 
@@ -64,9 +62,8 @@ class Overlap:
 
 
 @pytest.fixture
-def overlap(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Overlap]:
-    monkeypatch.setattr("shoal.mirroring.model.window._SHORTEST_S", 0.0)
-    found = Overlap(brokers)
+def overlap(brokers: TwoBrokers) -> Iterator[Overlap]:
+    found = Overlap(brokers.with_timing(shortest_window_s=0.0))
     yield found
     found.server.close()
 

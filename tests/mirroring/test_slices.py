@@ -15,15 +15,12 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock
-from shoal.mirroring.task import session, worker
 from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
 from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
 from tests.window_driver import Driver, Time
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class TestClock:
@@ -90,9 +87,8 @@ STALL_S = 15.0
 
 
 @pytest.fixture
-def driver(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr("shoal.mirroring.model.window._SHORTEST_S", 0.0)
-    started = Driver(brokers)
+def driver(brokers: TwoBrokers) -> Iterator[Driver]:
+    started = Driver(brokers.with_timing(shortest_window_s=0.0))
     yield started
     started.server.close()
 
@@ -149,12 +145,8 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
     driver.server.close()
 
 
-def test_idle_task_reports_quiet_before_its_end(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "QUIET_S", 0.2)
-    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 60.0)
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
+def test_idle_task_reports_quiet_before_its_end(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0, quiet_window_lengths=2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
 
@@ -182,11 +174,8 @@ def test_idle_task_reports_quiet_before_its_end(
     driver.server.close()
 
 
-def test_waiting_task_is_not_idle(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "QUIET_S", 0.2)
-    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 1.5)
+def test_waiting_task_is_not_idle(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=1.5)
     driver = Driver(brokers, slice_s=2.0)
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -355,12 +344,9 @@ def test_idle_partition_stops_waiting_once_answered(
         wait_until(lambda: driver.waits_for() is None)
 
 
-def test_window_continues_while_a_partition_is_aligned(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_window_continues_while_a_partition_is_aligned(brokers: TwoBrokers, history: History) -> None:
     """Each window would begin the alignment again, and none would complete it."""
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 1)
-    driver = Driver(brokers, slice_s=1.5)
+    driver = Driver(brokers.with_timing(quiet_window_lengths=1), slice_s=1.5)
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)

@@ -17,6 +17,7 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.spark.api import run_mirror_maker
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import Content, content_of
@@ -37,9 +38,9 @@ PRODUCER = "bootstrap.servers={servers}\n"
 class Maker:
     """A mirror maker that runs in a thread."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], timing: Timing) -> None:
         options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
-        self.options = replace(options, mirror=replace(options.mirror, refresh_s=1.0))
+        self.options = replace(options, mirror=replace(options.mirror, refresh_s=1.0, timing=timing))
         self.stop = threading.Event()
         self.warnings: list[str] = []
         self.notices: list[str] = []
@@ -96,7 +97,7 @@ class Makers:
         self.consumer_properties = ""
         self.producer_properties = ""
 
-    def start(self, *arguments: str, include: str = "orders") -> Maker:
+    def start(self, *arguments: str, include: str = "orders", timing: Timing = DEFAULT_TIMING) -> Maker:
         files = {
             "consumer": CONSUMER.format(servers=self.source.bootstrap) + self.consumer_properties,
             "producer": PRODUCER.format(servers=self.destination.bootstrap) + self.producer_properties,
@@ -106,7 +107,7 @@ class Makers:
             file = self.directory / f"{name}-{time.monotonic_ns()}.properties"
             file.write_text(text)
             given += [f"--{name}.config", str(file)]
-        return Maker([*given, "--include", include, "--offset.commit.interval.ms", "200", *arguments])
+        return Maker([*given, "--include", include, "--offset.commit.interval.ms", "200", *arguments], timing)
 
     def produce(self, count: int, topic: str = "orders", partitions: int = 3, size: int = 20) -> None:
         for _ in range(count):

@@ -26,6 +26,7 @@ from shoal.handlers import (
 from shoal.mirrormaker import task as handled
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.timing import Timing
 from tests.group_member import GroupMember
 from tests.mirrormaker.makers import BOTH_WAYS, Maker, Makers, config_of
 from tests.two_brokers import ABORT, COMMIT, History, batches_of, wait_until
@@ -286,13 +287,11 @@ class Routing(MirrorMakerMessageHandler):
         return [replace(ProducerRecord.of(record), topic=topic)]
 
 
-def test_silent_destination_is_waited_for_and_nothing_is_skipped(
-    makers: Makers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_destination_is_waited_for_and_nothing_is_skipped(makers: Makers) -> None:
     patience_s = 0.3
-    monkeypatch.setattr(handled, "_PATIENCE_S", patience_s)
     makers.produce(3)
-    maker = makers.start("--message.handler", f"{__name__}:Routing", "--abort.on.send.failure", "false")
+    routing = "--message.handler", f"{__name__}:Routing", "--abort.on.send.failure", "false"
+    maker = makers.start(*routing, timing=Timing(handler_patience_s=patience_s))
     wait_until(makers.is_copied, 30)
     silent = makers.destination.faults.add(ApiKey.METADATA, drop="before", times=None)
     makers.produce(27)

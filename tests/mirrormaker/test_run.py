@@ -14,9 +14,9 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
-from shoal.mirroring.driver import beginnings
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirrormaker.makers import BOTH_WAYS, Makers, config_of
 from tests.two_brokers import batches_of, wait_until
@@ -161,13 +161,11 @@ def test_new_topic_is_mirrored_whole(makers: Makers) -> None:
 
 
 @BOTH_WAYS
-def test_topic_created_between_runs_is_mirrored_whole_with_latest(
-    makers: Makers, way: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beginnings, "_ONE_START_MS", 0)
+def test_topic_created_between_runs_is_mirrored_whole_with_latest(makers: Makers, way: list[str]) -> None:
+    timing = Timing(one_start_ms=0)
     makers.consumer_properties = "auto.offset.reset=latest\n"
     makers.produce(9)
-    maker = makers.start(*way, include="orders.*")
+    maker = makers.start(*way, include="orders.*", timing=timing)
     wait_until(lambda: makers.committed() == makers.ends(), 30)
     told = "with auto.offset.reset=latest 3 partitions begin at their ends"
     wait_until(lambda: any(told in each for each in maker.notices))
@@ -177,7 +175,7 @@ def test_topic_created_between_runs_is_mirrored_whole_with_latest(
     makers.know_anew()
     makers.produce(4, partitions=4)
     makers.produce(5, "orders.new", 1)
-    maker = makers.start(*way, include="orders.*")
+    maker = makers.start(*way, include="orders.*", timing=timing)
     wait_until(lambda: makers.copied("orders.new") == makers.of_source("orders.new"), 30)
     wait_until(lambda: makers.copied()[3:] == makers.of_source()[3:] != [[]], 30)
     wait_until(lambda: makers.committed(partitions=4) == makers.ends(), 30)

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from shoal.net import turns as turns_module
 from shoal.net.turns import Turns
+from shoal.timing import Timing
 
 PATIENCE_S = 120.0
 
@@ -136,9 +136,9 @@ def test_turn_of_client_that_left_ends_without_one() -> None:
     assert turns.free == 1
 
 
-def test_look_calls_the_check_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "_LOOK_S", PATIENCE_S * 2)
-    turns, looks, has_left = Turns(1), threading.Semaphore(0), threading.Event()
+def test_look_calls_the_check_at_once() -> None:
+    turns = Turns(1, Timing(turn_look_s=PATIENCE_S * 2))
+    looks, has_left = threading.Semaphore(0), threading.Event()
 
     def leave() -> None:
         looks.release()

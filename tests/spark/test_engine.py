@@ -30,6 +30,7 @@ from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.prepare.create import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
+from shoal.timing import Timing
 from tests.driver_events import Events
 from tests.two_brokers import wait_until
 from tests.window_driver import Time
@@ -96,6 +97,10 @@ def job() -> Iterator[CopyJob]:
     control.close()
 
 
+def timed(job: CopyJob, **times: float) -> CopyJob:
+    return replace(job, options=replace(job.options, timing=Timing(**times)))  # type: ignore[arg-type]
+
+
 def engine_on(
     context: Context, job: CopyJob, windows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> tuple[SparkEngine, list[str]]:
@@ -111,7 +116,7 @@ def engine_on(
 def test_job_that_crashes_after_a_while_is_started_again(
     job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(engine, "_SOUND_S", 0.0)
+    job = timed(job, sound_s=0.0)
     outcomes: Iterator[Exception | None] = iter([CRASHED, None])
     runs = 0
 
@@ -144,7 +149,7 @@ def test_job_that_fails_for_good_ends_the_mirror(
     sound_s: float,
     text: str,
 ) -> None:
-    monkeypatch.setattr(engine, "_SOUND_S", sound_s)
+    job = timed(job, sound_s=sound_s)
 
     def run() -> None:
         raise error
@@ -157,7 +162,7 @@ def test_job_that_fails_for_good_ends_the_mirror(
 def test_job_without_a_core_is_cancelled_at_a_stop(
     job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(engine, "_JOB_END_PATIENCE_S", 0.05)
+    job = timed(job, job_end_patience_s=0.05)
     begun, free, stop = threading.Event(), threading.Event(), threading.Event()
 
     def run() -> None:
@@ -270,7 +275,7 @@ def overlap(
     started, _ = engine_on(spark, job, 0, monkeypatch, tmp_path)
     monkeypatch.setattr(engine, "WindowPlanner", lambda *_: spark)
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(started.run, replace(job, control=control), stop)
+        running = thread.submit(started.run, replace(timed(job, sound_s=0.0), control=control), stop)
         wait_until(lambda: spark.begun == [1])
         yield Overlap(time, spark, control, running)
         stop.set()
@@ -320,10 +325,7 @@ def test_next_window_whose_job_fails_in_the_overlap_is_planned_again(overlap: Ov
     wait_until(lambda: overlap.spark.begun == [1, 2, 3])
 
 
-def test_job_that_fails_in_the_overlap_dismisses_the_next_window(
-    overlap: Overlap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_SOUND_S", 0.0)
+def test_job_that_fails_in_the_overlap_dismisses_the_next_window(overlap: Overlap) -> None:
     overlap.come_to_the_last_seconds()
     wait_until(lambda: overlap.spark.begun == [1, 2])
     overlap.spark.end(1, CRASHED)

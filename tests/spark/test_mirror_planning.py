@@ -25,8 +25,8 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.prepare.create import Prepared
 from shoal.protocol.apis import ApiKey
-from shoal.spark import mirror_planning
 from shoal.spark.mirror_planning import WindowPlanner
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import History, TwoBrokers, wait_until
@@ -56,7 +56,8 @@ class Driver:
 
     def planner(self, start: int = EARLIEST, most_tasks: int = 2) -> WindowPlanner:
         source, destination = self._brokers.settings.source, self._brokers.settings.destination
-        options = MirrorOptions(source, destination, TopicSelection("topic"), start=Start(start))
+        selection, timing = TopicSelection("topic"), Timing(plan_look_s=0.01)
+        options = MirrorOptions(source, destination, selection, start=Start(start), timing=timing)
         prepared = Prepared("mirror", None, None, {}, (), 0)
         job = CopyJob(options, prepared, self.server, FirstStart.now(), is_first_start=True)
         self._planners.append(WindowPlanner(job, most_tasks))
@@ -165,9 +166,8 @@ def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers
 
 
 def test_next_tasks_with_all_partitions_stopped_waits_for_a_new_plan(
-    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, driver: Driver
 ) -> None:
-    monkeypatch.setattr(mirror_planning, "_LOOK_INTERVAL_S", 0.01)
     brokers.topic("topic", 2)
     everything = frozenset(TopicPartition("topic", number) for number in range(2))
     driver.plan = replace(driver.plan, excluded=everything)
@@ -182,9 +182,8 @@ def test_next_tasks_with_all_partitions_stopped_waits_for_a_new_plan(
 
 @pytest.mark.parametrize("gone", ["leader", "topic"])
 def test_next_tasks_with_all_partitions_skipped_tries_the_plan_again(
-    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch, gone: str
+    brokers: TwoBrokers, driver: Driver, gone: str
 ) -> None:
-    monkeypatch.setattr(mirror_planning, "_LOOK_INTERVAL_S", 0.01)
     if gone == "leader":
         brokers.topic("topic", 2)
         brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE)

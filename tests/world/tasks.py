@@ -36,6 +36,7 @@ from shoal_broker import Broker
 from shoal_broker.cluster import BrokerCluster
 from shoal_broker.storage.log import Log
 from tests.two_brokers import (
+    QUICK,
     Content,
     Killed,
     Lagging,
@@ -185,6 +186,7 @@ class TaskWorld:
             keep_append_time=setup.keeps_append_time,
             allow_nonempty=setup.copy_begins_at > 0,
             continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),
+            timing=QUICK,
         )
 
     def set(self, **changes: Any) -> None:

@@ -30,9 +30,6 @@ _GROUP_KEY_TYPE = 0
 #: bound of the response is 128 KiB.
 _COORDINATORS_AT_ONCE = 200
 
-#: The limit for one broker to connect and to answer, as long as another could answer instead.
-_ANYONE_PATIENCE_S = 1.0
-
 #: The broker of a bootstrap list that answered last: so a process meets a stalled broker once, and not with
 #: each new Cluster. Only a hint, so threads may share it.
 _answered: dict[tuple[Address, ...], Address] = {}
@@ -169,7 +166,8 @@ class Cluster:
             # The broker may have closed an idle connection: try it once more, but last.
             addresses.sort(key=lambda address: address == tried)
         patience_s = self.config.request_timeout_s
-        quick_s = min(_ANYONE_PATIENCE_S, patience_s) if len(addresses) > 1 else patience_s
+        anyone_s = self.config.timing.anyone_patience_s
+        quick_s = min(anyone_s, patience_s) if len(addresses) > 1 else patience_s
         slow = []
         for address in addresses:
             asked_at = time.monotonic()

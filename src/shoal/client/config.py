@@ -8,6 +8,7 @@ from enum import Enum
 
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
+from ..timing import DEFAULT_TIMING, Timing
 from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
@@ -91,6 +92,7 @@ class ClientConfig:
         isolation_level: The visibility of transactions in a fetch.
         security: TLS and SASL with their secrets; None for PLAINTEXT.
         answer_sizes: The bounds of the brokers' responses.
+        timing: How long to wait for one of several brokers.
 
     """
 
@@ -101,6 +103,7 @@ class ClientConfig:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     security: Security | None = None
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
+    timing: Timing = DEFAULT_TIMING
 
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""

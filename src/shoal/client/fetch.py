@@ -23,6 +23,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.fetch import FetchResponse, decode_fetch_response
 from ..protocol.fetch_request import FetchedFrom, encode_fetch_request
 from ..protocol.topic_ids import TOPIC_IDS_FROM
+from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .buffers import FreshMemory, ReceiveBuffer
 from .config import IsolationLevel
@@ -55,12 +56,6 @@ _NO_SESSION = 0
 _NEW_SESSION_EPOCH = 0
 _WITHOUT_SESSION_EPOCH = -1
 _LARGEST_EPOCH = 2**31 - 1
-
-#: A broker serves partitions with data by turns. One that is left out for so long comes first in a full one.
-_LONGEST_LEFT_OUT_S = 5.0
-
-#: A partition that had records so lately probably has more soon.
-_BUSY_FOR_S = 10.0
 
 
 class FetchFrom(NamedTuple):
@@ -121,6 +116,7 @@ class Fetcher:
         partition_max_bytes: int | None = None,
         in_session: bool = True,
         keep_answers: bool = False,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Take over a connection.
@@ -137,6 +133,7 @@ class Fetcher:
             in_session: Whether to request a session; a broker has a limited
                 number of them, and a few fetches are not worth one.
             keep_answers: Whether each response has memory of its own, and its record sets stay valid.
+            timing: How long partitions count as busy, and may be left out.
 
         Raises:
             ProtocolError: The broker supports no version of Fetch that the client does; the connection
@@ -150,6 +147,7 @@ class Fetcher:
         self._max_bytes = buffer_bytes - _RESPONSE_OVERHEAD
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
+        self._timing = timing
         self._newest_version = version_or_close(connection, ApiKey.FETCH)
         self._version = self._newest_version
         self._names: dict[uuid.UUID, str] = {}
@@ -338,7 +336,7 @@ class Fetcher:
         """Divide a response among the partitions that have records, or had some lately."""
         if self._most_of_partition is not None:
             return self._most_of_partition
-        busy_since = time.monotonic() - _BUSY_FOR_S
+        busy_since = time.monotonic() - self._timing.busy_for_s
         while self._busy and next(iter(self._busy.values())) < busy_since:
             self._busy.pop(next(iter(self._busy)))
         share = self._max_bytes // max(1, len(self._behind), len(self._busy))
@@ -413,7 +411,7 @@ class Fetcher:
         longest_since = next(iter(self._behind.values()))
         if (
             not any(len(each.record_set) for each in response.partitions)
-            or time.monotonic() - longest_since > _LONGEST_LEFT_OUT_S
+            or time.monotonic() - longest_since > self._timing.longest_left_out_s
         ):
             self.start_over()
 

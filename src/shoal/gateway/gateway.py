@@ -65,13 +65,13 @@ class Gateway:
             settings.users.warn = self._warn
         self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
-        self._topic_limits = TopicLimits()
-        self.memory = MessageMemory(settings.queued_request_bytes, self._warn)
+        self._topic_limits = TopicLimits(settings.timing)
+        self.memory = MessageMemory(settings.queued_request_bytes, self._warn, settings.timing)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
         self._slots = ClientSlots(
-            settings.most_connections, settings.most_connections_per_address, _cannot_leave
+            settings.most_connections, settings.most_connections_per_address, _cannot_leave, settings.timing
         )
         self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False

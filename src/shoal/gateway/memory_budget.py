@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..net.making_room import network_of
+from ..timing import DEFAULT_TIMING, Timing
 
 __all__ = ["MemoryBudget", "Share"]
-
-#: The wait of a message for room before the connection of the slowest client is closed.
-_PATIENCE_S = 10.0
 
 #: The interval at which a wait checks that its client is still connected.
 _LOOK_S = 0.5
@@ -54,7 +52,13 @@ class MemoryBudget:
 
     """
 
-    def __init__(self, most_bytes: int, warn: Callable[[str], object], too_slow: str) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        warn: Callable[[str], object],
+        too_slow: str,
+        timing: Timing = DEFAULT_TIMING,
+    ) -> None:
         """
         Begin with all memory free.
 
@@ -62,11 +66,13 @@ class MemoryBudget:
             most_bytes: The limit for all messages together; negative for none.
             warn: Called with a message when a connection was closed to make room for others.
             too_slow: The message, with ``{size}``, ``{host}`` and ``{most}`` in it.
+            timing: How long a message waits for a slow client.
 
         """
         self._most_bytes = most_bytes
         self._warn = warn
         self._too_slow = too_slow
+        self._patience_s = timing.memory_patience_s
         #: Oldest first, both.
         self._taken: list[Share] = []
         self._waiting: list[Share] = []
@@ -121,10 +127,10 @@ class MemoryBudget:
                 raise ConnectionAbortedError("it was shut down while it waited for memory")
             if check is not None:
                 check()
-            if time.monotonic() - since >= _PATIENCE_S and self._is_first(mine):
+            if time.monotonic() - since >= self._patience_s and self._is_first(mine):
                 self._end_slowest()
                 since = time.monotonic()
-            self._changed.wait(min(_LOOK_S, _PATIENCE_S))
+            self._changed.wait(min(_LOOK_S, self._patience_s))
 
     def _has_room(self, mine: Share) -> bool:
         if self._most_bytes < 0:

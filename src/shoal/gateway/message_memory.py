@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from ..timing import Timing
 from .client_connection import Client
 from .memory_budget import MemoryBudget, Share
 from .working import LARGE_BYTES
@@ -33,17 +34,18 @@ _ANSWER_TOO_SLOW = (
 class MessageMemory:
     """Shares memory between messages that are larger than :data:`LARGE_BYTES`. For all threads."""
 
-    def __init__(self, request_bytes: int, warn: Callable[[str], object]) -> None:
+    def __init__(self, request_bytes: int, warn: Callable[[str], object], timing: Timing) -> None:
         """
         Begin with all memory free.
 
         Args:
             request_bytes: The limit for all requests together.
             warn: Receives a sentence when the gateway closes a client's connection to free its memory.
+            timing: How long a message waits for a slow client.
 
         """
-        self.requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW)
-        self.answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW)
+        self.requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW, timing)
+        self.answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW, timing)
 
     def request(self, client: Client, size_bytes: int) -> AbstractContextManager[Share | None]:
         """Wait for a request's memory before it is received, and hold it; None if the request is small."""

@@ -10,6 +10,7 @@ from ..client.security import Security
 from ..net.server_tls import TlsFiles
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
+from ..timing import DEFAULT_TIMING, Timing
 from .versions import API_NAMES
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class GatewaySettings:
         apis: The keys of the APIs that clients may use, besides ApiVersions.
         allow_broker_configs: Let clients change brokers' settings too, which include logins at the cluster.
         idle_s: The timeout for a client, between its requests and within them.
+        timing: How long clients wait for one another.
 
     """
 
@@ -86,6 +88,7 @@ class GatewaySettings:
     apis: frozenset[int] = frozenset(API_NAMES)
     allow_broker_configs: bool = False
     idle_s: float = 600.0
+    timing: Timing = DEFAULT_TIMING
 
     @property
     def asks_for_login(self) -> bool:

@@ -14,17 +14,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..net.making_room import first_to_leave, network_of
+from ..timing import DEFAULT_TIMING, Timing
 
 __all__ = ["ClientSlot", "ClientSlots", "NoRoom"]
-
-#: A thread ends at once after its connection is closed. If it does not, for example within an attempt to
-#: connect to a broker, another one has to end.
-_NEXT_LEAVES_S = 1.0
-
-#: The longest wait for the end of a thread, beyond the 4 s of an attempt to connect to a broker. New clients
-#: wait meanwhile. A client cannot cause a long wait: hanging up ends reads, writes and attempts to connect.
-#: A password check takes milliseconds. Only the lookup of a broker's name may take longer.
-_LONGEST_WAIT_S = 10.0
 
 
 class NoRoom(Exception):
@@ -67,6 +59,7 @@ class ClientSlots:
         most: int,
         most_of_address: int | None = None,
         cannot_leave: Callable[[ClientSlot], bool] = lambda _: False,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Begin without connections.
@@ -76,9 +69,11 @@ class ClientSlots:
             most_of_address: The limit for one address, or one IPv6 network of 64 bits; None for no limit of
                 its own.
             cannot_leave: Returns whether the thread of a slot would end late, so that others leave first.
+            timing: How long new clients wait for those that leave.
 
         """
         self._most = most
+        self._timing = timing
         self._cannot_leave = cannot_leave
         self._most_of_address = most_of_address
         self._slots: dict[ClientSlot, None] = {}
@@ -101,7 +96,7 @@ class ClientSlots:
 
         """
         slot = ClientSlot(address, network_of(address), hang_up)
-        deadline = time.monotonic() + _LONGEST_WAIT_S
+        deadline = time.monotonic() + self._timing.longest_leave_s
         with self._changed:
             while (crowd := self._crowd(slot.network)) is not None:
                 self._make_room(*crowd, deadline)
@@ -148,4 +143,4 @@ class ClientSlots:
         left_s = deadline - time.monotonic()
         if left_s <= 0 or not any(each.leaves for each in crowd):
             raise NoRoom(refusal)
-        self._changed.wait(min(_NEXT_LEAVES_S, left_s) if unproven else left_s)
+        self._changed.wait(min(self._timing.next_leaves_s, left_s) if unproven else left_s)

@@ -40,7 +40,7 @@ from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import prepare
-from ..mirroring.task.session import QUIET_S, REPORT_INTERVAL_S, Interval, TaskSession
+from ..mirroring.task.session import Interval, TaskSession
 from ..mirroring.task.task import TaskResult
 from ..records import Decision
 from ..topic_partition import TopicPartition
@@ -67,10 +67,6 @@ _FLUSH_S = 10.0
 
 #: The time for the last commit.
 _LAST_COMMIT_S = 5.0
-
-#: The time for brokers to respond at the start, and for a missing topic or partition to appear at the
-#: destination.
-_PATIENCE_S = 30.0
 
 #: A batch that waits may keep so many times its bytes in memory, with the response that it came in.
 _MOST_KEPT = 8
@@ -106,9 +102,10 @@ class _HandlerTask:
     ) -> None:
         self._settings = settings
         self._handling = handling
+        self._patience_s = settings.timing.handler_patience_s
         self._control = control
         self._handler = load_handler(handling)
-        self._session = TaskSession(control)
+        self._session = TaskSession(control, settings.timing)
         self._session.report()
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
@@ -123,7 +120,7 @@ class _HandlerTask:
         self._consumed_at = time.monotonic()
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.commit_interval_s)
-        self._report_interval = Interval(REPORT_INTERVAL_S)
+        self._report_interval = Interval(settings.timing.report_interval_s)
         self._ends_interval = Interval(_ENDS_INTERVAL_S)
         self._looked_at = 0.0
         self._source = Cluster(settings.source.impatient())
@@ -178,7 +175,7 @@ class _HandlerTask:
     def _find_positions(self) -> None:
         group = GroupPositions(self._source, self._settings.group, self._control.membership)
         partitions = [each.source for each in self._ranges]
-        state = patiently(lambda: group.read_state(partitions), patience_s=_PATIENCE_S)
+        state = patiently(lambda: group.read_state(partitions), patience_s=self._patience_s)
         positions, others = state.positions, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: position.source_offset for partition, position in positions.items()}
@@ -226,7 +223,11 @@ class _HandlerTask:
     def _report(self, now: float) -> None:
         partitions = [report for each in self._partitions.values() if (report := each.report()) is not None]
         is_held_up = any(each.waiting_for for each in self._partitions.values())
-        is_quiet = now - self._consumed_at >= QUIET_S and not self._unacknowledged and not is_held_up
+        is_quiet = (
+            now - self._consumed_at >= self._settings.timing.quiet_s
+            and not self._unacknowledged
+            and not is_held_up
+        )
         bytes_in = sum(each.counters.bytes_in for each in partitions)
         is_idle = is_quiet and self._session.ends_soon
         self._session.report(TaskReport(partitions, bytes_in, is_idle=is_idle))
@@ -292,7 +293,7 @@ class _HandlerTask:
         output: ProducerRecord | RawRecord,
         producer: RawProducer,
     ) -> None:
-        give_up_at = time.monotonic() + _PATIENCE_S
+        give_up_at = time.monotonic() + self._patience_s
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
@@ -313,7 +314,7 @@ class _HandlerTask:
                     return
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
-                    give_up_at = time.monotonic() + _PATIENCE_S
+                    give_up_at = time.monotonic() + self._patience_s
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
         partition.stop_waiting()
@@ -367,7 +368,7 @@ class _HandlerTask:
                 group=self._settings.group,
             )
             # If the destination rejects a batch later, that is a failure to send, which has a policy.
-            prepare(options, self._source, self._destination, patience_s=_PATIENCE_S, forbids=False)
+            prepare(options, self._source, self._destination, patience_s=self._patience_s, forbids=False)
             there = self._count_partitions(output.topic)
         self._partitions_there[output.topic] = wanted if there is None else there
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Turns"]
+from ..timing import DEFAULT_TIMING, Timing
 
-#: The interval at which a wait calls its check.
-_LOOK_S = 0.25
+__all__ = ["Turns"]
 
 #: The half-life of a client's use.
 _HALF_LIFE_S = 10.0
@@ -46,9 +45,16 @@ class _Waiting:
 
 
 class Turns:
-    """Lets a number of threads work at a time; the next turn goes to the client with the least recent use."""
+    """
+    Lets a number of threads work at a time; the next turn goes to the client with the least recent use.
 
-    def __init__(self, places: int) -> None:
+    Attributes:
+        look_s: The interval at which a wait calls its check.
+
+    """
+
+    def __init__(self, places: int, timing: Timing = DEFAULT_TIMING) -> None:
+        self.look_s = timing.turn_look_s
         self._free = places
         self._waiting: list[_Waiting] = []
         self._use: dict[Hashable, _Use] = {}
@@ -117,14 +123,13 @@ class Turns:
                     self._pass_on()
             raise
 
-    @staticmethod
-    def _wait(waiting: _Waiting, check: Callable[[], object] | None) -> None:
+    def _wait(self, waiting: _Waiting, check: Callable[[], object] | None) -> None:
         while True:
             if check is not None:  # also after the wait: the client may be gone
                 check()
             if waiting.has_turn:
                 return
-            waiting.woken.wait(None if check is None else _LOOK_S)
+            waiting.woken.wait(None if check is None else self.look_s)
             waiting.woken.clear()
 
     def _pass_on(self) -> None:

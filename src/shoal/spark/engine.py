@@ -45,14 +45,8 @@ __all__ = ["SparkEngine", "our_errors"]
 #: The time for the tasks of a failed job to end. While they copy, a new job must not start.
 _END_PATIENCE_S = 30.0
 
-#: The time for a job to end after its last task has.
-_JOB_END_PATIENCE_S = 5.0
-
 #: The interval at which the main thread handles signals, and looks for a stop.
 _LOOK_INTERVAL_S = 0.1
-
-#: The minimum run time of jobs that are started again. An error of the configuration ends them sooner.
-_SOUND_S = 60.0
 
 
 class SparkEngine:
@@ -151,7 +145,7 @@ class SparkEngine:
         self._abort.request()
         self._resources.close()
         if self._warm_up is not None:
-            self._warm_up.join(_JOB_END_PATIENCE_S)  # it ends with Spark
+            self._warm_up.join(self._options.timing.job_end_patience_s)  # it ends with Spark
 
     def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:
         """Copy up to the present end offsets. Return when every task has ended."""
@@ -175,7 +169,8 @@ class SparkEngine:
                     following = jobs.finish_window(current, planner)
                 except (PySparkException, Py4JError) as error:
                     text = _text_of(error)
-                    is_sound = time.monotonic() - sound_since >= _SOUND_S and not _our_sentences(text)
+                    is_old = time.monotonic() - sound_since >= job.options.timing.sound_s
+                    is_sound = is_old and not _our_sentences(text)
                     if stop.is_set() or not is_sound or not job.control.wait_until_idle(_END_PATIENCE_S):
                         raise
                     sound_since = time.monotonic()
@@ -195,6 +190,7 @@ class SparkEngine:
             surface=options.surface,
             retry_stopped_s=0.0 if options.once else options.retry_stopped_s,
             prefixes=tuple(prefixes_of(options.topics).items()),
+            timing=options.timing,
         )
         host, port = job.control.address
         if not is_on_this_machine(options.master):
@@ -237,6 +233,7 @@ class _Jobs:
         self._context = context
         self._task = task
         self._control = job.control
+        self._timing = job.options.timing
         self._stop = stop
         self._group = f"shoal {job.prepared.group}"
         # The threads stay: PySpark keeps a thread of the JVM for each thread of ours.
@@ -323,7 +320,7 @@ class _Jobs:
         if not job.outcome.done():
             self._control.request_stop()
             self._control.wait_until_idle(_END_PATIENCE_S)
-            if not job.is_over(_JOB_END_PATIENCE_S):
+            if not job.is_over(self._timing.job_end_patience_s):
                 # Its tasks have no core to run on, or do not end.
                 self._context.cancelJobGroup(self._group)
                 return

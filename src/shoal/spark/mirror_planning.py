@@ -33,9 +33,7 @@ from shoal.topic_partition import TopicPartition
 __all__ = ["WindowPlanner", "plan_once"]
 
 
-#: If there are no tasks: the interval between two looks at the plan, and the number of looks before the
-#: clusters are asked again.
-_LOOK_INTERVAL_S = 1.0
+#: If there are no tasks: the number of looks at the plan before the clusters are asked again.
 _LOOKS = 5
 
 
@@ -102,6 +100,7 @@ class WindowPlanner:
         self._control = job.control
         self._group = job.prepared.group
         self._most_tasks = most_tasks
+        self._look_s = job.options.timing.plan_look_s
         self._prefixes = prefixes_of(job.options.topics)
         self._takes_over_offsets = job.options.copy.takes_over_offsets
         # A leader that does not respond at once is left out of this window, or asked again.
@@ -135,7 +134,7 @@ class WindowPlanner:
                     if tasks:
                         return tasks
                     without_tasks, looks = plan, 0
-                pause(_LOOK_INTERVAL_S)
+                pause(self._look_s)
         except Stopped:
             pass
         return []

@@ -13,12 +13,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
@@ -27,22 +25,20 @@ from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.model.reports import TaskReport
-from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 class Driver:
     """A control server, and its tasks' reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
         self.reports: list[dict[str, Any]] = []
-        self.server = ControlServer("127.0.0.1", "secret", Events(self._keep))
+        self.server = ControlServer("127.0.0.1", "secret", Events(self._keep), timing=timing)
         self.server.renew(MemberId(), 60.0)
 
     def _keep(self, report: TaskReport) -> None:
@@ -55,6 +51,14 @@ class Driver:
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     started = Driver()
+    yield started
+    started.server.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Driver]:
+    """A driver that waits a second at most for a connection that neither sends nor reads."""
+    started = Driver(Timing(first_line_s=0.5, tell_s=1))
     yield started
     started.server.close()
 
@@ -298,9 +302,8 @@ def test_connections_without_token_do_not_keep_tasks_out(
             control.check_lease()
 
 
-def test_first_line_has_one_deadline(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.control.strangers._PATIENCE_S", 0.5)
-    with socket.create_connection(driver.server.address, timeout=0.05) as slow:
+def test_first_line_has_one_deadline(impatient: Driver) -> None:
+    with socket.create_connection(impatient.server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b" "))
 
 
@@ -317,11 +320,8 @@ def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture
     server.close()
 
 
-def test_task_that_does_not_read_does_not_delay_others(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.mirroring.control.server._TELL_TIMEOUT_S", 1)
-    with socket.create_connection(driver.server.address) as deaf:
+def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
+    with socket.create_connection(impatient.server.address) as deaf:
         deaf.sendall(
             json.dumps(
                 {"hello": "secret", "window": None, "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}
@@ -329,11 +329,11 @@ def test_task_that_does_not_read_does_not_delay_others(
             + b"\n"
         )
         assert deaf.recv(1)
-        with driver.connect() as control:
+        with impatient.connect() as control:
             # More than the buffers between the two can hold.
-            driver.server.renew(MemberId("m" * 20_000_000), 60.0)
+            impatient.server.renew(MemberId("m" * 20_000_000), 60.0)
             wait_until(lambda: len(control.membership().member_id) == 20_000_000)
-            driver.server.renew(MemberId("later", 1), 60.0)
+            impatient.server.renew(MemberId("later", 1), 60.0)
             wait_until(lambda: control.membership().generation == 1)
 
 
@@ -585,10 +585,8 @@ def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: Histo
             running.result()
 
 
-def test_orphan_that_waits_ends(
-    brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 600_000, 600_000))
+def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    brokers = brokers.with_timing(first_retry_ms=600_000, longest_retry_ms=600_000)
     history.plain(1)
     leads_elsewhere(brokers.source, "topic", 0)
     with driver.connect() as control:

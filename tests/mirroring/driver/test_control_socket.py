@@ -19,6 +19,7 @@ from shoal.cli import main
 from shoal.errors import ConfigError, Disconnected, OptionError, ProtocolError
 from shoal.mirroring.driver import control_socket
 from shoal.mirroring.driver.control_socket import Answer, ControlSocket, ask_mirror
+from shoal.timing import Timing
 from tests.two_brokers import wait_until
 
 
@@ -41,6 +42,14 @@ def answer(command: str) -> Answer:
 def path(tmp_path: Path) -> Iterator[str]:
     where = str(tmp_path / "control.sock")
     with ControlSocket(where, answer):
+        yield where
+
+
+@pytest.fixture
+def impatient_path(tmp_path: Path) -> Iterator[str]:
+    """The path of a socket that waits for clients for a part of a second."""
+    where = str(tmp_path / "control.sock")
+    with ControlSocket(where, answer, Timing(control_patience_s=0.2)):
         yield where
 
 
@@ -126,9 +135,8 @@ def test_bytes_that_are_no_text_come_back_as_escapes(path: str) -> None:
     assert received.startswith(b"got ")
 
 
-def test_line_that_never_ends_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "_LINE_TIMEOUT_S", 0.05)
-    with connect(path) as connection:
+def test_line_that_never_ends_is_given_up(impatient_path: str) -> None:
+    with connect(impatient_path) as connection:
         connection.sendall(b"sta")
         assert connection.recv(65536).startswith(b"error: the command is not one line")
 
@@ -153,12 +161,11 @@ def test_control_prints_that_it_was_turned_away(path: str, capsys: pytest.Captur
     assert all(each in err for each in ("shoal", "connections"))
 
 
-def test_client_that_does_not_read_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "_ANSWER_TIMEOUT_S", 0.1)
+def test_client_that_does_not_read_is_given_up(impatient_path: str) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(8):
-            stack.enter_context(connect(path)).sendall(b"large\n")
-        wait_until(lambda: converse(path, b"status\n") == b"copying\nwell\n")
+            stack.enter_context(connect(impatient_path)).sendall(b"large\n")
+        wait_until(lambda: converse(impatient_path, b"status\n") == b"copying\nwell\n")
 
 
 def test_reset_connections_harm_nothing(path: str) -> None:

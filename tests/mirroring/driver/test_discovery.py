@@ -15,12 +15,12 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver.discovery import Discovery
 from shoal.mirroring.driver.new_partitions import NewPartitions
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model import options
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, wait_until
@@ -40,7 +40,12 @@ class Found:
 def discovering(
     brokers: TwoBrokers, held_up: Any = None, on_ends: Any = None, **changes: Any
 ) -> Iterator[Found]:
-    wanted: dict[str, Any] = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05}
+    wanted: dict[str, Any] = {
+        "topics": TopicSelection("orders.*"),
+        "group": "mirror",
+        "refresh_s": 0.05,
+        "timing": Timing(shortest_refresh_s=0.05),
+    }
     mirror = with_options(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
         **(wanted | changes),
@@ -60,8 +65,7 @@ def discovering(
 
 
 @pytest.fixture
-def orders(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "_SHORTEST_REFRESH_S", 0.01)
+def orders(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("orders", 2)
 
 

@@ -14,12 +14,12 @@ from shoal.client.cluster import Cluster
 from shoal.errors import OptionError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model import options
 from shoal.mirroring.model.follow_options import Follower, FollowOptions
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.timing import Timing
 from tests.mirror_options import with_options
 from tests.two_brokers import TwoBrokers, wait_until
 
@@ -45,6 +45,7 @@ def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, S
     mirror = with_options(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, TopicSelection("orders")),
         refresh_s=0.05,
+        timing=Timing(shortest_refresh_s=0.05),
         follow=FollowOptions(**wanted),
     )
     said = Said()
@@ -58,8 +59,7 @@ def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, S
 
 
 @pytest.fixture
-def topics(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "_SHORTEST_REFRESH_S", 0.01)
+def topics(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("orders", 1)
     brokers.destination.create_topic("copy", 1)
 

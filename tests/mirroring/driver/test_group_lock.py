@@ -22,15 +22,17 @@ from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
 from shoal.state_directory import state_dir
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.coordination.group import Group
 from tests.two_brokers import config_of, second_node, wait_until
 
+OFTEN = Timing(heartbeat_interval_s=0.02)
+
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setattr(lock, "HEARTBEAT_INTERVAL_S", 0.02)
+def broker() -> Iterator[Broker]:
     with Broker() as running:
         yield running
 
@@ -41,7 +43,7 @@ class Mirror:
     def __init__(self, broker: Broker, name: str = "first", group: str = "group") -> None:
         self.renewed: list[tuple[MemberId, float]] = []
         self.lock = GroupLock(
-            config_of("source", broker), group, name, lambda *renewed: self.renewed.append(renewed)
+            config_of("source", broker), group, name, lambda *renewed: self.renewed.append(renewed), OFTEN
         )
 
     def __enter__(self) -> Mirror:
@@ -200,7 +202,11 @@ def test_moved_coordinator_is_found(broker: Broker) -> None:
     with second_node(broker) as second:
         mirror = Mirror(broker)
         mirror.lock = GroupLock(
-            config_of("source", broker, second), "group", "first", lambda *each: mirror.renewed.append(each)
+            config_of("source", broker, second),
+            "group",
+            "first",
+            lambda *each: mirror.renewed.append(each),
+            OFTEN,
         )
         with mirror:
             broker.stop()

@@ -9,27 +9,26 @@ from dataclasses import replace
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.driver import latency
 from shoal.mirroring.driver.latency import LatencyProbe
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, wait_until
 
+TIMING = Timing(probe_interval_s=0.01, probe_refresh_s=0.05)
 PARTITIONS = [TopicPartition("topic", 0)]
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setattr(latency, "_INTERVAL_S", 0.01)
-    monkeypatch.setattr(latency, "_REFRESH_S", 0.05)
+def broker() -> Iterator[Broker]:
     with Broker(cluster_id="source") as started:
         started.create_topic("topic", 1)
         yield started
 
 
 def test_probe_measures_answers(broker: Broker) -> None:
-    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS) as probe:
+    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS, TIMING) as probe:
         wait_until(lambda: probe.seconds is not None)
         broker.faults.add(ApiKey.LIST_OFFSETS, times=None, delay_s=0.3)
         wait_until(lambda: (probe.seconds or 0) >= 0.3)
@@ -38,7 +37,7 @@ def test_probe_measures_answers(broker: Broker) -> None:
 
 
 def test_request_without_an_answer_is_as_old_as_it_is(broker: Broker) -> None:
-    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS) as probe:
+    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS, TIMING) as probe:
         wait_until(lambda: probe.seconds is not None)
         late = broker.faults.add(ApiKey.LIST_OFFSETS, delay_s=1.5)
         assert broker.faults.wait_for(late, timeout_s=60.0)
@@ -47,7 +46,7 @@ def test_request_without_an_answer_is_as_old_as_it_is(broker: Broker) -> None:
 
 def test_broker_without_an_answer_counts_over_timeouts(broker: Broker) -> None:
     config = replace(config_of("source", broker), request_timeout_ms=1000)
-    with LatencyProbe(config, lambda: PARTITIONS) as probe:
+    with LatencyProbe(config, lambda: PARTITIONS, TIMING) as probe:
         wait_until(lambda: probe.seconds is not None)
         broker.faults.add(ApiKey.LIST_OFFSETS, times=None, delay_s=5.0)
         wait_until(lambda: (probe.seconds or 0) > 0.8)
@@ -61,18 +60,18 @@ def test_broker_without_an_answer_counts_over_timeouts(broker: Broker) -> None:
 
 def test_first_request_without_an_answer_counts(broker: Broker) -> None:
     late = broker.faults.add(ApiKey.LIST_OFFSETS, delay_s=30.0)
-    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS) as probe:
+    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS, TIMING) as probe:
         wait_until(lambda: (probe.seconds or 0) > 0.3)
         assert late.hits == 1
 
 
 def test_error_counts_for_nothing(broker: Broker) -> None:
     asked = broker.faults.add(ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS) as probe:
+    with LatencyProbe(config_of("source", broker), lambda: PARTITIONS, TIMING) as probe:
         assert broker.faults.wait_for(asked, hits=3, timeout_s=60.0)
         wait_until(lambda: probe.seconds is None)
 
 
 def test_probe_without_partitions_sends_no_request(broker: Broker) -> None:
-    with LatencyProbe(config_of("source", broker), list) as probe:
+    with LatencyProbe(config_of("source", broker), list, TIMING) as probe:
         assert probe.seconds is None

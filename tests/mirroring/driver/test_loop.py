@@ -17,6 +17,7 @@ from shoal.mirroring.driver.signals import Signals
 from shoal.mirroring.model.progress import Phase, Progress
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.metrics_fed import report
@@ -33,7 +34,7 @@ class Group:
 class Mirror:
     """A loop, and its reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
         self.stop = threading.Event()
         self.signals = Signals(self.stop, on_retry=lambda: None)
         self.metrics = Metrics()
@@ -52,6 +53,7 @@ class Mirror:
             self.reported.append,
             self.notices.append,
             self.warnings.append,
+            timing,
         )
 
     def begin_work(self, control: ControlServer, *, ends_when_stopped: bool = False) -> None:
@@ -144,11 +146,8 @@ def test_error_of_the_caller_ends_the_mirror_and_is_raised() -> None:
         wait_until(mirror.stop.is_set)
 
 
-def test_silent_tasks_warn_and_partitions_wait_for_a_report(
-    control: ControlServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.mirroring.driver.silence._PATIENCE_S", 0.3)
-    mirror = Mirror()
+def test_silent_tasks_warn_and_partitions_wait_for_a_report(control: ControlServer) -> None:
+    mirror = Mirror(Timing(silence_s=0.3))
     partition = TopicPartition("topic", 0)
     mirror.metrics.expect({partition: 0}, {partition: 5})
     mirror.begin_work(control)

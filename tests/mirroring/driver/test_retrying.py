@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shoal.mirroring.driver.retrying import StoppedRetries
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -17,8 +15,6 @@ from shoal.mirroring.task.reports import PartitionReporter
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 INTERVAL_S = 300.0
 

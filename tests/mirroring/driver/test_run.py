@@ -19,12 +19,12 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare import copies
 from shoal.protocol.apis import ApiKey
 from shoal.spark import engine
 from shoal.spark.api import run_mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
+from shoal.timing import Timing
 from tests.mirror_options import with_options
 from tests.spark.without_jvm import Context, Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
@@ -49,6 +49,7 @@ class Mirrors:
             "refresh_s": 1.0,
             "slice_s": 1.0,
             "checkpoint": str(self._directory),
+            "timing": Timing(deletion_confirmed_s=0.1),
         }
         return with_options(
             MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)
@@ -95,7 +96,6 @@ class Service:
 @pytest.fixture
 def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirrors]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(copies, "_CONFIRMATION_S", 0.1)
     with without_jvm(monkeypatch), TwoBrokers.started() as brokers:
         yield Mirrors(brokers, tmp_path / "checkpoint")
 

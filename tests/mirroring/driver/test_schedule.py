@@ -22,8 +22,6 @@ from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 LEFT = InheritedPosition(
     MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules"), True, 0.0, (1, 1)
 )

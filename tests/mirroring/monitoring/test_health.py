@@ -16,9 +16,11 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import MetricsServer
 from shoal.net.address import Address
+from shoal.timing import Timing
 from tests.metrics_fed import busy_metrics
 
 LOCAL = Address("127.0.0.1", 0)
+IMPATIENT = HttpAccess(timing=Timing(restart_after_s=0.0))
 
 
 class Mirror:
@@ -61,18 +63,18 @@ def test_body_is_the_phase(mirror: Mirror) -> None:
     assert mirror.answer("/readyz") == (503, "starting Java and Spark\n")
 
 
-def test_silent_tasks_are_a_reason_for_a_restart(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_tasks_are_a_reason_for_a_restart() -> None:
+    mirror = Mirror(busy_metrics(), IMPATIENT)
     mirror.metrics.enter(Phase.COPYING)
-    monkeypatch.setattr("shoal.mirroring.monitoring.health._SILENCE_S", 0.0)
-    status, text = mirror.answer("/healthz")
+    with mirror.server:
+        status, text = mirror.answer("/healthz")
     assert status == 503
     assert re.search(r"task.*reported", text)
 
 
-def test_silence_before_any_partition_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror(Metrics())
+def test_silence_before_any_partition_is_no_reason() -> None:
+    mirror = Mirror(Metrics(), IMPATIENT)
     mirror.metrics.enter(Phase.COPYING)
-    monkeypatch.setattr("shoal.mirroring.monitoring.health._SILENCE_S", 0.0)
     with mirror.server:
         assert mirror.answer("/healthz")[0] == 200
 

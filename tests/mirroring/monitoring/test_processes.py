@@ -13,8 +13,8 @@ import pytest
 
 from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.processes import ProcessRole, ProcessUsage
-from shoal.mirroring.monitoring import processes
 from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.timing import Timing
 from tests.two_brokers import wait_until
 
 _BURN = (
@@ -65,12 +65,8 @@ def test_driver_counts_from_the_mirror_s_start() -> None:
     assert after.last_report_at == pytest.approx(time.time(), abs=5)
 
 
-def test_later_jvm_is_found_and_an_ended_one_forgotten(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    monkeypatch.setattr(processes, "_FIRST_LOOK_INTERVAL_S", 0.0)
-    monkeypatch.setattr(processes, "_LOOK_INTERVAL_S", 0.0)
-    local = LocalProcesses()
+def test_later_jvm_is_found_and_an_ended_one_forgotten(request: pytest.FixtureRequest) -> None:
+    local = LocalProcesses(Timing(jvm_look_interval_s=0.0, first_jvm_look_interval_s=0.0))
     java = request.getfixturevalue("java")
     (jvm,) = of(local(), java)
     assert jvm.cpu_s >= 0.19
@@ -93,9 +89,7 @@ def test_process_called_java_without_counters_has_no_garbage_collections(
 
 
 def test_children_are_looked_for_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    for interval in ("_FIRST_LOOK_INTERVAL_S", "_LOOK_INTERVAL_S"):
-        monkeypatch.setattr(processes, interval, 60.0)
-    local = LocalProcesses()
+    local = LocalProcesses(Timing(jvm_look_interval_s=60.0, first_jvm_look_interval_s=60.0))
     looks: list[None] = []
     monkeypatch.setattr(local, "_find_jvms", lambda: looks.append(None))
     for _ in range(20):

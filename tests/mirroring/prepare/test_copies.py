@@ -19,23 +19,16 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics, PartitionStatus
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare import copies
 from shoal.mirroring.prepare.copies import CopyState, compare_copies
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_confirmation")
-
 PARTITION = TopicPartition("topic", 0)
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
-
-
-@pytest.fixture
-def quick_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "_CONFIRMATION_S", 0.0)
 
 
 @pytest.fixture
@@ -119,7 +112,12 @@ def test_many_partitions_take_one_request_per_broker(brokers: TwoBrokers) -> Non
 
 
 def options_of(brokers: TwoBrokers, **changes: Any) -> MirrorOptions:
-    wanted: dict[str, Any] = {"topics": TopicSelection("topic"), "group": "mirror", "refresh_s": 1.0}
+    wanted: dict[str, Any] = {
+        "topics": TopicSelection("topic"),
+        "group": "mirror",
+        "refresh_s": 1.0,
+        "timing": Timing(deletion_confirmed_s=0.0),
+    }
     return with_options(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
         **(wanted | changes),

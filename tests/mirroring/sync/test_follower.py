@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -17,6 +18,7 @@ from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.mirroring.sync import follower
 from shoal.mirroring.sync.follower import GroupFollower, pause_s
 from shoal.protocol.apis import ApiKey
+from shoal.timing import DEFAULT_TIMING, Timing
 from tests.mirroring.sync.conftest import Groups
 from tests.mirroring.sync.test_groups import mixed
 from tests.two_brokers import wait_until
@@ -30,7 +32,7 @@ def has_committed(groups: Groups, offset: int) -> bool:
 class Following:
     """A follower, and what it reports."""
 
-    def __init__(self, groups: Groups, **options: object) -> None:
+    def __init__(self, groups: Groups, timing: Timing = DEFAULT_TIMING, **options: object) -> None:
         settings = groups.two.settings
         self.metrics = Metrics()
         self.warnings: list[str] = []
@@ -40,7 +42,7 @@ class Following:
             TopicSelection("topic"),
             {"groups": ".*", "groups_interval_s": 1, **options},
         )
-        found = GroupFollower.of(given, self.metrics, self.warnings.append)
+        found = GroupFollower.of(replace(given, timing=timing), self.metrics, self.warnings.append)
         assert found is not None
         self.follower = found
         self.follower.begin(settings.group, lambda: groups.topics)
@@ -142,15 +144,17 @@ def test_follower_warns_of_a_coordinator_that_moves_only_at_the_end(
 
 
 def test_follower_warns_of_a_broker_that_lists_no_groups_for_some_time(
-    groups: Groups, following: Following, monkeypatch: pytest.MonkeyPatch
+    groups: Groups, following: Following
 ) -> None:
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     fault = groups.two.source.faults.add(ApiKey.LIST_GROUPS, error=error, times=None)
     wait_until(lambda: fault.hits > 2)
     assert following.warnings == []
-    monkeypatch.setattr(follower, "_UNLISTED_S", 0.0)
-    wait_until(lambda: bool(following.warnings))
-    (sentence,) = following.warnings
+    following.follower.close()
+    impatient = Following(groups, Timing(unlisted_s=0.0))
+    wait_until(lambda: bool(impatient.warnings))
+    impatient.follower.close()
+    (sentence,) = impatient.warnings
     assert re.search(r"broker.*1", sentence)
     assert "may be missing: " in sentence
 

@@ -18,6 +18,7 @@ from shoal.mirroring.sync.offset_rules import Action, Direction
 from shoal.mirroring.sync.prove import prove
 from shoal.mirroring.sync.report import GroupsReport
 from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
@@ -175,10 +176,9 @@ def test_consumer_that_commits_and_leaves_during_a_long_round_is_left_alone(
     mixed(groups)
     for name in ("first", "second"):
         groups.commit("source", name, 4)
-    monkeypatch.setattr(rounds, "_FRESH_S", 0.0)
     with monkeypatch.context() as patched:
         meanwhile(patched, nothing, lambda: groups.commit("destination", "second", 9))
-        report = groups.round()
+        report = groups.round(timing=Timing(fresh_groups_s=0.0))
     assert row_of(report, "first").action is Action.WRITTEN
     assert row_of(report, "second").action is Action.ACTIVE
     committed = groups.committed("destination", "second")
@@ -193,7 +193,6 @@ def test_transaction_that_begins_during_a_long_round_is_left_alone(
     mixed(groups)
     for name in ("f", "g"):
         groups.commit("source", name, 4)
-    monkeypatch.setattr(rounds, "_FRESH_S", 0.0)
     with ExitStack() as stack:
         opened: list[Producer] = []
 
@@ -204,7 +203,7 @@ def test_transaction_that_begins_during_a_long_round_is_left_alone(
 
         with monkeypatch.context() as patched:
             meanwhile(patched, nothing, open_one)
-            report = groups.round()
+            report = groups.round(timing=Timing(fresh_groups_s=0.0))
         assert row_of(report, "f").action is Action.WRITTEN
         assert row_of(report, "g").action is Action.REFUSED
         opened[0].commit_transaction(10.0)

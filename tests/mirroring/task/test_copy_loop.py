@@ -15,7 +15,7 @@ import pytest
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import destination_leader, refusals, reports, source_gaps, suspicion, worker
+from shoal.mirroring.task import destination_leader
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -47,8 +47,6 @@ from tests.two_brokers import (
     second_node,
     wait_until,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 DAY_MS = 86_400_000
 
@@ -331,10 +329,8 @@ def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBroker
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_unreachable_leader_delays_only_its_own_partitions(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch, side: str
-) -> None:
-    monkeypatch.setattr(worker, "_TURN_S", 0.0)
+def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, side: str) -> None:
+    brokers = brokers.with_timing(turn_s=0.0)
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(1, 2)
@@ -504,11 +500,10 @@ def test_slow_records_in_remote_storage_are_no_gap(
 
 
 def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, history: History
 ) -> None:
     """As if hundreds of partitions were silent: each answer is about one of them."""
-    monkeypatch.setattr(source_gaps, "_PATIENCE", 1)
-    monkeypatch.setattr(source_gaps, "_MOST_BETWEEN_S", 0.05)
+    brokers = brokers.with_timing(gap_patience_timeouts=1, most_between_answers_s=0.05)
     history.plain(3)
 
     def late(response: FetchResponse) -> FetchResponse:
@@ -521,11 +516,10 @@ def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
 
 
 def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, history: History
 ) -> None:
     """As if many partitions were aligned together: each waits for the answers of all."""
-    monkeypatch.setattr(source_gaps, "_PATIENCE", 1)
-    monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.3)
+    brokers = brokers.with_timing(gap_patience_timeouts=1, forget_refusal_s=0.3)
     history.plain(3, 2)
     die_after(brokers, requests=1)
 
@@ -645,9 +639,9 @@ PERMANENT: dict[ErrorCode, str] = {
 
 @pytest.mark.parametrize("code", PERMANENT)
 def test_batch_refused_by_the_destination_stops_only_its_partition(
-    brokers: TwoBrokers, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, code: ErrorCode
 ) -> None:
-    monkeypatch.setattr(refusals, "_UNEXPLAINED_PATIENCE_S", 0.1)
+    brokers = brokers.with_timing(unexplained_patience_s=0.1)
     refused, other = brokers.topic("topic", 2)
     refused.plain(1, 2, 3, 1)
     other.plain(*[1] * 10)
@@ -750,10 +744,8 @@ def test_unknown_outcome_of_produce_is_aligned_and_continued(brokers: TwoBrokers
     assert brokers.copied() == history.committed
 
 
-def test_failing_commits_are_named_while_records_are_copied(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reports, "REPORT_INTERVAL_S", 0.0)
+def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(report_interval_s=0.0)
     history.plain(*[1] * 40)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)

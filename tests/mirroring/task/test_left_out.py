@@ -12,8 +12,6 @@ from shoal.records import Codec
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched, batches_of
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 DECODED = Rebatch(16_384, Codec.GZIP, everything=True)
 
 

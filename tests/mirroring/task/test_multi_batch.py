@@ -43,8 +43,6 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 DAY_MS = 86_400_000
 
 #: Probes before the first request with several batches; a request with one batch or more precedes it too.

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client import fetch
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
@@ -28,8 +27,6 @@ from tests.two_brokers import (
     may_compact,
     wait_until,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 PARTITIONS = 8
 
@@ -276,18 +273,18 @@ def position_of(mirror: Mirror, partition: int) -> int | None:
     return offsets[-1] if offsets else None
 
 
-def test_gap_is_passed_while_others_are_busy(
-    brokers: TwoBrokers, histories: list[History], impatient_mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.05)
+def test_gap_is_passed_while_others_are_busy(brokers: TwoBrokers, histories: list[History]) -> None:
+    may_compact(brokers.source)
+    mirror = Mirror(brokers.impatient().with_timing(longest_left_out_s=0.05), histories)
     histories[0].plain(3).gap_at_the_end(4)
 
     def passed() -> bool:
         histories[1].plain(1)
-        return position_of(impatient_mirror, 0) == 7
+        return position_of(mirror, 0) == 7
 
     wait_until(passed)
-    impatient_mirror.wait_until_copied()
+    mirror.wait_until_copied()
+    mirror.end()
 
 
 def test_end_that_the_source_withdraws_is_awaited_and_reported(

@@ -30,8 +30,6 @@ from tests.two_brokers import (
 )
 from tests.verifying import verified
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 #: Larger than all batches of a test here.
 ALL = Rebatch(100_000)
 

@@ -13,7 +13,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import resume, suspicion, worker
+from shoal.mirroring.task import resume, worker
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -21,9 +21,6 @@ from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.native_path import send_by
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
     "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),
@@ -159,13 +156,15 @@ def test_suspect_second_refusal_soon_stops_the_partition(refused_once: Partition
 
 
 def test_suspect_second_refusal_minutes_later_counts_as_the_first(
-    refused_once: PartitionCopy, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers,
 ) -> None:
-    monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.0)
-    assert not refused_once.suspicions.is_explained(5)
-    refused_once.suspect(5, "it is refused")
-    assert refused_once.state.stopped is None
-    assert refused_once.state.waiting_for == "a second try: it is refused"
+    settings = brokers.with_timing(forget_refusal_s=0.0).settings
+    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), settings)
+    for _ in range(2):
+        copy.suspect(5, "it is refused")
+        assert not copy.suspicions.is_explained(5)
+    assert copy.state.stopped is None
+    assert copy.state.waiting_for == "a second try: it is refused"
 
 
 def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy) -> None:
@@ -195,7 +194,7 @@ def test_second_refusal_after_a_long_alignment_stops_the_partition(
 
     def resume_partitions(*args: Any) -> Any:
         nonlocal late_s
-        late_s += 2 * suspicion._FORGET_AFTER_S
+        late_s += 2 * brokers.settings.timing.forget_refusal_s
         return align(*args)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
@@ -218,7 +217,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
         tries += 1
         if not 2 <= tries <= 21:
             return align(copies, *args)
-        late_s += suspicion._FORGET_AFTER_S / 10
+        late_s += brokers.settings.timing.forget_refusal_s / 10
         return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)

@@ -11,6 +11,7 @@ import pytest
 from shoal.errors import PartitionStopped
 from shoal.mirroring.task import partition_state
 from shoal.mirroring.task.partition_state import TRANSITIONS, Event, PartitionState, StateMachine
+from shoal.timing import DEFAULT_TIMING
 
 _ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 _EDGE = re.compile(r"^ +([A-Z_]+) --> ([A-Z_]+): ([a-z_]+)$", re.MULTILINE)
@@ -18,7 +19,7 @@ _EDGE = re.compile(r"^ +([A-Z_]+) --> ([A-Z_]+): ([a-z_]+)$", re.MULTILINE)
 
 @pytest.mark.parametrize(("state", "event"), list(product(PartitionState, Event)))
 def test_each_event_in_each_state_moves_or_raises(state: PartitionState, event: Event) -> None:
-    machine = StateMachine(state)
+    machine = StateMachine(DEFAULT_TIMING, state)
     after = TRANSITIONS.get((state, event))
     if after is None:
         with pytest.raises(RuntimeError, match=rf"{state.name}.*{event.value}"):
@@ -67,7 +68,7 @@ def test_only_an_alignment_leads_to_copying() -> None:
 
 
 def test_acknowledge_ends_the_pause_and_shortens_the_next() -> None:
-    machine = StateMachine(PartitionState.ALIGNED)
+    machine = StateMachine(DEFAULT_TIMING, PartitionState.ALIGNED)
     for _ in range(9):
         machine.wait("a leader")
     machine.acknowledge()
@@ -76,7 +77,7 @@ def test_acknowledge_ends_the_pause_and_shortens_the_next() -> None:
 
 
 def test_hand_on_keeps_state_and_pause_for_the_heir() -> None:
-    machine = StateMachine()
+    machine = StateMachine(DEFAULT_TIMING)
     machine.wait("a leader", 100.0)
     successor = machine.hand_on()
     assert machine.current is PartitionState.HANDED_ON
@@ -93,7 +94,7 @@ def test_refused_partition_keeps_the_reason_until_it_stops_or_fetches_again() ->
         (Event.LOSE_TRACK, PartitionState.UNALIGNED),
         (Event.REFETCH, PartitionState.ALIGNED),
     ):
-        machine = StateMachine(PartitionState.COPYING)
+        machine = StateMachine(DEFAULT_TIMING, PartitionState.COPYING)
         machine.refuse(error)
         machine.acknowledge()
         assert (machine.current, machine.refusal) == (PartitionState.STOPPING, error)
@@ -105,7 +106,7 @@ def test_refused_partition_keeps_the_reason_until_it_stops_or_fetches_again() ->
 
 
 def test_stop_during_a_pause_ends_it() -> None:
-    machine = StateMachine()
+    machine = StateMachine(DEFAULT_TIMING)
     machine.wait("a leader", 100.0)
     machine.stop(PartitionStopped("topic", 0, 3, "reason"))
     assert (machine.current, machine.waiting_for) == (PartitionState.STOPPED, None)

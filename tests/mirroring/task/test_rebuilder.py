@@ -31,8 +31,6 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 

@@ -13,7 +13,6 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task import copy_loop, fresh_metadata
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -31,8 +30,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 
 #: If requests list topics by name, the task notices only pauses longer than this.
@@ -40,15 +37,13 @@ PAUSE_S = 0.1
 
 
 @pytest.fixture(params=["by id", "by name"])
-def two(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoBrokers]:
+def two(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     """Brokers that list topics by id, or that are too old for it; a fetch brings six batches."""
-    monkeypatch.setattr(copy_loop, "_PAUSE_S", PAUSE_S)
-    monkeypatch.setattr(fresh_metadata, "_FRESH_S", PAUSE_S)
     with TwoBrokers.started() as started:
         if request.param == "by name":
             for broker in (started.source, started.destination):
                 list_by_name(broker)
-        yield started.with_settings(fetch_buffer_bytes=65_536 + 300)
+        yield started.with_settings(fetch_buffer_bytes=65_536 + 300).with_timing(recreated_after_s=PAUSE_S)
 
 
 def list_by_name(broker: Broker) -> None:

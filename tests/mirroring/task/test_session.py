@@ -11,6 +11,7 @@ from shoal.errors import BrokerError
 from shoal.mirroring.model.reports import CopyReport, TaskReport
 from shoal.mirroring.task import session
 from shoal.mirroring.task.session import Interval, TaskSession
+from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
@@ -23,7 +24,7 @@ def test_interval_passes_at_once_and_then_each_time() -> None:
 def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
     control = Watched()
     report = TaskReport([CopyReport(TopicPartition("topic", 1))], 7, is_idle=True)
-    TaskSession(control).report(report)
+    TaskSession(control, DEFAULT_TIMING).report(report)
     (sent,) = control.reports
     assert (sent["bytes_in"], sent["idle"], sent["partitions"][0]["partition"]) == (7, True, 1)
     assert sent["rss_bytes"] > 0
@@ -32,7 +33,7 @@ def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
 
 def test_show_life_reports_only_after_a_while_without_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     control = Watched()
-    task = TaskSession(control)
+    task = TaskSession(control, DEFAULT_TIMING)
     task.report()
     task.show_life()
     assert len(control.reports) == 1
@@ -44,17 +45,17 @@ def test_show_life_reports_only_after_a_while_without_a_report(monkeypatch: pyte
 
 def test_ends_soon_only_in_the_last_moments(monkeypatch: pytest.MonkeyPatch) -> None:
     control = Watched()
-    assert not TaskSession(control).ends_soon
+    assert not TaskSession(control, DEFAULT_TIMING).ends_soon
     monkeypatch.setattr(control, "remaining_s", 0.5, raising=False)
-    assert TaskSession(control).ends_soon
+    assert TaskSession(control, DEFAULT_TIMING).ends_soon
 
 
 def test_may_produce_unless_the_lease_has_lapsed(monkeypatch: pytest.MonkeyPatch) -> None:
     control = Watched()
-    assert TaskSession(control).may_produce
+    assert TaskSession(control, DEFAULT_TIMING).may_produce
 
     def lapsed() -> None:
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the lease")
 
     monkeypatch.setattr(control, "check_lease", lapsed)
-    assert not TaskSession(control).may_produce
+    assert not TaskSession(control, DEFAULT_TIMING).may_produce

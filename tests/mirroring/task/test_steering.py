@@ -15,15 +15,12 @@ from shoal.client.fetch import Fetcher
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import MirrorSteering, TopicsRate
-from shoal.mirroring.task import copy_loop, worker
 from shoal_broker import Broker
 from tests import batches
 from tests.driver_events import Events
 from tests.mirroring.task.test_recreated_topics import list_by_name, recreate
 from tests.native_path import SENDERS, send_by
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 #: The size of a batch in the tests of limits, with one record.
 BATCH_BYTES = 10_000
@@ -168,10 +165,8 @@ def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver:
         running.result(timeout_s=10)
 
 
-def test_pause_survives_the_renewal_of_a_loop(
-    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_LONGEST_HOLD_S", 0.02)
+def test_pause_survives_the_renewal_of_a_loop(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers = brokers.with_timing(longest_hold_s=0.02)
     (history,) = brokers.topic()
     history.plain(3)
     driver.steer(is_paused=True)
@@ -197,11 +192,10 @@ def test_bounded_task_ends_although_a_limit_is_used_up(brokers: TwoBrokers, driv
 def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
     brokers: TwoBrokers,
     driver: Driver,
-    monkeypatch: pytest.MonkeyPatch,
     is_by_name: bool,
     steering: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(copy_loop, "_PAUSE_S", 0.05)
+    brokers = brokers.with_timing(recreated_after_s=0.05)
     if is_by_name:
         for broker in (brokers.source, brokers.destination):
             list_by_name(broker)

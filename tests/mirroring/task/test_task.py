@@ -11,8 +11,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import committer as commits
-from shoal.mirroring.task import reports, worker
+from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (
@@ -28,8 +27,6 @@ from tests.two_brokers import (
     may_compact,
     wait_until,
 )
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def everything(history: History) -> None:
@@ -235,10 +232,8 @@ def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBroker
     assert [brokers.copied("topic", number) for number in (0, 1)] == [each.committed for each in histories]
 
 
-def test_failing_last_commit_is_retried_with_pauses(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commits, "_LAST_COMMIT_PATIENCE_S", 2.0)
+def test_failing_last_commit_is_retried_with_pauses(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(last_commit_patience_s=2.0)
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
@@ -248,9 +243,9 @@ def test_failing_last_commit_is_retried_with_pauses(
 
 
 def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, history: History
 ) -> None:
-    monkeypatch.setattr(commits, "_REQUESTED_COMMIT_PATIENCE_S", 2.0)
+    brokers = brokers.with_timing(requested_commit_patience_s=2.0)
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
@@ -265,10 +260,8 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
 # Metadata
 
 
-def test_task_without_a_leader_waits_and_reports_it(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reports, "_QUIET_INTERVAL_S", 0.0)
+def test_task_without_a_leader_waits_and_reports_it(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(quiet_report_interval_s=0.0)
 
     def leaderless(response: Any) -> Any:
         for topic in response.topics:

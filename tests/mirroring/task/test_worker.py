@@ -17,7 +17,6 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task import task as copy_task
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
@@ -26,8 +25,6 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
-
-pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 @contextmanager
@@ -70,10 +67,8 @@ def end(running: RunningTask, control: Watched) -> None:
     running.result()
 
 
-def test_stalled_destination_leader_delays_only_its_own_partitions(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
+def test_stalled_destination_leader_delays_only_its_own_partitions(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(stalled_s=0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -104,10 +99,8 @@ def _last_word_of(control: Watched, partition: int) -> str | None:
     return words[-1] if words else None
 
 
-def test_stalled_source_leader_delays_only_its_own_partitions(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
+def test_stalled_source_leader_delays_only_its_own_partitions(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(stalled_s=0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.source, 1) as second:
         control = Watched()
@@ -189,10 +182,8 @@ def test_partition_refused_permanently_stops_and_the_others_continue(brokers: Tw
     assert "--operation Write --topic topic" in stopped.reason
 
 
-def test_end_of_a_task_does_not_wait_for_a_stalled_leader(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
+def test_end_of_a_task_does_not_wait_for_a_stalled_leader(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(end_patience_s=0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -210,10 +201,10 @@ def test_end_of_a_task_does_not_wait_for_a_stalled_leader(
 
 
 def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers,
 ) -> None:
-    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
-    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", 30.0)  # it is not left behind, it ends
+    # The worker is not left behind, it ends.
+    brokers = brokers.with_timing(end_patience_s=0.3, give_up_patience_s=30.0)
     well, _ = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -238,16 +229,13 @@ def test_failed_partition_of_a_bounded_range_is_copied_to_its_end(brokers: TwoBr
         assert brokers.copied("topic", number) == history.committed
 
 
-def test_worker_that_ends_after_its_task_gave_up_is_no_failure(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", -1.0)
-    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", -1.0)  # the task waits for no worker
+def test_worker_that_ends_after_its_task_gave_up_is_no_failure(brokers: TwoBrokers) -> None:
+    hasty = brokers.with_timing(end_patience_s=-1.0, give_up_patience_s=-1.0)  # it waits for no worker
     for history in brokers.topic("topic", 4):
         history.plain(*[1] * 50)
     for _ in range(5):
         control = Watched()
-        end(brokers.start(open_ranges(4), control), control)
+        end(hasty.start(open_ranges(4), control), control)
     brokers.run()
     assert [len(brokers.copied("topic", number)) for number in range(4)] == [50] * 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from shoal.mirroring.task import write_rows as module
 from shoal.mirroring.task.write_rows import WrittenRows, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Requests, arrive
@@ -301,7 +303,8 @@ def test_leader_or_coordinator_not_ready_is_asked_again(brokers: TwoBrokers) -> 
     assert len(written(brokers)) == 10
 
 
-def test_missing_topic_is_an_error(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.task.write_rows._PATIENCE_S", 0.0)
+def test_missing_topic_is_an_error(brokers: TwoBrokers) -> None:
+    timing = Timing(write_patience_s=0.0)
+    brokers = brokers.with_settings(destination=replace(brokers.settings.destination, timing=timing))
     with pytest.raises(BrokerError, match=r"missing-0.*UNKNOWN_TOPIC_OR_PARTITION"):
         write(brokers, [row(0, topic="missing")])

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
+from ...timing import Timing
 from .request import TranslatedRequest
 
 __all__ = ["TopicLimits"]
-
-#: Java's default of ``metadata.max.age.ms``: a client may notice a change as late as this.
-_KEPT_S = 300.0
 
 #: If there are more topics, the oldest entries are dropped.
 _MOST_TOPICS = 10_000
@@ -36,7 +34,8 @@ class _Limit(NamedTuple):
 class TopicLimits:
     """The limits of all topics that clients produce to in old versions. For all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._limits: dict[str, _Limit] = {}
         self._lock = threading.Lock()
 
@@ -51,13 +50,13 @@ class TopicLimits:
             request: A client's request, whose connection is used.
 
         """
-        now = time.monotonic()
+        now, kept_s = time.monotonic(), self._timing.topic_limit_kept_s
         wanted = set(topics)
         with self._lock:
             known = {
                 topic: limit
                 for topic in wanted
-                if (limit := self._limits.get(topic)) is not None and now - limit.at < _KEPT_S
+                if (limit := self._limits.get(topic)) is not None and now - limit.at < kept_s
             }
         missing = wanted - known.keys()
         if missing and ApiKey.DESCRIBE_CONFIGS in request.upstream.connection.versions:

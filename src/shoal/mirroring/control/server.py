@@ -18,6 +18,7 @@ from ...client.coordinator import MemberId
 from ...errors import Disconnected
 from ...net.listener import Admitted, Listener
 from ...printable import logger
+from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover, InheritedPosition
 from ..model.incidents import IncidentKind
@@ -34,9 +35,6 @@ from .steered import SteeredTasks
 from .strangers import Strangers, first_line
 
 __all__ = ["ControlServer", "DriverEvents"]
-
-#: Timeout for sending the state to a task. If the task does not read, the driver closes the connection.
-_TELL_TIMEOUT_S = 5
 
 _IDLE_LOOK_S = 0.02
 
@@ -96,6 +94,7 @@ class ControlServer:
         *,
         windows: WindowClock | None = None,
         clock: ReferenceClock | None = None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Bind a port of an address, without a task yet.
@@ -106,6 +105,7 @@ class ControlServer:
             sealed: The sealed credentials, for tasks that request them.
             windows: The clock that ends tasks; None if they end with their work.
             clock: The reference for the workers' clocks; None for this machine's own.
+            timing: How long the driver waits for tasks that neither send nor read.
 
         Raises:
             Disconnected: The driver cannot listen on the host.
@@ -115,6 +115,7 @@ class ControlServer:
         self._sealed_credentials = sealed
         self._events = events
         self._clock = clock or ReferenceClock()
+        self._timing = timing
         self._windows = windows
         self._handovers = Handovers()
         #: Held during every change of state; notified when a task has ended, or all have to.
@@ -146,10 +147,11 @@ class ControlServer:
         return Admitted(partial(self._serve, connection), partial(self._strangers.leave, connection))
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
+        timeval = _TIMEVAL.pack(self._timing.tell_s, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         attempt = Attempt(connection, 0.0)
         try:
-            words = json.loads(first_line(connection))
+            words = json.loads(first_line(connection, self._timing.first_line_s))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
             self._strangers.leave(connection)
@@ -579,4 +581,4 @@ class ControlServer:
 
     def close(self) -> None:
         """Stop listening. Tasks that still run become orphans."""
-        self._listener.stop(_TELL_TIMEOUT_S)
+        self._listener.stop(self._timing.tell_s)

@@ -12,9 +12,6 @@ __all__ = ["Strangers", "first_line"]
 #: More than tasks that connect at the same moment. Each task sends its first line at once.
 _MOST = 256
 
-#: The time for the whole first line, and not for each byte of it.
-_PATIENCE_S = 10.0
-
 #: The longest wait for the end of a closed connection's thread, on a busy machine.
 _LEAVING_S = 1.0
 
@@ -59,15 +56,15 @@ class Strangers:
                 oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the line
 
 
-def first_line(connection: socket.socket) -> bytes:
+def first_line(connection: socket.socket, patience_s: float) -> bytes:
     """
-    Receive the first line of a connection, which sends nothing more before it has an answer.
+    Receive the first line of a connection within a time; it sends nothing more before it has an answer.
 
     Raises:
         OSError: The line did not arrive in time, or the connection was the oldest of too many.
 
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     line = b""
     while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
         left_s = deadline - time.monotonic()

@@ -132,6 +132,7 @@ class Observer:
             way_there=WayThere(self._source, self._destination, settings),
             with_states=True,
             patience_s=_PATIENCE_S,
+            timing=mirror.timing,
         )
 
     # The mirror

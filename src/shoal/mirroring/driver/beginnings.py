@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from shoal.timing import DEFAULT_TIMING, Timing
+
 from ...client.cluster import Cluster
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...topic_partition import TopicPartition
@@ -23,10 +25,6 @@ from ..model.topics import TopicSelection
 from ..positions import GroupOffsets
 
 __all__ = ["Beginnings", "find_beginnings"]
-
-#: Members of a group that start within this time count as one start: each marks only its own partitions,
-#: and another member may have marked its own first. It also covers the difference of their clocks.
-_ONE_START_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,7 @@ def find_beginnings(
     start_ms: int,
     option: str = "start=latest",
     seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
+    timing: Timing = DEFAULT_TIMING,
 ) -> Beginnings:
     """
     Decide the start positions; change nothing.
@@ -72,6 +71,7 @@ def find_beginnings(
         option: The option that is set to latest, for notices.
         seen_at_start: If the mirror shares its group, the Unix time in milliseconds of its start, and the
             partitions that existed then. Another member may have made the group's first start since.
+        timing: How long after that start others count as the same one.
 
     """
     remembered = state.first_start
@@ -86,7 +86,7 @@ def find_beginnings(
             "Topics and partitions that are created from now on are mirrored from their beginnings"
         )
         return Beginnings(first_start, True, ends, (what,))
-    at_ends = _at_their_ends(source, state, unknown, seen_at_start)
+    at_ends = _at_their_ends(source, state, unknown, seen_at_start, timing)
     newer = [each for each in unknown if each not in at_ends]
     level = source.config.isolation_level
     offsets = end_offsets(source, sorted(at_ends), level, all_of_them=False)
@@ -113,13 +113,14 @@ def _at_their_ends(
     state: GroupOffsets,
     unknown: Sequence[TopicPartition],
     seen_at_start: tuple[int, Collection[TopicPartition]] | None,
+    timing: Timing,
 ) -> set[TopicPartition]:
     """Return the partitions that were there at the group's first start."""
     remembered = state.first_start
     if remembered is None:
         return set()  # an older shoal, or a consumer: nothing shows that they were there
     found = set()
-    if seen_at_start is not None and remembered.at_ms >= seen_at_start[0] - _ONE_START_MS:
+    if seen_at_start is not None and remembered.at_ms >= seen_at_start[0] - timing.one_start_ms:
         found = set(unknown) & set(seen_at_start[1])
     topics = source.metadata.topics
     known = {each.topic for each in state.partitions}

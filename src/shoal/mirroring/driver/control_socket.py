@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from ...errors import ConfigError, Disconnected, OptionError, ProtocolError
 from ...printable import logger, printable
+from ...timing import DEFAULT_TIMING, Timing
 
 __all__ = ["Answer", "ControlSocket", "ask_mirror"]
 
@@ -38,9 +39,6 @@ _LONGEST_LINE = 4096
 
 #: The longest answer that a client reads: the topics of a large cluster.
 _LONGEST_ANSWER = 64 * 1024 * 1024
-
-_LINE_TIMEOUT_S = 5.0
-_ANSWER_TIMEOUT_S = 5.0
 
 #: A client's patience: a command may wait for others, and match expressions on a busy machine.
 _CLIENT_TIMEOUT_S = 60.0
@@ -91,13 +89,14 @@ def printable_text(text: str) -> str:
 class ControlSocket:
     """Listens on a path until the ``with`` block ends."""
 
-    def __init__(self, path: str, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, path: str, answer: Callable[[str], Answer], timing: Timing = DEFAULT_TIMING) -> None:
         """
         Bind the path.
 
         Args:
             path: The path of the socket; a socket that no process listens on is replaced.
             answer: Carries out a command; called in threads.
+            timing: How long a client may take.
 
         Raises:
             OptionError: Another process listens there, or the path cannot be used.
@@ -105,9 +104,10 @@ class ControlSocket:
         """
         self._path = Path(path)
         self._answer = answer
+        self._patience_s = timing.control_patience_s
         self._slots = threading.Semaphore(_MOST_CLIENTS)
         self._is_over = False
-        _refuse_taken(path)
+        _refuse_taken(path, self._patience_s)
         self._socket = _bind(path)
         self._inode = self._path.stat().st_ino
         self._thread = threading.Thread(target=self._accept, name="shoal-control-socket", daemon=True)
@@ -161,14 +161,14 @@ class ControlSocket:
         if (user := _user_of(client)) not in (os.geteuid(), 0):
             _log.warning("a process of user %d is not allowed to use the control socket", user)
             return
-        line = _read_line(client)
+        line = _read_line(client, self._patience_s)
         words = line.decode(errors="replace").strip()
         as_json = words == _JSON or words.startswith(_JSON + " ")
         if not line.endswith(b"\n"):
             answer = Answer(f"the command is not one line of at most {_LONGEST_LINE} bytes", ok=False)
         else:
             answer = self._carry_out(words.removeprefix(_JSON).strip() if as_json else words)
-        client.settimeout(_ANSWER_TIMEOUT_S)
+        client.settimeout(self._patience_s)
         client.sendall(_encode(answer, as_json=as_json))
 
     def _carry_out(self, command: str) -> Answer:
@@ -189,9 +189,9 @@ def _encode(answer: Answer, *, as_json: bool) -> bytes:
     return (text if answer.ok else f"error: {text}").encode(errors="replace") + b"\n"
 
 
-def _read_line(client: socket.socket) -> bytes:
+def _read_line(client: socket.socket, patience_s: float) -> bytes:
     """Read up to the first newline, the longest line, the end, or the time limit."""
-    deadline = time.monotonic() + _LINE_TIMEOUT_S
+    deadline = time.monotonic() + patience_s
     line = b""
     while b"\n" not in line and len(line) < _LONGEST_LINE:
         left_s = deadline - time.monotonic()
@@ -216,7 +216,7 @@ def _user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def _refuse_taken(path: str) -> None:
+def _refuse_taken(path: str, patience_s: float) -> None:
     """Refuse a path that is in use, or no socket of this user."""
     if not hasattr(socket, "SO_PEERCRED"):
         raise OptionError(
@@ -235,7 +235,7 @@ def _refuse_taken(path: str) -> None:
             "{control} '{value}' exists, and is not a socket of this user. Use another path", value=path
         )
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_LINE_TIMEOUT_S)
+        probe.settimeout(patience_s)
         try:
             probe.connect(path)
         except ConnectionRefusedError:

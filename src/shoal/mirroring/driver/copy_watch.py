@@ -123,7 +123,7 @@ class CopyWatch(Lookout):
                 self._create(gone, copies)
                 destination.refresh(gone)
             return
-        gone = confirmed_deleted(destination, topics, self._over.wait)
+        gone = confirmed_deleted(destination, topics, self._over.wait, self._options.timing)
         reasons = {
             partition: deleted_reason(copy.topic, destination)
             for partition, copy in copies.items()
@@ -142,7 +142,7 @@ class CopyWatch(Lookout):
     ) -> None:
         """Create copies again that are gone and have no position: nothing was written to them, or lost."""
         unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in positions}
-        gone = confirmed_deleted(destination, unwritten, self._over.wait)
+        gone = confirmed_deleted(destination, unwritten, self._over.wait, self._options.timing)
         if gone and not self._over.is_set():
             self._create(gone, copies)
 

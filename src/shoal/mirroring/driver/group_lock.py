@@ -29,6 +29,7 @@ from ...client.membership import Membership, MembershipSettings, RebalanceListen
 from ...client.membership.assignors import Member, RebalanceProtocol
 from ...errors import Disconnected, OptionError, ShoalError
 from ...state_directory import make_state_directory, open_no_link
+from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..control import lease_clock_s
 
@@ -36,7 +37,6 @@ __all__ = ["GroupLock", "MirrorIdentity", "this_process"]
 
 #: As Kafka's consumers since 3.0 (KIP-735); within any broker's default bounds.
 SESSION_TIMEOUT_MS = 45_000
-HEARTBEAT_INTERVAL_S = 3.0
 
 #: The tasks stop 15 s before the session ends: time for the last requests to arrive.
 LEASE_S = 30.0
@@ -155,6 +155,7 @@ class GroupLock:
         group: str,
         mirror_name: str,
         on_renewed: Callable[[MemberId, float], None],
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Prepare the member; :meth:`acquire` sends the first request.
@@ -164,6 +165,7 @@ class GroupLock:
             mirror_name: From :class:`MirrorIdentity`.
             on_renewed: Called after each successful join and heartbeat, from the member's thread. It receives
                 the member's id and the seconds for which the tasks' lease lasts from now.
+            timing: The time between two heartbeats.
 
         """
         # Kafka's tools show the client id of the process that was the first in this mirror's place.
@@ -180,7 +182,7 @@ class GroupLock:
                 group,
                 instance_id=name,
                 session_timeout_ms=SESSION_TIMEOUT_MS,
-                heartbeat_interval_ms=round(HEARTBEAT_INTERVAL_S * 1000),
+                heartbeat_interval_ms=round(timing.heartbeat_interval_s * 1000),
                 max_poll_interval_ms=SESSION_TIMEOUT_MS,
                 metadata_max_age_ms=_NEVER_MS,
             ),

@@ -20,14 +20,10 @@ from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.offsets import LATEST, list_offsets
 from ...errors import ShoalError
+from ...timing import Timing
 from ...topic_partition import TopicPartition
 
 __all__ = ["LatencyProbe"]
-
-_INTERVAL_S = 0.5
-
-#: Metadata are refreshed as often: leaders move.
-_REFRESH_S = 30.0
 
 #: An error after this part of the timeout means that there was no answer. A refusal arrives at once.
 _NO_ANSWER = 0.9
@@ -40,6 +36,7 @@ class LatencyProbe:
         self,
         config: ClientConfig,
         partitions: Callable[[], Collection[TopicPartition]],
+        timing: Timing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -48,11 +45,13 @@ class LatencyProbe:
         Args:
             config: The cluster.
             partitions: Returns the partitions whose leaders are asked, by their names in this cluster.
+            timing: The times of probes.
 
         """
         self.name = config.name
         self._config = config
         self._partitions = partitions
+        self._timing = timing
         self._clock = clock
         self._lock = threading.Lock()
         self._asked_at: float | None = None
@@ -81,13 +80,14 @@ class LatencyProbe:
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        refreshed_at = -_REFRESH_S
+        timing = self._timing
+        refreshed_at = -timing.probe_refresh_s
         config = self._config.impatient()
         with Cluster(config) as cluster:
-            while not self._over.wait(_INTERVAL_S):
+            while not self._over.wait(timing.probe_interval_s):
                 with suppress(ShoalError):
                     partitions = self._partitions()
-                    if self._clock() - refreshed_at >= _REFRESH_S and partitions:
+                    if self._clock() - refreshed_at >= timing.probe_refresh_s and partitions:
                         cluster.refresh({each.topic for each in partitions})
                         refreshed_at = self._clock()
                     self._measure(cluster, partitions, _NO_ANSWER * config.request_timeout_s)

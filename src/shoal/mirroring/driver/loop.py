@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from shoal.timing import DEFAULT_TIMING, Timing
+
 from ...errors import ShoalError
 from ..control import ControlServer
 from ..model.progress import Phase, Progress
@@ -75,6 +77,7 @@ class DriverLoop:
         on_progress: Callable[[Progress], object] | None,
         on_notice: Callable[[str], object],
         on_warning: Callable[[str], object],
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Prepare the thread.
@@ -94,6 +97,7 @@ class DriverLoop:
         self._on_progress = on_progress
         self._on_notice = on_notice
         self._on_warning = on_warning
+        self._timing = timing
         self._at_work: AtWork | None = None
         self._silence: Silence | None = None
         self.ended_by_stopped = False
@@ -104,7 +108,7 @@ class DriverLoop:
 
     def begin_work(self, at_work: AtWork) -> None:
         """Look after tasks as well, from now on."""
-        self._silence = Silence(at_work.control, self._metrics, self._on_warning)
+        self._silence = Silence(at_work.control, self._metrics, self._on_warning, self._timing)
         self._at_work = at_work
 
     def _run(self) -> None:

@@ -113,8 +113,10 @@ class MirrorRun:
         self._on_warning = on_warning
         self._stop = stop
         self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
-        self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
-        self._processes = LocalProcesses()
+        self._loop = DriverLoop(
+            stop, self.signals, self.metrics, on_progress, on_notice, on_warning, options.timing
+        )
+        self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
         self._watch: MirrorPage | None = None
         self._group: str | None = None
@@ -214,8 +216,9 @@ class MirrorRun:
             secrets.token_hex(16),
             schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
-            windows=None if options.once else WindowClock(options.slice_s),
+            windows=None if options.once else WindowClock(options.slice_s, timing=options.timing),
             clock=ReferenceClock.of(options.destination, self.warn),
+            timing=options.timing,
         )
         resources.callback(control.close)
         return control
@@ -286,6 +289,7 @@ class MirrorRun:
                     start_ms=options.start.timestamp_ms,
                     option="auto.offset.reset=latest" if takes_over else "start=latest",
                     seen_at_start=seen_at_start,
+                    timing=options.timing,
                 )
                 positions.mark_starts(found.offsets, found.first_start)
                 return found

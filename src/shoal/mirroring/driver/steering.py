@@ -93,8 +93,8 @@ class Steering:
         if self._options.nice is None:
             return []
         return [
-            LatencyProbe(options.source, lambda: list(self._schedule.copies())),
-            LatencyProbe(options.destination, lambda: list(self._schedule.copies().values())),
+            LatencyProbe(options.source, lambda: list(self._schedule.copies()), options.timing),
+            LatencyProbe(options.destination, lambda: list(self._schedule.copies().values()), options.timing),
         ]
 
     def __enter__(self) -> Self:

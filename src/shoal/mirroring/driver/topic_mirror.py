@@ -78,7 +78,9 @@ class TopicMirror:
         run.show_group(prepared.group, prepared.warnings)
         schedule = PartitionSchedule(prepared.topics, run.metrics)
         control = run.listen(schedule, resources)
-        lock = GroupLock(self._options.source, prepared.group, self._identity.name, control.renew)
+        options = self._options
+        name = self._identity.name
+        lock = GroupLock(options.source, prepared.group, name, control.renew, options.timing)
         resources.callback(lock.release)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
@@ -111,7 +113,7 @@ class TopicMirror:
         """Listen for commands, which are refused until the mirror has its partitions."""
         path = self._options.steering.control
         if path is not None:
-            resources.enter_context(ControlSocket(path, self._carry_out))
+            resources.enter_context(ControlSocket(path, self._carry_out, self._options.timing))
             self._run.notify(f"control socket at {path}")
 
     def _carry_out(self, line: str) -> Answer:

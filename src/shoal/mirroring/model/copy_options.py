@@ -20,6 +20,7 @@ from ...errors import OptionError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
+from ...timing import DEFAULT_TIMING, Timing
 from .acl_prefixes import by_prefix
 from .acls import Acl, grant_command
 from .first_start import FirstStart
@@ -362,6 +363,7 @@ class CopySettings(CopyOptions):
         surface: How sentences spell options.
         retry_stopped_s: The time between two attempts of a stopped partition; 0 if the mirror tries no more.
         prefixes: The prefixes of topics that expressions select, and those of their copies.
+        timing: How long a task waits.
 
     """
 
@@ -374,6 +376,7 @@ class CopySettings(CopyOptions):
     surface: Surface = Surface.SHELL
     retry_stopped_s: float = 0.0
     prefixes: tuple[tuple[str, str], ...] = ()
+    timing: Timing = DEFAULT_TIMING
 
     def remedy_by(self, acl: Acl) -> str:
         """Return what to allow, to which principal, when the mirror tries again, and the command."""

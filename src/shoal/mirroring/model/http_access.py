@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import OptionError
 from ...net.server_tls import TlsFiles
+from ...timing import DEFAULT_TIMING, Timing
 
 __all__ = ["OPEN", "HttpAccess"]
 
@@ -22,12 +23,14 @@ class HttpAccess:
         hosts: Accepted names in the Host header besides this machine's: names of proxies, and in DNS.
         token_file: The file with the token that every request must have; None for none.
         tls: The server's certificate and key; None for plain HTTP.
+        timing: How long the server waits for clients.
 
     """
 
     hosts: tuple[str, ...] = ()
     token_file: Path | None = None
     tls: TlsFiles | None = None
+    timing: Timing = DEFAULT_TIMING
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> HttpAccess:

@@ -18,6 +18,7 @@ from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST
 from ...errors import OptionError
 from ...net.address import Address
+from ...timing import DEFAULT_TIMING, Timing
 from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
 from .follow_options import NOTHING_FOLLOWS, FollowOptions
 from .group_selection import GroupSelection
@@ -66,7 +67,6 @@ _LARGEST_INT16 = 2**15 - 1
 _SHORTEST_SLICE_S = 1
 #: A new window sees new leaders of partitions.
 _LONGEST_SLICE_S = 3600
-_SHORTEST_REFRESH_S = 1
 _LONGEST_REFRESH_S = 86_400
 #: An attempt ends the current window, and stopped partitions must not delay the others.
 _SHORTEST_RETRY_STOPPED_S = 10
@@ -187,6 +187,7 @@ class MirrorOptions:
         steering: The options that pause, limit and order the copying.
         copy: The options of copying, which tasks receive.
         surface: How sentences of tasks spell options.
+        timing: How long the driver and its tasks wait.
 
     """
 
@@ -217,6 +218,7 @@ class MirrorOptions:
     steering: SteeringOptions = NOT_STEERED
     copy: CopyOptions = COPY_DEFAULTS
     surface: Surface = Surface.SHELL
+    timing: Timing = DEFAULT_TIMING
 
     @classmethod
     def parse(
@@ -251,13 +253,14 @@ class MirrorOptions:
         )
 
     def __post_init__(self) -> None:
+        shortest_refresh_s = self.timing.shortest_refresh_s
         for name, text in (("group", self.group), ("report", self.report)):
             if text is not None:
                 parse_text(name, text)
         if self.replication_factor is not None:
             check_range("replication_factor", self.replication_factor, 1, _LARGEST_INT16)
         check_range("slice_s", float(self.slice_s), _SHORTEST_SLICE_S, _LONGEST_SLICE_S, "seconds")
-        check_range("refresh_s", float(self.refresh_s), _SHORTEST_REFRESH_S, _LONGEST_REFRESH_S, "seconds")
+        check_range("refresh_s", float(self.refresh_s), shortest_refresh_s, _LONGEST_REFRESH_S, "seconds")
         if self.retry_stopped_s:
             check_range(
                 "retry_stopped_s",
@@ -274,7 +277,7 @@ class MirrorOptions:
         check_range(
             "groups_interval_s",
             float(self.groups_interval_s),
-            _SHORTEST_REFRESH_S,
+            shortest_refresh_s,
             _LONGEST_REFRESH_S,
             "seconds",
         )

@@ -18,15 +18,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 
 __all__ = ["WindowClock", "WindowPlan"]
-
-#: Without news, a window lasts at most this multiple of its length.
-_LONGEST_QUIET = 8
-
-#: The shortest window that ends early: partitions in trouble must not stop the others.
-_SHORTEST_S = 3.0
 
 #: The next window is prepared so long before the end of one. On a quiet machine Spark needs a second or two
 #: to start a job and its Python processes. The window ends once the tasks are ready, and lasts longer if they
@@ -78,8 +73,11 @@ class WindowClock:
 
     """
 
-    def __init__(self, length_s: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, length_s: float, now: Callable[[], float] = time.monotonic, timing: Timing = DEFAULT_TIMING
+    ) -> None:
         self._length_s = length_s
+        self._timing = timing
         self._now = now
         self._began_at: float | None = None
         self._ends_at = 0.0
@@ -110,7 +108,7 @@ class WindowClock:
 
     @property
     def _shortest_s(self) -> float:
-        return min(_SHORTEST_S, self._length_s)
+        return min(self._timing.shortest_window_s, self._length_s)
 
     @property
     def remaining_s(self) -> float:
@@ -157,8 +155,8 @@ class WindowClock:
         if self._prepared is not None and not for_ever:
             return False
         is_dismissed = self.dismiss()
-        limit = math.inf if for_ever else self._began_at + _LONGEST_QUIET * self._length_s
-        ends_at = min(limit, self._now() + self._length_s)
+        longest_s = math.inf if for_ever else self._timing.quiet_window_lengths * self._length_s
+        ends_at = min(self._began_at + longest_s, self._now() + self._length_s)
         changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
         self._was_prepared &= not changed
         return changed or is_dismissed

@@ -11,33 +11,34 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from ...timing import Timing
 from ..model.progress import Phase
 from .http_server.server import Answer, Route
 from .metrics import Metrics
 
 __all__ = ["health_routes"]
 
-#: Five times the silence after which the mirror warns (driver/silence.py): a restart is the last remedy.
-_SILENCE_S = 300.0
 
-
-def health_routes(metrics: Metrics) -> Mapping[str, Route]:
+def health_routes(metrics: Metrics, timing: Timing) -> Mapping[str, Route]:
     """Return the routes, for a server of these metrics."""
-    return {"/healthz": lambda _: _healthz(metrics), "/readyz": lambda _: _readyz(metrics)}
+    return {
+        "/healthz": lambda _: _healthz(metrics, timing.restart_after_s),
+        "/readyz": lambda _: _readyz(metrics),
+    }
 
 
-def _healthz(metrics: Metrics) -> Answer:
+def _healthz(metrics: Metrics, restart_after_s: float) -> Answer:
     """
-    Answer whether a restart is of no use: 503 if a mirror copies, and no task has reported for 5 minutes.
+    Answer whether a restart is of no use: 503 if a mirror copies, and no task has reported for so long.
 
     Partitions that wait or are stopped are no reason for a restart, nor is a long start.
     """
-    if metrics.phase is not Phase.COPYING or metrics.phase_s < _SILENCE_S:
+    if metrics.phase is not Phase.COPYING or metrics.phase_s < restart_after_s:
         return _answer(metrics.phase.value)
     reported_at = metrics.last_report_at
     silent_for_s = metrics.phase_s if reported_at is None else time.time() - reported_at
     has_work = any(each.stopped is None for each in metrics.partitions().values())
-    if silent_for_s < _SILENCE_S or not has_work:
+    if silent_for_s < restart_after_s or not has_work:
         return _answer(metrics.phase.value)
     return _answer(f"no task has reported for {silent_for_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
 

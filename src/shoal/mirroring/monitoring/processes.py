@@ -11,16 +11,12 @@ from typing import Any
 
 import psutil
 
+from ...timing import DEFAULT_TIMING, Timing
 from ..control.protocol import process_name
 from ..model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from .garbage_collection import CollectionCounter
 
 __all__ = ["LocalProcesses"]
-
-#: The search for children reads all of /proc, and executors seldom start or end.
-_LOOK_INTERVAL_S = 30.0
-#: The interval until the first JVM is found, since Spark is about to start.
-_FIRST_LOOK_INTERVAL_S = 1.0
 
 
 class LocalProcesses:
@@ -31,7 +27,8 @@ class LocalProcesses:
     and any thread may call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
+        self._timing = timing
         self._driver = psutil.Process()
         self._lock = threading.Lock()
         self._jvms: dict[int, psutil.Process] = {}
@@ -45,7 +42,8 @@ class LocalProcesses:
     def __call__(self) -> list[ProcessUsage]:
         """Return the current usage of each process that has not ended."""
         with self._lock:
-            interval_s = _LOOK_INTERVAL_S if self._jvms else _FIRST_LOOK_INTERVAL_S
+            timing = self._timing
+            interval_s = timing.jvm_look_interval_s if self._jvms else timing.first_jvm_look_interval_s
             if time.monotonic() - self._looked_at >= interval_s:
                 self._looked_at = time.monotonic()
                 self._find_jvms(from_now=False)

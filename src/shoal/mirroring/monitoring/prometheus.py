@@ -61,7 +61,7 @@ class MetricsServer(HttpServer):
         """
         exposition = Exposition(metrics, local_processes)
         routes = {"/metrics": lambda _: _answer(exposition)}
-        super().__init__("metrics", address, routes, access, public=health_routes(metrics))
+        super().__init__("metrics", address, routes, access, public=health_routes(metrics, access.timing))
 
 
 def _answer(exposition: Exposition) -> Answer:

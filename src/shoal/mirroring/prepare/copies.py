@@ -16,6 +16,7 @@ from ...client.cluster import Cluster
 from ...client.offsets import log_end_offsets
 from ...error_codes import ErrorCode
 from ...errors import PartitionStopped
+from ...timing import Timing
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, is_another_topic
@@ -29,9 +30,6 @@ __all__ = [
     "deleted_reason",
     "stops_of_deleted",
 ]
-
-#: A broker that has just started may not have all metadata yet: a topic is gone that is gone twice.
-_CONFIRMATION_S = 2.0
 
 
 class CopyState(enum.Enum):
@@ -102,12 +100,12 @@ def deleted_copies(destination: Cluster, topics: Iterable[str]) -> set[str]:
 
 
 def confirmed_deleted(
-    destination: Cluster, topics: Iterable[str], pause: Callable[[float], object]
+    destination: Cluster, topics: Iterable[str], pause: Callable[[float], object], timing: Timing
 ) -> set[str]:
     """Return those topics that the destination still does not have when it is asked once more."""
     topics = deleted_copies(destination, topics)
     if topics:
-        pause(_CONFIRMATION_S)
+        pause(timing.deletion_confirmed_s)
         destination.refresh(topics)
     return deleted_copies(destination, topics)
 

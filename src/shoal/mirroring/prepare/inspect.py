@@ -301,7 +301,8 @@ class _Inspection:
         if not missing or self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
             return {}
         mirrored = {partition.topic for partition in self._positions(missing, group)}
-        gone = confirmed_deleted(self._destination, [missing[name] for name in mirrored], time.sleep)
+        copies = [missing[name] for name in mirrored]
+        gone = confirmed_deleted(self._destination, copies, time.sleep, self._options.timing)
         return {
             name: deleted_reason(missing[name], self._destination)
             for name in sorted(mirrored)

@@ -37,9 +37,6 @@ _LAST_ROUND_S = 30.0
 #: The commits of a round retry for less than the default interval.
 _PATIENCE_S = 2.0
 
-#: A broker that restarts lists its groups again after a while.
-_UNLISTED_S = 60.0
-
 #: The most names of groups in metrics and page.
 _NAMED = 100
 
@@ -146,6 +143,7 @@ class GroupFollower:
                 taken_of,
                 way_there=WayThere(source, destination, settings),
                 patience_s=_PATIENCE_S,
+                timing=options.timing,
             )
             wait_s = options.groups_interval_s
             while not is_last and not self._is_closed:
@@ -190,7 +188,8 @@ class GroupFollower:
             self._unlisted_since = None
         elif self._unlisted_since is None:
             self._unlisted_since = now
-        if self._unlisted_since is not None and (is_last or now - self._unlisted_since >= _UNLISTED_S):
+        unlisted_s = self._options.timing.unlisted_s
+        if self._unlisted_since is not None and (is_last or now - self._unlisted_since >= unlisted_s):
             for sentence in warnings:
                 self._warn(sentence)
 

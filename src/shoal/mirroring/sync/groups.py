@@ -23,6 +23,7 @@ from ...client.offsets import EARLIEST, LATEST
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
 from ...protocol.offset_fetch import FetchedGroup
+from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..model.group_selection import GroupSelection
 from .commit import Outcome, commit_translations
@@ -38,11 +39,6 @@ __all__ = ["GroupSync"]
 #: How long the log starts of the other cluster are believed. Retention may overtake the offset of an idle
 #: group at any time, also between two rounds.
 _LOG_STARTS_S = 60.0
-
-
-#: How long the other cluster's offsets are believed. The commits of thousands of groups take longer, and a
-#: consumer may come, commit and go meanwhile.
-_FRESH_S = 0.5
 
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
 
@@ -66,6 +62,7 @@ class GroupSync:
         with_lag: bool = False,
         with_states: bool = False,
         patience_s: float = 10.0,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
         Prepare; nothing is sent yet.
@@ -79,6 +76,7 @@ class GroupSync:
             with_lag: Whether to ask for the ends of the partitions that are read.
             with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
             patience_s: How long to retry a commit while a coordinator moves.
+            timing: How long the other cluster's offsets are believed.
 
         """
         clusters = (source, destination)
@@ -90,6 +88,7 @@ class GroupSync:
         self._with_lag = with_lag
         self._with_states = with_states
         self._patience_s = patience_s
+        self._timing = timing
         self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
         self._present = GroupOffsetsReader(self._written)
@@ -211,7 +210,7 @@ class GroupSync:
 
     def _commit(self, group: DecidedGroup, read_at: float) -> GroupReport:
         outcomes: dict[TopicPartition, Outcome] = {}
-        if time.monotonic() - read_at > _FRESH_S or _writes_first_offsets(group):
+        if time.monotonic() - read_at > self._timing.fresh_groups_s or _writes_first_offsets(group):
             outcomes = self._committed_since(group)
         left = [each for each in group.to_commit if each.partition not in outcomes]
         outcomes |= commit_translations(self._written, group.report.name, left, patience_s=self._patience_s)

@@ -74,6 +74,7 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             direction=direction,
             with_lag=True,
             patience_s=_PATIENCE_S,
+            timing=mirror.timing,
         )
         prove = proofs(source, destination, settings, direction) if options.prove else None
         return patiently(

@@ -35,13 +35,8 @@ __all__ = ["Commits", "can_heal"]
 #: broker.session.timeout.ms, 9 s, is replaced, and after a rebalance the group refuses earlier commits.
 _LATE_S = 60.0
 
-#: The time for the last commit of a task, before Spark has to repeat the task.
-_LAST_COMMIT_PATIENCE_S = 60.0
-
-#: The same if the mirror ends: a person may be waiting.
-_REQUESTED_COMMIT_PATIENCE_S = 5.0
-
-#: The same if only the window ends: the next one's tasks have the positions, and commit them.
+#: The time for the last commit if only the window ends: the next one's tasks have the positions, and commit
+#: them.
 _WINDOW_COMMIT_PATIENCE_S = 1.0
 
 
@@ -58,6 +53,7 @@ class Commits:
 
     def __init__(self, settings: CopySettings, control: WorkerControl, known: Metadata | None) -> None:
         self._settings = settings
+        self._timing = settings.timing
         self._control = control
         self._coordinator = Cluster(settings.source.impatient(), known)
         self.positions = PositionsInThread(
@@ -168,8 +164,10 @@ class Commits:
     @property
     def _patience_s(self) -> float:
         if not self._control.stop_requested:
-            return _LAST_COMMIT_PATIENCE_S
-        return _REQUESTED_COMMIT_PATIENCE_S if self._control.mirror_ends else _WINDOW_COMMIT_PATIENCE_S
+            return self._timing.last_commit_patience_s
+        if self._control.mirror_ends:
+            return self._timing.requested_commit_patience_s
+        return _WINDOW_COMMIT_PATIENCE_S
 
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
         all_anew = self.doubted_for_s > 0
@@ -199,9 +197,8 @@ class Commits:
         if outcome is None:
             return
         try:
-            refused = outcome.result(
-                timeout=min(max(0.0, give_up_at - time.monotonic()), _LAST_COMMIT_PATIENCE_S)
-            )
+            left_s = max(0.0, give_up_at - time.monotonic())
+            refused = outcome.result(timeout=min(left_s, self._timing.last_commit_patience_s))
         except TimeoutError:
             self.positions.unknown_at = time.monotonic()
             self._coordinator.abort()

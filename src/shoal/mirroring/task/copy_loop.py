@@ -43,13 +43,7 @@ from .pump import Pump
 from .source_gaps import SourceGaps
 from .throttle import LEAST_FETCH_BYTES, Throttle
 
-__all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
-
-FETCH_MAX_WAIT_MS = 500
-
-#: After so long without a fetch, or without a request to a topic by name, a topic may have been deleted and
-#: created again. A fetch without data is answered in half a second.
-_PAUSE_S = 1.0
+__all__ = ["CopyLoop", "Turn"]
 
 
 class Turn(NamedTuple):
@@ -118,6 +112,7 @@ class CopyLoop:
         self._source = source
         self._destination = destination
         self._settings = settings
+        self._recreated_after_s = settings.timing.recreated_after_s
         self._control = control
         self._throttle = throttle
         self._gaps = gaps
@@ -170,7 +165,7 @@ class CopyLoop:
         another topic.
 
         """
-        return self._was_held_long or time.monotonic() - self._fetch_sent_at > _PAUSE_S
+        return self._was_held_long or time.monotonic() - self._fetch_sent_at > self._recreated_after_s
 
     def take(self, response: FetchResponse) -> Turn:
         """Decide about everything that a response brings, stamp it, and queue it."""
@@ -208,7 +203,7 @@ class CopyLoop:
         if self._throttle.is_on:
             self._throttle.ask(self._topics_behind())
         if self._throttle.is_on or self.is_held:
-            self._was_held_long |= time.monotonic() - self._answered_at > _PAUSE_S
+            self._was_held_long |= time.monotonic() - self._answered_at > self._recreated_after_s
             self.is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self._copies.values()))
             if self.is_held:
                 return
@@ -232,7 +227,7 @@ class CopyLoop:
             return
         released = self._held.keys() - held
         # Meanwhile a topic may have been deleted and created again.
-        self._was_held_long |= any(now - self._held[topic] > _PAUSE_S for topic in released)
+        self._was_held_long |= any(now - self._held[topic] > self._recreated_after_s for topic in released)
         moved = held ^ self._held.keys()
         self._held = {topic: self._held.get(topic, now) for topic in held}
         self._changed.update((copy, None) for copy in self._copies.values() if copy.source.topic in moved)
@@ -252,7 +247,7 @@ class CopyLoop:
             return
         now = time.monotonic()
         released = self._ahead.keys() - ahead
-        self._was_held_long |= any(now - self._ahead[copy] > _PAUSE_S for copy in released)
+        self._was_held_long |= any(now - self._ahead[copy] > self._recreated_after_s for copy in released)
         self._changed.update(dict.fromkeys(ahead ^ self._ahead.keys()))
         self._ahead = {copy: self._ahead.get(copy, now) for copy in ahead}
 
@@ -411,7 +406,7 @@ class CopyLoop:
             return []
         now = time.monotonic()
         queued = [copy for copy in turn.touched if copy.outbound.queue]
-        unsent = [copy for copy in queued if now - self._sent_at[copy] > _PAUSE_S]
+        unsent = [copy for copy in queued if now - self._sent_at[copy] > self._recreated_after_s]
         self._sent_at.update(dict.fromkeys(queued, now))
         return unsent
 

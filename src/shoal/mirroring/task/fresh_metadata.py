@@ -14,13 +14,11 @@ from contextlib import suppress
 from ...client.cluster import Cluster
 from ...error_codes import ErrorCode
 from ...errors import ShoalError
+from ...timing import Timing
 from .partition import PartitionCopy
 from .resume import still_aligned
 
 __all__ = ["FreshMetadata"]
-
-#: A copy loop does not begin with metadata older than this: a topic may have been created again.
-_FRESH_S = 1.0
 
 
 class FreshMetadata:
@@ -34,7 +32,7 @@ class FreshMetadata:
 
     """
 
-    def __init__(self, source: Cluster, destination: Cluster, known_at: float) -> None:
+    def __init__(self, source: Cluster, destination: Cluster, known_at: float, timing: Timing) -> None:
         """
         Use metadata that are known already.
 
@@ -48,13 +46,14 @@ class FreshMetadata:
         self.source = source
         self.destination = destination
         self._known_at = known_at
+        self._timing = timing
         #: Topics that a cluster did not have at the last look: the times of the first such look and the last.
         self._missing: dict[tuple[Cluster, str], tuple[float, float]] = {}
 
     @property
     def is_old(self) -> bool:
         """Whether the next copy loop needs newer metadata."""
-        return self.is_stale or time.monotonic() - self._known_at > _FRESH_S
+        return self.is_stale or time.monotonic() - self._known_at > self._timing.recreated_after_s
 
     def refresh(self, copies: Sequence[PartitionCopy]) -> None:
         """Refresh all metadata; partitions whose topic or leader has changed have to be aligned again."""

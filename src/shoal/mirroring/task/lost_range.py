@@ -18,10 +18,8 @@ from .partition import PartitionCopy
 
 __all__ = ["end_deleted", "end_deleted_source", "ends_with_the_log"]
 
-#: A broker that has just started may not have all metadata yet: a topic is gone that stays gone for so long.
-_CONFIRMATION_S = 2.0
-
-#: The same if the driver is to create the copy again, which it does at the next ``--refresh``.
+#: A copy is gone that stays gone for so long, if the driver is to create it again, which it does at the next
+#: ``--refresh``.
 _CREATION_S = 300.0
 
 
@@ -36,7 +34,7 @@ def end_deleted(copies: Iterable[PartitionCopy], metadata: FreshMetadata, settin
 
 def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: CopySettings) -> None:
     """End a partition if its source topic was deleted. Its position is committed no more."""
-    if metadata.missing_at_source_s(copy) < _CONFIRMATION_S:
+    if metadata.missing_at_source_s(copy) < settings.timing.deletion_confirmed_s:
         return
     kind, missing = IncidentKind.SOURCE_RESET, copy.range.end_offset - copy.next_offset
     reason = (
@@ -56,7 +54,8 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
 
 def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: CopySettings) -> None:
     kind = IncidentKind.DESTINATION_LOSS
-    patience_s = _CREATION_S if settings.continues_after(kind) else _CONFIRMATION_S
+    is_created = settings.continues_after(kind)
+    patience_s = _CREATION_S if is_created else settings.timing.deletion_confirmed_s
     if metadata.missing_at_destination_s(copy) >= patience_s:
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
         copy.stop_for(

@@ -112,11 +112,11 @@ class PartitionCopy:
         self._accepted = accepted
         self.source = copy_range.source
         self.destination = copy_range.destination
-        self.state = StateMachine()
+        self.state = StateMachine(settings.timing)
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
         self.intake = Intake(settings, self.outbound)
-        self.suspicions = Suspicions()
+        self.suspicions = Suspicions(settings.timing)
         self.counters = Counters()
         self._position = MovingPosition()
         self.out_of_range = False

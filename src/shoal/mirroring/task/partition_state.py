@@ -56,6 +56,7 @@ from collections.abc import Mapping
 
 from ...client.backoff import Backoff
 from ...errors import PartitionStopped
+from ...timing import Timing
 
 __all__ = ["TRANSITIONS", "Event", "PartitionState", "StateMachine"]
 
@@ -160,12 +161,13 @@ class StateMachine:
 
     """
 
-    def __init__(self, current: PartitionState = PartitionState.NEW) -> None:
+    def __init__(self, timing: Timing, current: PartitionState = PartitionState.NEW) -> None:
+        self._timing = timing
         self.refusal: PartitionStopped | None = None
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.retry_at = 0.0
-        self._backoff = Backoff()
+        self._backoff = Backoff(timing.first_retry_ms, timing.longest_retry_ms)
         self._enter(current)
 
     def happens(self, event: Event) -> None:
@@ -216,7 +218,7 @@ class StateMachine:
 
     def hand_on(self) -> StateMachine:
         """Leave the partition to another worker; return the state that it has there, pause included."""
-        successor = StateMachine(self.current)
+        successor = StateMachine(self._timing, self.current)
         successor.waiting_for, successor.retry_at, successor._backoff = (
             self.waiting_for,
             self.retry_at,

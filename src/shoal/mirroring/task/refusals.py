@@ -49,10 +49,9 @@ _BYTES_REFUSED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}
 #: The first may be the mirror's own doing (a lost acknowledgement), and the log end decides. The second is
 #: another writer's.
 _SEQUENCE_REFUSED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-#: A broker that gives no reason, perhaps for a passing one, is tried again for so long. The outcome is
-#: unknown each time; a batch that the broker never takes must stop its partition in the end.
+#: A broker that gives no reason is tried again for a while. The outcome is unknown each time; a batch that
+#: the broker never takes must stop its partition in the end.
 _UNEXPLAINED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
-_UNEXPLAINED_PATIENCE_S = 60.0
 
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
@@ -200,7 +199,7 @@ def refuse(
             copy.suspect(
                 first.source_start,
                 f"{destination} refuses the batch at source offset {first.source_start} with {named}",
-                patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else None,
+                patience_s=settings.timing.unexplained_patience_s if code in _UNEXPLAINED else None,
             )
         case Reaction.SKIP:
             where = f"{offsets(first.source_start, batches[-1].source_end - 1)} of {copy.source}"

@@ -6,14 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...errors import PartitionStopped
+from ...timing import Timing
 from ..model.reports import CopyReport, TaskReport
 from .partition import PartitionCopy
-from .session import REPORT_INTERVAL_S
 
 __all__ = ["PartitionReporter", "WorkerReports"]
-
-#: The time between two reports if nothing was fetched.
-_QUIET_INTERVAL_S = 2.0
 
 
 class PartitionReporter:
@@ -71,8 +68,9 @@ class WorkerReports:
 
     """
 
-    def __init__(self, send_to_driver: Callable[[TaskReport], None]) -> None:
+    def __init__(self, send_to_driver: Callable[[TaskReport], None], timing: Timing) -> None:
         self.fetched_bytes = 0
+        self._timing = timing
         self._send_to_driver = send_to_driver
         self._partitions = PartitionReporter()
         self._sent_at = 0.0
@@ -84,7 +82,8 @@ class WorkerReports:
 
     def now_and_then(self, copies: Sequence[PartitionCopy]) -> None:
         """Report if the interval since the last report has passed."""
-        interval_s = REPORT_INTERVAL_S if self.fetched_bytes else _QUIET_INTERVAL_S
+        timing = self._timing
+        interval_s = timing.report_interval_s if self.fetched_bytes else timing.quiet_report_interval_s
         if time.monotonic() - self._sent_at >= interval_s:
             self.send(copies)
 

@@ -2,8 +2,8 @@
 A task's session with its driver: one for the copy task, and one for a MirrorMaker task with a handler.
 
 The session sends the task's reports, with the resources of its process, and has the times that both
-sorts of tasks keep to. A task is quiet after :data:`QUIET_S` without data, and then it reports itself idle
-in the last moments of its window: the driver prolongs a window in which all tasks are idle.
+sorts of tasks keep to. A task that is quiet reports itself idle in the last moments of its window: the
+driver prolongs a window in which all tasks are idle.
 """
 
 from __future__ import annotations
@@ -17,23 +17,15 @@ from dataclasses import replace
 import psutil
 
 from ...errors import ShoalError
+from ...timing import Timing
 from ..control import Control
 from ..control.protocol import process_name
 from ..model.reports import ProcessReport, TaskReport
 
-__all__ = ["QUIET_S", "REPORT_INTERVAL_S", "Interval", "TaskSession"]
-
-#: The time between two reports while something is copied.
-REPORT_INTERVAL_S = 0.5
-
-#: The time without data after which a task is quiet.
-QUIET_S = 5.0
+__all__ = ["Interval", "TaskSession"]
 
 #: A task without news reports at least so often that it is there, and the resources that it uses.
 _SIGN_OF_LIFE_S = 15.0
-
-#: The last moments in which a window can be prolonged: a task reports that it is idle, or aligns.
-_LAST_MOMENTS_S = 1.0
 
 
 class Interval:
@@ -54,8 +46,9 @@ class Interval:
 class TaskSession:
     """The reports of one task; any thread may send one."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, timing: Timing) -> None:
         self.control = control
+        self._timing = timing
         self._process = psutil.Process()
         self._name = process_name()
         self._cpu_s = _cpu_seconds()
@@ -77,7 +70,7 @@ class TaskSession:
     @property
     def ends_soon(self) -> bool:
         """Whether these are the last moments of the window, before the driver prepares the next one."""
-        return self.control.remaining_s - self.control.lead_s < _LAST_MOMENTS_S
+        return self.control.remaining_s - self.control.lead_s < self._timing.last_moments_s
 
     @property
     def may_produce(self) -> bool:

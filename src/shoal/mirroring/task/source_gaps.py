@@ -3,8 +3,8 @@ Partitions of which the source sends nothing, though their logs go on: a gap at 
 
 Only a cleaner leaves such a gap. A broker that reads from remote storage may send empty answers for minutes,
 and the next read brings records. So a gap is skipped only if :func:`~shoal.client.scan.look_for_gap` confirms
-it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for
-``_PATIENCE`` request timeouts, and then has an incident.
+it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for some request
+timeouts, and then has an incident.
 
 A look takes as long as the source lets a fetch wait, up to a request timeout. A look for a partition that is
 being copied has a thread and connections of its own, so it delays no other partition. An alignment that reads
@@ -23,19 +23,13 @@ from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.scan import ANSWERS_OF_A_GAP, GapLook, NoRecords, look_for_gap
 from ...errors import ShoalError
+from ...timing import Timing
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.incidents import IncidentKind
 from .partition import PartitionCopy
 
 __all__ = ["SourceGaps"]
-
-#: The number of request timeouts after which a range with an end waits no longer: five minutes by default.
-_PATIENCE = 10
-
-#: The most that counts of the time between two empty answers. A partition may have been held meanwhile. The
-#: pauses are at most 10 s, but each answer is about one partition, and hundreds may be silent.
-_MOST_BETWEEN_S = 60.0
 
 
 class SourceGaps:
@@ -94,12 +88,12 @@ class SourceGaps:
 
     @property
     def _patience_s(self) -> float:
-        return _PATIENCE * self._source.config.request_timeout_s
+        return self._settings.timing.gap_patience_timeouts * self._source.config.request_timeout_s
 
     def _silence_of(self, copy: PartitionCopy, end: int, *, is_first: bool) -> _Silence:
-        place = copy.intake.fetch_offset, copy.source_topic_id
+        place, timing = (copy.intake.fetch_offset, copy.source_topic_id), self._settings.timing
         silence = self._silences.get(copy.source)
-        if silence is not None and not is_first and silence.goes_on(place):
+        if silence is not None and not is_first and silence.goes_on(place, timing):
             return silence
         if silence is not None:
             silence.close()
@@ -137,10 +131,10 @@ class _Silence:
         self._why = ""
         self._look: _Look | None = None
 
-    def goes_on(self, place: tuple[int, uuid.UUID | None]) -> bool:
+    def goes_on(self, place: tuple[int, uuid.UUID | None], timing: Timing) -> bool:
         """Return whether an empty answer for an offset of a topic belongs to this silence."""
         now = time.monotonic()
-        self.age_s += min(now - self._last_at, _MOST_BETWEEN_S)
+        self.age_s += min(now - self._last_at, timing.most_between_answers_s)
         self._last_at = now
         return place == self._place
 

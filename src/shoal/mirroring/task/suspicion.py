@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["Suspicion", "Suspicions"]
+from ...timing import Timing
 
-#: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s. The
-#: time of an alignment between them, which may be minutes, does not count; an outage between them does.
-_FORGET_AFTER_S = 180.0
+__all__ = ["Suspicion", "Suspicions"]
 
 
 class Suspicion:
@@ -44,9 +42,9 @@ class Suspicion:
         return time.monotonic() - self._began_at
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the last refusal was so long ago that a new one is the first of another cause."""
-        return time.monotonic() - self._confirmed_at >= _FORGET_AFTER_S
+    def quiet_for_s(self) -> float:
+        """How long ago the last refusal was."""
+        return time.monotonic() - self._confirmed_at
 
 
 class Suspicions:
@@ -59,7 +57,8 @@ class Suspicions:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self.open: dict[tuple[int, bool], Suspicion] = {}
         self._changed_log: tuple[int, int] | None = None
 
@@ -86,7 +85,7 @@ class Suspicions:
         """
         explained = patience_s is None
         suspicion = self.open.get((offset, explained))
-        if suspicion is None or suspicion.has_ended:
+        if suspicion is None or self._has_ended(suspicion):
             self.open[offset, explained] = Suspicion()
             return "a second try"
         if patience_s is not None and suspicion.age_s < patience_s:
@@ -102,7 +101,11 @@ class Suspicions:
     def is_explained(self, offset: int) -> bool:
         """Whether the batch at an offset had an explained refusal, and has another try."""
         suspicion = self.open.get((offset, True))
-        return suspicion is not None and not suspicion.has_ended
+        return suspicion is not None and not self._has_ended(suspicion)
+
+    def _has_ended(self, suspicion: Suspicion) -> bool:
+        """Whether a new refusal is the first of another cause."""
+        return suspicion.quiet_for_s >= self._timing.forget_refusal_s
 
     def disregard(self, seconds: float) -> None:
         """Let the time that aligning the partition took make no refusal older."""

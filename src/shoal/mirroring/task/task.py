@@ -7,9 +7,11 @@ leaders.
 
 The task's own thread looks after the workers four times a second. Its time limits follow on one another:
 
-- A worker without a response for ``_STALLED_S`` is reported as waiting for its broker.
-- After a request to end, ``_END_PATIENCE_S`` later whatever a worker waits for is given up.
-- Another ``_GIVE_UP_PATIENCE_S`` later the task ends without the worker, unless it commits.
+- A worker without a response for ``stalled_s`` is reported as waiting for its broker.
+- After a request to end, ``end_patience_s`` later whatever a worker waits for is given up.
+- Another ``give_up_patience_s`` later the task ends without the worker, unless it commits.
+
+:class:`~shoal.timing.Timing` has these times.
 """
 
 from __future__ import annotations
@@ -43,14 +45,6 @@ _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
 #: The least buffer of a worker, if its task has as much: one batch of max.message.bytes' default.
 _LEAST_BUFFER_BYTES = 1024 * 1024
-
-#: A fetch without data is answered in half a second.
-_STALLED_S = 2.5
-
-_END_PATIENCE_S = 2.5
-
-#: For calls that cannot be given up, such as a connect.
-_GIVE_UP_PATIENCE_S = 1.0
 
 _LOOK_INTERVAL_S = 0.25
 
@@ -92,8 +86,9 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
 class _TaskWorkers:
     def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
         self._settings = settings
+        self._timing = settings.timing
         self._control = control
-        self._session = TaskSession(control)
+        self._session = TaskSession(control, settings.timing)
         self._ranges = ranges
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
         self._known_at = 0.0
@@ -240,7 +235,7 @@ class _TaskWorkers:
 
     def _look_after_workers(self) -> None:
         for worker in list(self._threads):
-            if worker.silent_for_s > _STALLED_S:
+            if worker.silent_for_s > self._timing.stalled_s:
                 stuck = [copy for copy in list(worker.copies) if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
@@ -258,9 +253,9 @@ class _TaskWorkers:
     def _hurry(self) -> None:
         """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
         for worker in list(self._threads):
-            if worker.is_stuck or worker.aligns or worker.silent_for_s > _END_PATIENCE_S:
+            if worker.is_stuck or worker.aligns or worker.silent_for_s > self._timing.end_patience_s:
                 worker.stop(Stop.NOW)
-            if worker.gave_up_for_s > _GIVE_UP_PATIENCE_S and not worker.commits:
+            if worker.gave_up_for_s > self._timing.give_up_patience_s and not worker.commits:
                 worker.stop(Stop.FENCED)
                 with self._starting:
                     self._threads.pop(worker, None)

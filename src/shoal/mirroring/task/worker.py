@@ -39,7 +39,7 @@ from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
 from ..model.reports import TaskReport
 from .committer import Commits, can_heal
-from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
+from .copy_loop import CopyLoop
 from .destination_leader import DestinationLeader
 from .fresh_metadata import FreshMetadata
 from .lost_range import end_deleted, end_deleted_source
@@ -47,7 +47,6 @@ from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .reports import WorkerReports
 from .resume import Watch, leader_epochs_of, resume_partitions, take_over
-from .session import QUIET_S, REPORT_INTERVAL_S
 from .source_gaps import SourceGaps
 from .throttle import Throttle
 
@@ -55,22 +54,6 @@ __all__ = ["LeaderPairWorker", "Stop"]
 
 #: An alignment makes progress as long as brokers answer within this time.
 _ANSWERED_S = 2.5
-
-#: The longest pause of a worker that waits for partitions.
-_ADMISSION_S = 0.1
-
-#: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
-_TURN_S = 1.0
-
-#: The time between two looks for partitions that failed, or are due again, while others are copied.
-_LOOK_INTERVAL_S = 0.05
-
-#: The longest pause of a copy loop that the throttle holds. The next loop has other connections and metadata,
-#: before a broker closes connections without requests (connections.max.idle.ms, ten minutes).
-_LONGEST_HOLD_S = 60.0
-
-#: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
-_HOLD_LOOK_S = 0.05
 
 
 class WorkerPhase(enum.Enum):
@@ -141,6 +124,7 @@ class LeaderPairWorker:
         self.copies = list(copies)
         self.failure: BaseException | None = None
         self._settings = settings
+        self._timing = settings.timing
         self._control = control
         self._source = source
         self._destination = destination
@@ -148,8 +132,8 @@ class LeaderPairWorker:
         self._throttle = Throttle(control)
         self._gaps = SourceGaps(source, settings)
         self._buffer_bytes = buffer_bytes
-        self._metadata = FreshMetadata(source, destination, known_at)
-        self._reports = WorkerReports(report)
+        self._metadata = FreshMetadata(source, destination, known_at, settings.timing)
+        self._reports = WorkerReports(report, settings.timing)
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = stays
@@ -247,7 +231,7 @@ class LeaderPairWorker:
     @property
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end, and have for a while."""
-        return time.monotonic() - self._fetched_at >= QUIET_S and all(
+        return time.monotonic() - self._fetched_at >= self._timing.quiet_s and all(
             copy.state.is_over or (copy.is_well and copy.next_offset >= copy.end_offset)
             for copy in list(self.copies)
         )
@@ -374,10 +358,11 @@ class LeaderPairWorker:
         if not waiting and not self._stays:
             return
         now = time.monotonic()
-        delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
+        admission_s = self._timing.admission_s
+        delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + admission_s) - now)
         if self._stays:
-            delay_s = min(delay_s, _ADMISSION_S)
-        elif delay_s >= REPORT_INTERVAL_S:
+            delay_s = min(delay_s, admission_s)
+        elif delay_s >= self._timing.report_interval_s:
             self._reports.send(self.copies)  # with the reasons of waiting partitions
         self._phase = WorkerPhase.PAUSING
         self._control.wait(delay_s)
@@ -527,7 +512,7 @@ class LeaderPairWorker:
 
     def _wait_for_throttle(self, loop: CopyLoop, ends_turn: Callable[[], bool]) -> None:
         """Wait until the throttle lets the loop fetch, or the loop ends; commit and report meanwhile."""
-        until = time.monotonic() + _LONGEST_HOLD_S
+        until = time.monotonic() + self._timing.longest_hold_s
         self._phase = WorkerPhase.PAUSING
         try:
             while loop.is_held and not self._control.stop_requested:
@@ -535,7 +520,7 @@ class LeaderPairWorker:
                 self._progress(0)
                 if ends_turn() or time.monotonic() >= until:
                     return
-                self._throttle.wait(_HOLD_LOOK_S)
+                self._throttle.wait(self._timing.hold_look_s)
                 loop.send_fetch()
         finally:
             self._phase = WorkerPhase.WORKING
@@ -545,12 +530,13 @@ class LeaderPairWorker:
             self._source.connect(node_id),
             buffer_bytes=self._buffer_bytes,
             isolation_level=self._settings.source.isolation_level,
-            max_wait_ms=FETCH_MAX_WAIT_MS,
+            max_wait_ms=self._timing.fetch_max_wait_ms,
+            timing=self._timing,
         )
 
     def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
         """Return the rule that ends a loop: its turn is over, or a partition that waits is due again."""
-        until = time.monotonic() + _TURN_S
+        until = time.monotonic() + self._timing.turn_s
         looked_at = 0.0
         outside = [copy for copy in self._unfinished() if not copy.state.is_due]
 
@@ -561,7 +547,7 @@ class LeaderPairWorker:
                 return True
             if not self._admitted.empty():
                 return True
-            if now - looked_at < _LOOK_INTERVAL_S:
+            if now - looked_at < self._timing.look_interval_s:
                 return False
             looked_at = now
             failed = (copy for copy in copies if not copy.state.is_aligned)
@@ -572,7 +558,7 @@ class LeaderPairWorker:
     def _progress(self, fetched_bytes: int) -> None:
         """Commit and report from time to time; nothing is in flight."""
         now = time.monotonic()
-        if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
+        if self._give_away and now - self._looked_at >= self._timing.look_interval_s:
             self._looked_at = now
             self._give_away_failed(self._give_away)
         if self._throttle.take_commit():

@@ -33,7 +33,6 @@ from ..model.position import ProducerIdentity
 
 __all__ = ["WrittenRows", "new_writer", "write_rows"]
 
-_PATIENCE_S = 60.0
 _TIMEOUT_MS = 30_000
 
 
@@ -57,7 +56,8 @@ def new_writer(destination: ClientConfig) -> ProducerIdentity:
 
     """
     with Cluster(destination) as cluster:
-        return ProducerIdentity(*patiently(lambda: init_producer_id(cluster), patience_s=_PATIENCE_S))
+        patience_s = destination.timing.write_patience_s
+        return ProducerIdentity(*patiently(lambda: init_producer_id(cluster), patience_s=patience_s))
 
 
 def write_rows(
@@ -133,10 +133,11 @@ def _write_partition(
 ) -> int:
     """Write the batches that are missing, one request at a time; return the offset of the first batch."""
     cluster.refresh([partition.topic])
+    patience_s = cluster.config.timing.write_patience_s
     # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
     # nothing is written. In the other order ours would follow that request, and double its batch.
-    last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=_PATIENCE_S)
-    start, end = patiently(lambda: _bounds(cluster, partition), patience_s=_PATIENCE_S)
+    last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=patience_s)
+    start, end = patiently(lambda: _bounds(cluster, partition), patience_s=patience_s)
     written = _already_written(cluster, partition, batches, start, end)
     first = end - sum(each.header.records_count for each in batches[:written])
     if written == len(batches):

@@ -17,7 +17,6 @@ from shoal.records import Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
-from tests.world.retries import quick_retries
 
 from ..plan import Kind
 from .promises import Findings
@@ -270,7 +269,7 @@ def draw_scenario(seed: int, number: int, names: Sequence[str]) -> ScenarioPlan:
 def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[str]]:
     """Run a trial; return its stage at the end, and the broken promises."""
     dice = random.Random(f"{plan.seed}/{plan.number}/{plan.scenario}")
-    with quick_retries(), ExitStack() as stack:
+    with ExitStack() as stack:
         several = dice.random() < 0.4
         brokers = stack.enter_context(TwoBrokers.started(multi_batch=several))
         brokers = brokers.with_settings(

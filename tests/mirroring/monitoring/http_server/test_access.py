@@ -20,6 +20,7 @@ from shoal.mirroring.monitoring.http_server.access import Guard
 from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer
 from shoal.net.address import Address
 from shoal.net.server_tls import TlsFiles
+from shoal.timing import Timing
 from tests.two_brokers import is_let_go, wait_until
 
 LOCAL = Address("127.0.0.1", 0)
@@ -223,10 +224,9 @@ def test_silent_clients_do_not_delay_handshakes(files: TlsFiles, trusting: ssl.S
         assert ask(server.address, tls=trusting).status == 200
 
 
-def test_handshake_has_one_deadline(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
+def test_handshake_has_one_deadline(files: TlsFiles) -> None:
     with (
-        serving(HttpAccess(tls=files)) as server,
+        serving(HttpAccess(tls=files, timing=Timing(http_request_s=0.5))) as server,
         socket.create_connection(server.address, timeout=0.05) as slow,
     ):
         slow.sendall(b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc")  # a ClientHello of 16 KiB begins

@@ -21,6 +21,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.monitoring.http_server.server import Answer, HttpServer, Request
 from shoal.net.address import Address
+from shoal.timing import Timing
 from tests.two_brokers import is_let_go, wait_until
 
 LOCAL = Address("127.0.0.1", 0)
@@ -187,16 +188,16 @@ def test_silent_client_does_not_delay_others_or_close() -> None:
         each.close()
 
 
-def test_silent_client_is_disconnected_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 0.2)
-    with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
+def test_silent_client_is_disconnected_after_the_timeout() -> None:
+    access = HttpAccess(timing=Timing(http_peer_s=0.2))
+    with serving(access=access) as server, socket.create_connection(server.address, timeout=10) as silent:
         silent.sendall(b"GET / HTT")
         assert silent.recv(1) == b""
 
 
-def test_request_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
-    with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
+def test_request_has_one_deadline() -> None:
+    access = HttpAccess(timing=Timing(http_request_s=0.5))
+    with serving(access=access) as server, socket.create_connection(server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b"G"), 5)
 
 

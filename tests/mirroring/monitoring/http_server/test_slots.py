@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.mirroring.monitoring.http_server.slots import Slot, Slots
+from shoal.timing import DEFAULT_TIMING, Timing
 
 
 class Clients:
@@ -46,7 +47,7 @@ class Clients:
 def clients() -> Iterator[Clients]:
     """Four slots."""
     with contextlib.ExitStack() as stack:
-        yield Clients(Slots(4), stack)
+        yield Clients(Slots(4, DEFAULT_TIMING), stack)
 
 
 def test_free_slot_evicts_nothing(clients: Clients) -> None:
@@ -91,9 +92,8 @@ def test_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None:
     assert clients.left() == [mapped[0]]
 
 
-def test_no_slot_is_given_while_the_evicted_one_remains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.mirroring.monitoring.http_server.slots._LEAVING_S", 0.05)
-    slots = Slots(1)
+def test_no_slot_is_given_while_the_evicted_one_remains() -> None:
+    slots = Slots(1, Timing(http_leaving_s=0.05))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert slots.take(ours, "192.0.2.1") is not None

@@ -25,8 +25,6 @@ from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
 
 SCHEMES = ["light", "dark"]

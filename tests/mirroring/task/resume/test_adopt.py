@@ -40,8 +40,6 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, encode, lay_out, partition
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 @pytest.fixture
 def adopting(brokers: TwoBrokers) -> TwoBrokers:
@@ -482,9 +480,9 @@ def test_copy_with_a_running_mirror_is_refused(adopting: TwoBrokers, history: Hi
 
 
 def test_comparison_reports_its_progress_and_ends_with_its_task(
-    adopting: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+    adopting: TwoBrokers, history: History
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.task.resume.adopt._LOOK_INTERVAL_S", 0.01)
+    adopting = adopting.with_timing(adopt_look_s=0.01)
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     held = Held(adopting.destination, ApiKey.FETCH)

@@ -27,8 +27,6 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 class Update(NamedTuple):
     """A record of a compacted topic."""

@@ -38,8 +38,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 DAY_MS = 86_400_000
 OLD_MS = NOW_MS - 30 * DAY_MS
 

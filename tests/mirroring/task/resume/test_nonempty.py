@@ -38,8 +38,6 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, lay_out
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 PARTITION = TopicPartition("topic", 0)
 
 

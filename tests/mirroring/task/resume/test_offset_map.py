@@ -22,8 +22,6 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 KNOWN, BROKEN, REPEATED = Stretch.KNOWN, Stretch.BROKEN, Stretch.REPEATED
 
 

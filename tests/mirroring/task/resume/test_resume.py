@@ -42,8 +42,6 @@ from tests.two_brokers import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
-
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
     """Run a task, and expect that its partition stops with these words and that nothing is written."""

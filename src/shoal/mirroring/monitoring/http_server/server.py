@@ -26,6 +26,7 @@ from ....errors import ConfigError
 from ....net.address import Address
 from ....net.tls_handshake import begin_tls
 from ....printable import logger
+from ....timing import Timing
 from ...model.http_access import HttpAccess
 from .access import CHALLENGES, Guard
 from .slots import Slot, Slots, hang_up
@@ -33,12 +34,6 @@ from .slots import Slot, Slots, hang_up
 __all__ = ["Answer", "HttpServer", "Request", "Route"]
 
 _log = logger("shoal.http")
-
-#: The timeout for each read from a client, and for the client to read an answer.
-_PEER_TIMEOUT_S = 10.0
-
-#: The deadline for TLS handshake, request and answer together, for any pace of the client.
-_REQUEST_TIMEOUT_S = 30.0
 
 #: The pause after a failed accept, until another connection ends and frees a descriptor.
 _REFUSED_PAUSE_S = 0.1
@@ -128,7 +123,7 @@ class HttpServer:
         """
         guard = Guard(access, address.host)
         try:
-            self._server = _Server(address, routes, guard, public or {})
+            self._server = _Server(address, routes, guard, public or {}, access.timing)
         except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             cause = getattr(error, "strerror", None) or error
             raise ConfigError(
@@ -157,11 +152,14 @@ class _Server(TCPServer):
     # With the default of five, clients that connect at once would retry for seconds.
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, address: Address, routes: _Routes, guard: Guard, public: _Routes) -> None:
+    def __init__(
+        self, address: Address, routes: _Routes, guard: Guard, public: _Routes, timing: Timing
+    ) -> None:
+        self._timing = timing
         self.routes = {**routes, **public}
         self.public = public
         self.guard = guard
-        self._slots = Slots(_MOST_CONNECTIONS)
+        self._slots = Slots(_MOST_CONNECTIONS, timing)
         self.address_family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         # IPv6 addresses have four parts. _serve creates the handler itself.
         super().__init__(where, None)  # type: ignore[arg-type]
@@ -191,11 +189,11 @@ class _Server(TCPServer):
             raise
 
     def _serve(self, slot: Slot, client_address: Any) -> None:
-        deadline = threading.Timer(_REQUEST_TIMEOUT_S, lambda: hang_up(slot.connection))
+        deadline = threading.Timer(self._timing.http_request_s, lambda: hang_up(slot.connection))
         deadline.daemon = True
         try:
             deadline.start()
-            slot.connection.settimeout(_Handler.timeout)
+            slot.connection.settimeout(self._timing.http_peer_s)
             self._encrypt(slot)
             _Handler(slot, client_address, self)
         except Exception:
@@ -220,7 +218,6 @@ class _Server(TCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PEER_TIMEOUT_S
 
     def __init__(self, slot: Slot, client_address: Any, server: _Server) -> None:
         self._slot = slot

@@ -15,11 +15,9 @@ import threading
 from dataclasses import dataclass
 
 from ....net.making_room import first_to_leave, network_of
+from ....timing import Timing
 
 __all__ = ["Slot", "Slots", "hang_up"]
-
-#: The limit for the end of a closed connection's thread, on a busy machine.
-_LEAVING_S = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +41,8 @@ class Slot:
 class Slots:
     """A number of slots. One thread takes them; the threads of connections give them back."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, timing: Timing) -> None:
+        self._timing = timing
         self._most = most
         self._held: dict[Slot, None] = {}
         self._changed = threading.Condition()
@@ -59,7 +58,7 @@ class Slots:
         with self._changed:
             if len(self._held) >= self._most:
                 self._send_one_away()
-            if not self._changed.wait_for(lambda: len(self._held) < self._most, _LEAVING_S):
+            if not self._changed.wait_for(lambda: len(self._held) < self._most, self._timing.http_leaving_s):
                 return None
             slot = Slot(connection, network_of(host))
             self._held[slot] = None

@@ -50,9 +50,6 @@ from .tail import last_batch
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
-#: How often the comparison reports its progress, and looks whether it has to end.
-_LOOK_INTERVAL_S = 0.25
-
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -211,7 +208,7 @@ class _Adoption:
             if self._watch.stop_requested():
                 stop.set()
             try:
-                return running.result(_LOOK_INTERVAL_S)
+                return running.result(self._clusters.settings.timing.adopt_look_s)
             except TimeoutError:
                 adopt, fraction = self._option("adopt"), comparison.fraction
                 reason = f"the copy to be compared with the source ({adopt}), {fraction:.0%} done"

@@ -1,0 +1,184 @@
+"""
+The times that shoal's threads wait, in one value.
+
+A user's options set other times, such as intervals. These here have defaults that fit, and no option. They
+travel in the settings of a task, so that a test waits for milliseconds without a word to any module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_TIMING", "Timing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """
+    How long a mirror and its tasks wait, and for what. Seconds, unless a name ends otherwise.
+
+    Attributes:
+        anyone_patience_s: The limit for one broker to connect and to answer, as long as another could answer
+            instead.
+        longest_left_out_s: A broker serves partitions with data by turns. One that is left out for so long
+            comes first in a full fetch.
+        busy_for_s: A partition that had records so lately probably has more soon, and has a larger share of
+            a response.
+        sound_s: The least run time of Spark's jobs that are started again. An error of the configuration ends
+            them sooner.
+        job_end_patience_s: The time for a job of Spark to end after its last task has.
+        plan_look_s: The interval between two looks at the plan if there are no tasks.
+        heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
+            since 3.0 (KIP-735); within any broker's default bounds.
+        first_line_s: The time for the whole first line of a connection to the driver, and not for each byte
+            of it. Each task sends it at once.
+        tell_s: The whole seconds for sending the state to a task. If the task does not read, the driver
+            closes the connection.
+        silence_s: A mirror warns if no task has reported for so long. A task answers each heartbeat. Between
+            two windows Spark may need some seconds, and to replace an executor some more.
+        restart_after_s: A mirror whose tasks have not reported for so long answers that it needs a restart,
+            the last remedy: five times the silence after which it warns.
+        shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
+            others.
+        quiet_window_lengths: Without news, a window lasts at most this multiple of its length.
+        shortest_refresh_s: The shortest time between two searches, or two translations, that an option may
+            set: each of them sends requests about all topics.
+        deletion_confirmed_s: A topic is gone that stays gone for so long: a broker that has just started may
+            not have all metadata yet.
+        unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
+            lists them again after a while.
+        fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
+            take longer, and a consumer may come, commit and go meanwhile.
+        probe_interval_s: The time between two probes of a cluster's latency.
+        probe_refresh_s: The time between two refreshes of a probe's metadata: leaders move.
+        control_patience_s: A client of the control socket has so long to send its line, and so long to read
+            the answer: it keeps one of few connections.
+        jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
+            start or end.
+        first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
+        http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
+        http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
+        http_leaving_s: The limit for the end of a closed connection's thread, on a busy machine.
+        turn_look_s: The interval at which a wait for a turn checks that its client is still connected.
+        topic_limit_kept_s: How long a gateway keeps a topic's max.message.bytes. Java's default of
+            metadata.max.age.ms: a client may notice a change as late as this.
+        memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
+            slowest client is closed.
+        next_leaves_s: A client's thread ends at once after its connection is closed. If it does not, for
+            example within an attempt to connect to a broker, another one has to end after so long.
+        longest_leave_s: The longest wait for the end of a client's thread, beyond the 4 s of an attempt to
+            connect to a broker. New clients wait meanwhile. A client cannot cause a long wait: hanging up
+            ends reads, writes and attempts to connect, and a password check takes milliseconds. Only the
+            lookup of a broker's name may take longer.
+        one_start_ms: Members of a group that start within this time, in milliseconds, count as one start:
+            each marks only its own partitions, and another member may have marked its own first. It also
+            covers the difference of their clocks.
+        handler_patience_s: A task with a handler waits so long for brokers at its start, and for a missing
+            topic or partition to appear at the destination.
+        stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
+            without data is answered in half a second.
+        end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
+            without a response.
+        give_up_patience_s: So much later the task ends without the worker, unless it commits. Some calls
+            cannot be given up, such as a connect.
+        first_retry_ms: The pause of a partition after its first failure in milliseconds; each further one is
+            twice as long. As Kafka's retry.backoff.ms.
+        longest_retry_ms: The longest such pause in milliseconds: an operator who has repaired a broker waits
+            for it.
+        admission_s: The longest pause of a worker that waits for partitions which others give away.
+        look_interval_s: The time between two looks for partitions that failed, or are due again, while others
+            are copied.
+        fetch_max_wait_ms: How long a source broker may wait for data before it answers a fetch, in
+            milliseconds. As Kafka's fetch.max.wait.ms: a task's end waits for the answer.
+        hold_look_s: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
+        turn_s: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
+        longest_hold_s: The longest pause of a copy loop that the throttle holds. The next loop has other
+            connections and metadata, before a broker closes connections without requests
+            (connections.max.idle.ms, ten minutes).
+        recreated_after_s: After so long without a look at a topic, it may have been deleted and created
+            again: a copy loop begins with newer metadata, and looks again if it neither fetched nor sent by
+            the topic's name. A fetch without data is answered in half a second.
+        quiet_s: A task is quiet after so long without data.
+        last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
+            or aligns.
+        report_interval_s: The time between two reports of a task while something is copied.
+        quiet_report_interval_s: The time between two reports if nothing was fetched.
+        adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
+            and looks whether it has to end.
+        write_patience_s: The time for brokers to name a partition's leader, or to answer about a producer,
+            before rows of a data frame are written.
+        gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
+            for records of its source: five minutes by default.
+        most_between_answers_s: The most that counts of the time between two answers without records. A
+            partition may have been held meanwhile. The pauses are at most 10 s, but each answer is about one
+            partition, and hundreds may be silent.
+        forget_refusal_s: A second refusal of a batch so much later has a cause of its own: the pauses between
+            two tries are at most 10 s. The time of an alignment between them, which may be minutes, does not
+            count; an outage between them does.
+        unexplained_patience_s: A batch that a broker refuses without a reason, perhaps for a passing one, is
+            tried again for so long.
+        last_commit_patience_s: The time for the last commit of a task, before Spark has to repeat the task.
+        requested_commit_patience_s: The same if the mirror ends: a person may be waiting.
+
+    """
+
+    anyone_patience_s: float = 1.0
+    longest_left_out_s: float = 5.0
+    busy_for_s: float = 10.0
+    sound_s: float = 60.0
+    job_end_patience_s: float = 5.0
+    plan_look_s: float = 1.0
+    heartbeat_interval_s: float = 3.0
+    first_line_s: float = 10.0
+    tell_s: int = 5
+    silence_s: float = 60.0
+    restart_after_s: float = 300.0
+    shortest_window_s: float = 3.0
+    quiet_window_lengths: int = 8
+    shortest_refresh_s: float = 1
+    deletion_confirmed_s: float = 2.0
+    unlisted_s: float = 60.0
+    fresh_groups_s: float = 0.5
+    probe_interval_s: float = 0.5
+    probe_refresh_s: float = 30.0
+    control_patience_s: float = 5.0
+    jvm_look_interval_s: float = 30.0
+    first_jvm_look_interval_s: float = 1.0
+    http_peer_s: float = 10.0
+    http_request_s: float = 30.0
+    http_leaving_s: float = 1.0
+    turn_look_s: float = 0.25
+    topic_limit_kept_s: float = 300.0
+    memory_patience_s: float = 10.0
+    next_leaves_s: float = 1.0
+    longest_leave_s: float = 10.0
+    one_start_ms: int = 60_000
+    handler_patience_s: float = 30.0
+    stalled_s: float = 2.5
+    end_patience_s: float = 2.5
+    give_up_patience_s: float = 1.0
+    first_retry_ms: int = 100
+    longest_retry_ms: int = 10_000
+    admission_s: float = 0.1
+    look_interval_s: float = 0.05
+    fetch_max_wait_ms: int = 500
+    hold_look_s: float = 0.05
+    turn_s: float = 1.0
+    longest_hold_s: float = 60.0
+    recreated_after_s: float = 1.0
+    quiet_s: float = 5.0
+    last_moments_s: float = 1.0
+    report_interval_s: float = 0.5
+    quiet_report_interval_s: float = 2.0
+    adopt_look_s: float = 0.25
+    write_patience_s: float = 60.0
+    gap_patience_timeouts: int = 10
+    most_between_answers_s: float = 60.0
+    forget_refusal_s: float = 180.0
+    unexplained_patience_s: float = 60.0
+    last_commit_patience_s: float = 60.0
+    requested_commit_patience_s: float = 5.0
+
+
+#: The times of every mirror outside of tests.
+DEFAULT_TIMING = Timing()
