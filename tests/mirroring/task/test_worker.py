@@ -186,7 +186,7 @@ def test_partition_refused_permanently_stops_and_the_others_continue(brokers: Tw
     control.request_stop()
     (stopped,) = running.result().stopped
     assert (stopped.topic, stopped.partition) == ("topic", 1)
-    assert "--operation Write --topic topic" in stopped.reason
+    assert all(each in stopped.reason for each in ("--operation Write", "--topic topic"))
 
 
 def test_end_of_a_task_does_not_wait_for_a_stalled_leader(
