@@ -173,12 +173,12 @@ def _address_of_this_machine() -> str:
 
 @pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
 def test_wildcard_address_is_refused(wildcard: str) -> None:
-    with pytest.raises(ConfigError, match="which clients cannot connect to"):
+    with pytest.raises(ConfigError, match="clients cannot connect"):
         Broker(wildcard, allow_any_address=True)
 
 
 def test_unknown_host_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cannot resolve host 'nobody\.invalid'"):
+    with pytest.raises(ConfigError, match=r"resolve .*'nobody\.invalid'"):
         Broker("nobody.invalid")
 
 
