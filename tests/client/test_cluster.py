@@ -173,11 +173,10 @@ def stalled() -> Iterator[Stalled]:
 
 @pytest.mark.usefixtures("little_patience")
 def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalled: Stalled) -> None:
-    config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
-    started = time.monotonic()
-    with Cluster(config) as cluster:
+    servers = (stalled.address, Address(broker.host, broker.port))
+    # The test would end by its own timeout before that of a request.
+    with Cluster(ClientConfig("source", servers, request_timeout_ms=3_600_000)) as cluster:
         assert "topic" in cluster.refresh().topics
-    assert time.monotonic() - started < config.request_timeout_ms / 1000
 
 
 @pytest.mark.usefixtures("little_patience")
@@ -195,13 +194,12 @@ def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: 
 @pytest.mark.usefixtures("little_patience")
 def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> None:
     with second_node(broker) as second:
-        config = replace(config_of("source", broker, second), request_timeout_ms=30_000)
+        # The test would end by its own timeout before that of a request.
+        config = replace(config_of("source", broker, second), request_timeout_ms=3_600_000)
         with Cluster(config) as cluster:
             cluster.refresh()
             stall = broker.faults.add(ApiKey.METADATA, delay_s=600.0, times=None)
-            started = time.monotonic()
             assert "topic" in cluster.refresh().topics
-            assert time.monotonic() - started < config.request_timeout_ms / 1000
         with Cluster(config) as another:
             another.refresh()
         assert stall.hits == 1
