@@ -34,7 +34,7 @@ def test_round_trip_takes_twice_the_delay(through_proxy: socket.socket) -> None:
     began = time.monotonic()
     through_proxy.sendall(b"ping")
     assert through_proxy.recv(4) == b"ping"
-    assert 2 * DELAY_S <= time.monotonic() - began < 20 * DELAY_S
+    assert time.monotonic() - began >= 2 * DELAY_S
 
 
 def test_many_bytes_in_flight_arrive_in_order_and_end(through_proxy: socket.socket) -> None:

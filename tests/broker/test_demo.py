@@ -33,5 +33,5 @@ def test_demo_without_confluent_kafka_names_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     assert main([]) == 2
-    error = "shoal-demo: the demo needs confluent-kafka: pip install 'shoal[demo]'\n"
-    assert capsys.readouterr() == ("", error)
+    out, err = capsys.readouterr()
+    assert (out, "pip install 'shoal[demo]'" in err) == ("", True)

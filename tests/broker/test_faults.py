@@ -50,9 +50,8 @@ def test_delayed_request_does_not_outlive_the_broker() -> None:
         fault = own.faults.add(ApiKey.METADATA, delay_s=600)
         wire.send(ApiKey.METADATA, 12, topics=None, allow_auto_topic_creation=False)
         assert own.faults.wait_for(fault)
-        started = time.monotonic()
         own.stop()
-        assert time.monotonic() - started < 60
+        assert wire.receive_frame() is None
 
 
 def test_fault_applies_to_its_number_of_requests(wire: Wire, broker: Broker, topic: str) -> None:

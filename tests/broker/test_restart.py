@@ -154,7 +154,7 @@ def test_address_beyond_loopback_is_refused(address: str) -> None:
 
 
 def test_unknown_host_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cannot resolve host 'nobody\.invalid'"):
+    with pytest.raises(ConfigError, match=r"resolve .*'nobody\.invalid'"):
         Broker("nobody.invalid")
 
 

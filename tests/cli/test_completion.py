@@ -161,4 +161,4 @@ def test_shell_accepts_the_script(script: Path) -> None:
 
 def test_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
-    assert "'tcsh' is not one of bash, zsh, fish" in capsys.readouterr().err
+    assert "'tcsh'" in capsys.readouterr().err

@@ -86,6 +86,8 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found.pop("elapsed_s") >= 0
+    detail = found["groups"][0]["offsets"][0]["proof"].pop("detail")
+    assert all(each in detail for each in ("7", "6"))
     assert found == {
         "type": "groups",
         "direction": "forward",
@@ -108,10 +110,7 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
                         "present": None,
                         "action": "to be committed",
                         "detail": "",
-                        "proof": {
-                            "same": True,
-                            "detail": "the next records are those of offsets 7 and 6",
-                        },
+                        "proof": {"same": True},
                     }
                 ],
             }

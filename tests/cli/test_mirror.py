@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from rig.shoal import Shoal, run_shoal, shoal_command
+from shoal.mirroring.model.progress import Phase
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.snapshots import Texts
@@ -87,10 +88,10 @@ def test_signal_ends_a_running_mirror_with_0(
         summary = process.wait()
     err = process.stderr
     assert (process.exit_code, complaints(err)) == (0, "")
-    assert "starting Java and Spark" in phases
+    assert Phase.STARTING_SPARK.value in phases
     assert phases[-1] == "copying"
     name = "SIGINT" if interrupt is ctrl_c else "SIGTERM"
-    assert f"Z shoal: stopping on {name}: finishing and committing the batches in flight" in err
+    assert f"Z shoal: stopping on {name}: " in err
     assert (summary["records"], summary["ended"]) == (RECORDS, f"stopped by {name}")
     assert (summary["up_to_date"], summary["lag_records"]) == (True, 0)
     assert copied(brokers[1]) == RECORDS
@@ -147,4 +148,4 @@ def test_signal_while_checking_clusters_ends_at_once(command: list[str], texts: 
             stop(process)
             summary = process.wait(10)
     assert (process.exit_code, summary["type"], summary["records"]) == (0, "summary", 0)
-    assert summary["ended"] == "stopped by SIGTERM before anything was copied"
+    assert summary["ended"].startswith("stopped by SIGTERM before ")

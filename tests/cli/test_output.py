@@ -20,7 +20,7 @@ from shoal.cli.output import (
 )
 from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.processes import GarbageCollection
-from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Progress, Summary
+from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Phase, Progress, Summary
 from tests.snapshots import Texts
 
 PROGRESS = Progress(
@@ -84,7 +84,7 @@ def test_earlier_incidents_are_not_printed_again(
     report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION), incidents_before=1))
     assert capsys.readouterr().err.count("continued after") == 3
     summary = replace(SUMMARY, incidents=(RETENTION,), incidents_before=1_000, lost_before=17)
-    assert ("continued", "after 1,000 incidents before these") in summary_rows(summary)
+    assert any(key == "continued" and "1,000" in value for key, value in summary_rows(summary))
     assert summary.lost == 17 + 3
 
 
@@ -175,7 +175,8 @@ def test_phases_of_the_start_are_printed_once_each(
     capsys: pytest.CaptureFixture[str],
     texts: Texts,
 ) -> None:
-    phases = ["checking the clusters", "starting Java and Spark", "starting Java and Spark", "copying"]
+    passed = (Phase.CHECKING, Phase.STARTING_SPARK, Phase.STARTING_SPARK, Phase.COPYING)
+    phases = [each.value for each in passed]
     for report in (PlainReport(interval_s=100), JsonReport(interval_s=100)):
         for number, phase in enumerate(phases):
             report.progress(replace(PROGRESS, phase=phase, phase_s=float(number), elapsed_s=float(number)))
@@ -183,9 +184,9 @@ def test_phases_of_the_start_are_printed_once_each(
     texts(err.splitlines())
     objects = [json.loads(text) for text in out.splitlines()]
     assert [(each["phase"], each["phase_s"]) for each in objects] == [
-        ("checking the clusters", 0.0),
-        ("starting Java and Spark", 1.0),
-        ("copying", 3.0),
+        (phases[0], 0.0),
+        (phases[1], 1.0),
+        (phases[3], 3.0),
     ]
 
 

@@ -62,11 +62,8 @@ def test_login_refused_after_it_worked_is_retried_and_named(broker: Broker, logi
     error = refusal(config)
     assert isinstance(error, Disconnected)
     assert is_transient(error)
-    assert re.search(
-        r"the login of 'mirror' failed \(it was accepted before, was refused once since \d\d:\d\d:\d\d UTC, "
-        r"and is next tried at \d\d:\d\d:\d\d UTC\)$",
-        str(error),
-    )
+    time_of_day = r"\d\d:\d\d:\d\d UTC"
+    assert re.search(rf"'mirror'.* refused once .*{time_of_day}.* next .*{time_of_day}", str(error))
     logins.accepts = True
     wait_until(lambda: is_let_in(config), 10)
 

@@ -170,13 +170,11 @@ def stalled() -> Iterator[Stalled]:
 
 
 def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalled: Stalled) -> None:
-    config = ClientConfig(
-        "source", (stalled.address, Address(broker.host, broker.port)), timing=LITTLE_PATIENCE
-    )
-    started = time.monotonic()
+    servers = (stalled.address, Address(broker.host, broker.port))
+    # The test would end by its own timeout before that of a request.
+    config = ClientConfig("source", servers, request_timeout_ms=3_600_000, timing=LITTLE_PATIENCE)
     with Cluster(config) as cluster:
         assert "topic" in cluster.refresh().topics
-    assert time.monotonic() - started < config.request_timeout_ms / 1000
 
 
 def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: Stalled) -> None:
@@ -194,15 +192,14 @@ def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: 
 
 def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> None:
     with second_node(broker) as second:
+        # The test would end by its own timeout before that of a request.
         config = replace(
-            config_of("source", broker, second), request_timeout_ms=30_000, timing=LITTLE_PATIENCE
+            config_of("source", broker, second), request_timeout_ms=3_600_000, timing=LITTLE_PATIENCE
         )
         with Cluster(config) as cluster:
             cluster.refresh()
             stall = broker.faults.add(ApiKey.METADATA, delay_s=600.0, times=None)
-            started = time.monotonic()
             assert "topic" in cluster.refresh().topics
-            assert time.monotonic() - started < config.request_timeout_ms / 1000
         with Cluster(config) as another:
             another.refresh()
         assert stall.hits == 1

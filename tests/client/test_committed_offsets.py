@@ -91,11 +91,12 @@ def test_commit_and_fetch_with_group_error_raise(
 ) -> None:
     for api in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
         broker.faults.add(api, error=code)
-    with pytest.raises(BrokerError, match=f"of group 'group' .* {code.name}") as raised:
+    with pytest.raises(BrokerError, match="'group'") as raised:
         commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, NOBODY)
-    assert is_transient(raised.value) is transient
-    with pytest.raises(BrokerError, match=f"of group 'group' .* {code.name}"):
+    assert (raised.value.code, is_transient(raised.value)) == (code, transient)
+    with pytest.raises(BrokerError, match="'group'") as raised:
         fetch_offsets(cluster, "group", [FIRST])
+    assert raised.value.code is code
     assert commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, NOBODY) == {}
 
 

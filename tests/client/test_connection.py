@@ -146,7 +146,7 @@ def test_produce_version_announced_but_refused_is_not_used(listen: Listen) -> No
 
 def test_version_of_missing_api_raises_with_its_name(listen: Listen) -> None:
     address = listen(after_versions(lambda sock: None))
-    with connect(address) as connection, pytest.raises(ProtocolError, match=f"{address.port} has no FETCH"):
+    with connect(address) as connection, pytest.raises(ProtocolError, match=rf"{address.port} .*FETCH"):
         connection.version(ApiKey.FETCH)
 
 
@@ -498,20 +498,23 @@ def test_receive_from_peer_that_stops_times_out(listen: Listen) -> None:
 
 @pytest.mark.parametrize("buffer", [None, ReceiveBuffer(MIB)], ids=["small", "buffered"])
 def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffer | None) -> None:
+    sent = 0
+
     def serve(sock: socket.socket) -> None:
+        nonlocal sent
         read_frame(sock)
         sock.sendall(struct.pack(">i", 1000))
         while True:  # until the other end hangs up
             sock.sendall(b"\0")
+            sent += 1
             if select.select([sock], [], [], 0.05)[0]:
                 return
 
     with impatient(connect(listen(after_versions(serve))), 0.3) as connection:
         connection.send(ApiKey.METADATA, topics=[])
-        began = time.monotonic()
         with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.receive(buffer)
-        assert time.monotonic() - began < 50  # not the 50 s that the whole answer would take
+        assert 0 < sent < 1000  # each byte restarts no timeout
         assert connection.closed
 
 
@@ -617,9 +620,9 @@ def test_parse_bootstrap_of_invalid_server_names_it(servers: str) -> None:
 
 def test_raise_for_error_code_has_the_brokers_message() -> None:
     raise_for(0, "nowhere")
-    with pytest.raises(BrokerError, match=r"here: error 7 REQUEST_TIMED_OUT \(too slow\)") as raised:
+    with pytest.raises(BrokerError, match=r"REQUEST_TIMED_OUT \(too slow\)") as raised:
         raise_for(7, "here", "too slow")
-    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert (raised.value.code, raised.value.where) == (ErrorCode.REQUEST_TIMED_OUT, "here")
 
 
 # Requests and responses of another connection, piece by piece

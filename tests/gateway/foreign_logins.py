@@ -61,7 +61,7 @@ def librdkafka_is_told_of_a_wrong_password(behind: Behind) -> None:
     with pytest.raises(KafkaException):
         producer.list_topics(timeout=5)
     producer.poll(1)
-    assert any("invalid credentials with SASL mechanism SCRAM-SHA-512" in each for each in errors)
+    assert any("SCRAM-SHA-512" in each for each in errors)
 
 
 def kafka_python_sends_and_reads(behind: Behind, mechanism: str) -> None:

@@ -109,10 +109,8 @@ def test_broker_setting_is_refused_with_one_warning_unless_allowed(
     with gateway_before(cluster) as behind, caplog.at_level(logging.WARNING, "shoal.gateway"):
         for _ in range(3):
             alter(behind.address(), api, 1, wanted)
-    assert [each for each in caplog.messages if "settings" in each] == [
-        "the gateway refused INCREMENTAL_ALTER_CONFIGS for a broker's settings. "
-        "--allow-broker-configs allows it"
-    ]
+    (warning,) = (each for each in caplog.messages if "--allow-broker-configs" in each)
+    assert "INCREMENTAL_ALTER_CONFIGS" in warning
     with gateway_before(cluster, allow_broker_configs=True) as behind:
         (answer,) = alter(behind.address(), api, 1, wanted)
     assert answer.error_code == ErrorCode.INVALID_REQUEST  # the broker's own: topics only

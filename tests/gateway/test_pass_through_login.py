@@ -82,10 +82,8 @@ def test_refusal_of_the_broker_reaches_the_client(passing: Behind, connect: Conn
     wire = connect(passing.address())
     assert wire.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == ErrorCode.NONE
     answer = wire.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0bob\0wrong")
-    assert (answer.error_code, answer.error_message) == (
-        58,
-        "Authentication failed: Invalid username or password",
-    )
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "username or password" in answer.error_message
     assert wire.receive_frame() is None
 
 

@@ -82,5 +82,5 @@ def test_fetch_as_a_follower_is_refused_and_warned_of_once(
             wire.produce(topic, batch(1), version=9)
         for replica_id in range(7, 17):
             assert not is_answered(behind, topic, request(ApiKey.FETCH, 4, topic, replica_id))
-    warned = [each for each in caplog.messages if "only brokers send that" in each]
-    assert ["FETCH with the replica id of a broker" in each for each in warned] == [True]
+    (warned,) = (each for each in caplog.messages if "replica id" in each)
+    assert "FETCH" in warned

@@ -234,7 +234,7 @@ def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
 def test_stranger_served_is_a_problem() -> None:
     with Target.started("gateway") as target:
         visits = visit(target.address, SEED, 0, 30)
-    assert any("it was answered to" in each for each in visits.problems)
+    assert any("answered to" in each for each in visits.problems)
 
 
 def test_accepted_wrong_password_is_a_problem() -> None:
@@ -252,7 +252,7 @@ def test_accepted_wrong_password_is_a_problem() -> None:
         thread.start()
         visits = visit(address, SEED, 0, 30)
         thread.join()
-    assert any(each.startswith("wrong passwords: it was let in") for each in visits.problems)
+    assert any(each.startswith("wrong passwords: ") for each in visits.problems)
 
 
 @pytest.mark.long
@@ -299,7 +299,7 @@ def test_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(cluster_campaign, "VICTIMS", dict.fromkeys(cluster_campaign.VICTIMS, victim))
     (result,) = lie_to_all(SEED, first=0, lies=1, deadline=float("inf"))
-    assert ["a record is missing" in each for each in result.problems] == [True]
+    assert ["missing" in each for each in result.problems] == [True]
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from shoal.client.buffers import FetchedBytes
@@ -43,7 +41,7 @@ def test_filter_without_time_drops_no_timestamp(args: str, passing: list[int], d
 
 
 def test_filter_with_unknown_argument_names_it() -> None:
-    with pytest.raises(ConfigError, match=re.escape("orders is not one of topics, not, from, until")):
+    with pytest.raises(ConfigError, match="orders is not one"):
         Filter("orders")
 
 

@@ -131,7 +131,7 @@ def test_stored_batches_keep_every_byte(new_log: NewLog) -> None:
 def test_store_of_descending_offsets_is_refused(new_log: NewLog) -> None:
     log = new_log()
     log.store(bytes(batch(3, base_offset=7)))
-    with pytest.raises(ValueError, match="9 is not 10"):
+    with pytest.raises(ValueError, match=r"\b9\b.*\b10\b"):
         log.store(bytes(batch(base_offset=9)))
 
 

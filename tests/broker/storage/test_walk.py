@@ -74,13 +74,13 @@ def test_damaged_records_cut_anywhere_are_refused(places: list[int], at: int, da
 @pytest.mark.parametrize("missing", [1, 5, 200])
 def test_records_that_end_early_are_refused(missing: int) -> None:
     header, data = written(RECORDS)
-    with pytest.raises(MalformedRecord, match="end within a record"):
+    with pytest.raises(MalformedRecord, match="within a record"):
         list(walk(header, cut(data[:-missing], [50, 100])))
 
 
 def test_bytes_after_the_last_record_are_refused() -> None:
     header, data = written(RECORDS)
-    with pytest.raises(MalformedRecord, match="after the last record"):
+    with pytest.raises(MalformedRecord, match="after the last"):
         list(walk(header, [data, b"", b"\0"]))
 
 

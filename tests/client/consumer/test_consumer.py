@@ -234,7 +234,7 @@ def test_out_of_range_offset_without_reset_raises(log: History, broker: Broker) 
     with consumer(broker, auto_offset_reset="none") as ours:
         ours.assign([FIRST])
         ours.seek(FIRST, 100)
-        with pytest.raises(BrokerError, match="topic-0 at offset 100") as raised:
+        with pytest.raises(BrokerError, match=r"topic-0.* 100\b") as raised:
             take(ours, 1)
         assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -392,7 +392,7 @@ def test_group_methods_without_group_and_subscribe_after_assign_raise(broker: Br
         with pytest.raises(ConfigError, match=r"subscribe.*group\.id"):
             ours.subscribe(["topic"])
     with consumer(broker, group_id="group") as ours:
-        with pytest.raises(ConfigError, match=re.escape("give a list of names, or a pattern")):
+        with pytest.raises(ConfigError, match="list of names"):
             ours.subscribe("topic")
         ours.subscribe(["topic"])
         with pytest.raises(ConfigError, match="cannot go together"):
@@ -422,7 +422,7 @@ def test_invalid_partition_argument_is_refused(broker: Broker, partition: object
 def test_invalid_topic_name_is_refused_without_a_request(broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours:
         for topic in (b"topic", None, FIRST):
-            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is not a topic's name")):
+            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} ")):
                 ours.subscribe([topic])  # type: ignore[list-item]
 
 

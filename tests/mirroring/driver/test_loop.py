@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,9 +119,8 @@ def test_stopped_partition_ends_a_mirror_that_ends_when_stopped(control: Control
     with mirror.loop:
         wait_until(lambda: bool(mirror.notices))
     assert mirror.loop.ended_by_stopped
-    assert mirror.notices == [
-        "stopping because a partition is stopped: finishing and committing the batches in flight"
-    ]
+    (notice,) = mirror.notices
+    assert "partition is stopped" in notice
 
 
 def test_due_partitions_are_planned_again_and_named(control: ControlServer) -> None:
@@ -155,6 +155,6 @@ def test_silent_tasks_warn_and_partitions_wait_for_a_report(control: ControlServ
         wait_until(lambda: bool(mirror.reported and mirror.reported[-1].waiting))
         assert mirror.reported[-1].waiting == {"topic-0": "a task"}
         assert len(mirror.warnings) == 1
-        assert mirror.warnings[0].startswith("no task has reported for ")
+        assert re.search(r"no task .* \d", mirror.warnings[0])
         mirror.metrics.apply(report())
         wait_until(lambda: not mirror.reported[-1].waiting)

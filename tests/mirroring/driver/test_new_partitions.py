@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shoal.mirroring.driver.new_partitions import NewPartitions
@@ -12,9 +14,10 @@ def test_bound_of_a_look_is_reported_with_the_largest_topics() -> None:
     assert NewPartitions(1_000).count({"orders": 999, "late": 1}, {}) is None
     problem = NewPartitions(1_000).count({"a": 2, "orders": 2_000, "b": 0, "c": 1, "d": 1}, {"orders": 2})
     assert problem is not None
-    assert "2,002 new partitions (orders: 1,998, a: 2, c: 1 and 1 more topics)" in problem
-    assert "1,000 a look and 10,000 since the start" in problem
-    assert "of which 10,000 are left" in problem
+    assert re.findall(r"[a-z]+: [\d,]*\d|\d[\d,]*", problem) == [
+        *("2,002", "orders: 1,998", "a: 2", "c: 1", "1"),
+        *("1,000", "10,000", "10,000"),
+    ]
 
 
 def test_bound_since_the_start_is_ten_times_that_of_a_look() -> None:
@@ -24,7 +27,7 @@ def test_bound_since_the_start_is_ten_times_that_of_a_look() -> None:
     assert limit.count({"topic": 100}, {"topic": 100}) is None
     problem = limit.count({"topic": 101}, {"topic": 100})
     assert problem is not None
-    assert "of which 0 are left" in problem
+    assert re.search(r"\b0 are left", problem)
 
 
 def test_topic_that_is_not_ready_yet_counts_at_its_first_look_alone() -> None:

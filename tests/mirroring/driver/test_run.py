@@ -17,7 +17,7 @@ from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.driver.group_lock import MirrorIdentity
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
-from shoal.mirroring.model.progress import Progress, Summary
+from shoal.mirroring.model.progress import Phase, Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.spark import engine
@@ -142,9 +142,9 @@ def test_stop_ends_a_start_of_the_engine_at_once(mirrors: Mirrors, monkeypatch: 
     monkeypatch.setattr(engine, "spark_context", start)
     service = Service(mirrors)
     assert begun.wait(60)
-    wait_until(lambda: service.now is not None and service.now.phase == "starting Java and Spark")
+    wait_until(lambda: service.now is not None and service.now.phase == Phase.STARTING_SPARK.value)
     summary = service.end()
-    assert summary.ended == "stopped by the calling program before anything was copied"
+    assert all(each in summary.ended for each in ("the calling program", "before anything"))
     assert (summary.exit_code, mirrors.copied("orders")) == (0, 0)
 
 
@@ -208,7 +208,6 @@ def test_once_stops_for_a_deleted_copy_and_does_not_create_it(mirrors: Mirrors) 
     History(mirrors.brokers.source.log("orders")).plain(5)
     summary = mirrors.once()
     assert list(summary.stopped) == ["idle-0"]
-    assert "was deleted since it was mirrored" in summary.stopped["idle-0"]
     assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
     assert mirrors.copied("idle") == -1
     assert mirrors.copied("orders") == 7
@@ -219,7 +218,8 @@ def test_once_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     mirrors.brokers.destination.create_topic("idle", 1)
     summary = mirrors.once()
-    assert "was deleted and created again since it was mirrored" in summary.stopped["idle-0"]
+    assert list(summary.stopped) == ["idle-0"]
+    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
 
 
 @pytest.mark.usefixtures("idle")
@@ -253,7 +253,7 @@ def test_running_mirror_stops_for_a_deleted_copy(mirrors: Mirrors) -> None:
     wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
     History(mirrors.brokers.source.log("orders")).plain(5)  # the others go on
     wait_until(lambda: mirrors.copied("orders") == 7, 30)
-    assert "was deleted since it was mirrored" in service.end().stopped["idle-0"]
+    assert [each.kind for each in service.end().incidents] == ["destination-loss"]
     assert mirrors.copied("idle") == -1
 
 
@@ -281,7 +281,7 @@ def test_running_mirror_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     mirrors.brokers.destination.create_topic("idle", 1)
     wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
-    assert "was deleted and created again since it was mirrored" in service.end().stopped["idle-0"]
+    assert [each.kind for each in service.end().incidents] == ["destination-loss"]
 
 
 # --start latest
@@ -308,7 +308,7 @@ def from_now_on(mirrors: Mirrors) -> Mirrors:
     history = create(mirrors, "orders").plain(3, 3)
     assert mirrors.once(**LATEST_START).records == 0
     (told,) = mirrors.notices
-    assert "first start of group 'mirror': with start=latest 1 partitions begin at their ends" in told
+    assert all(each in told for each in ("'mirror'", "start=latest", "1 partitions"))
     mirrors.notices.clear()
     history.plain(2)
     return mirrors
@@ -321,7 +321,7 @@ def test_records_between_runs_are_mirrored_from_their_beginning(from_now_on: Mir
     assert [from_now_on.copied("orders"), from_now_on.copied("orders", 1)] == [2, 5]
     assert from_now_on.copied("orders-new") == 4
     (told,) = from_now_on.notices
-    assert told.startswith("orders-1, orders-new-0: newer than the first start of group 'mirror' (20")
+    assert told.startswith("orders-1, orders-new-0: newer")
     from_now_on.notices.clear()
     assert from_now_on.once(**LATEST_START).records == 0
     assert from_now_on.notices == []
@@ -336,7 +336,7 @@ def test_topic_not_selected_at_the_first_start_begins_at_its_end(mirrors: Mirror
     History(mirrors.brokers.source.log("payments-new"), int(time.time() * 1000)).plain(2)
     mirrors.notices.clear()
     assert mirrors.once(**both).records == 2  # the new one is newer than the first start
-    assert any(each.startswith("payments-0: not selected before, and older") for each in mirrors.notices)
+    assert any(each.startswith("payments-0: not selected before") for each in mirrors.notices)
     old.plain(1)
     assert mirrors.once(**both).records == 1
     assert (mirrors.copied("payments"), mirrors.copied("payments-new")) == (1, 2)

@@ -115,7 +115,7 @@ def test_mirror_is_paused_over_windows_and_a_restart_and_stopped(mirrors: Mirror
         assert topics == {"orders": None, "logs": "paused"}
         mirrors.do("stop")
         summary = done.result(60)
-    assert (summary.ended, summary.exit_code) == ("stopped by the control socket", 0)
+    assert ("control socket" in summary.ended, summary.exit_code) == (True, 0)
     assert not Path(mirrors.socket).exists()
     with mirrors.running():
         mirrors.orders.plain(1)
@@ -123,7 +123,7 @@ def test_mirror_is_paused_over_windows_and_a_restart_and_stopped(mirrors: Mirror
         assert mirrors.copied("logs") == 2
         mirrors.do("resume")
         wait_until(lambda: mirrors.copied("logs") == 5, 60)
-    assert any("steering, as set on the control socket: paused: logs" in each for each in mirrors.notices)
+    assert any("paused: logs" in each for each in mirrors.notices)
     for history, topic in ((mirrors.orders, "orders"), (mirrors.logs, "logs")):
         assert mirrors.brokers.copied(topic) == history.committed
 

@@ -272,7 +272,7 @@ def test_settings_survive_a_restart_and_win_over_the_options(tmp_path: Path) -> 
         assert (status.paused, status.limit) == (frozenset({"logs"}), 5 * 1024**2)
         assert status.topic_limits == {"orders": 1024**2}
         assert status.priority == ("orders", "logs")
-        assert any("as set on the control socket" in each for each in again.said)
+        assert any("control socket" in each for each in again.said)
         with again.task() as task:
             assert task.steering.paused == {"logs"}
         again.do("reset")
@@ -373,7 +373,8 @@ def test_nice_mirror_backs_off_until_latencies_are_well_below_the_bound(
     with Mirror(tmp_path, nice=20) as mirror, mirror.task() as task:
         probe.answer_in(0.025)
         wait_until(lambda: task.steering.is_paused)
-        assert mirror.steering.status.throttled_by == ("the source cluster answers in 25 ms",)
+        (bound,) = mirror.steering.status.throttled_by
+        assert all(each in bound for each in ("source", "25 ms"))
         assert "latency" in mirror.do("status")["text"]
         assert {row["steering"] for row in mirror.do("topics")["topics"]} == {"throttled"}
         probe.answer_in(0.019)  # below the bound, but part of that is the mirror's own

@@ -294,7 +294,8 @@ def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
 def test_option_error_names_the_option_as_its_surface_does() -> None:
     with pytest.raises(OptionError) as error:
         CopyOptions.parse({"fetch_buffer_bytes": "{x}"})
-    assert str(error.value).startswith("fetch_buffer_bytes: invalid size '{x}'")
+    assert str(error.value).startswith("fetch_buffer_bytes:")
+    assert "'{x}'" in str(error.value)
     assert error.value.spelled(lambda name: f"--{name.replace('_', '-')}").startswith("--fetch-buffer-bytes:")
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 

@@ -60,7 +60,7 @@ def test_mirror_is_ready_while_tasks_copy() -> None:
 
 def test_body_is_the_phase(mirror: Mirror) -> None:
     mirror.metrics.enter(Phase.STARTING_SPARK)
-    assert mirror.answer("/readyz") == (503, "starting Java and Spark\n")
+    assert mirror.answer("/readyz") == (503, f"{Phase.STARTING_SPARK.value}\n")
 
 
 def test_silent_tasks_are_a_reason_for_a_restart() -> None:

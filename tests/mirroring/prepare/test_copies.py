@@ -134,7 +134,6 @@ def test_copy_with_positions_is_not_recreated(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
     topic = prepared(mirrored).topics["topic"]
     assert topic.deleted is not None
-    assert "was deleted since it was mirrored" in topic.deleted
     assert mirrored.destination.topics.get("topic") is None
 
 
@@ -255,7 +254,7 @@ def test_differing_setting_of_a_recreated_copy_warns_once(brokers: TwoBrokers) -
         delete_copy(brokers)
         driver.look()
     (warning,) = driver.warnings
-    assert "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied" in warning
+    assert "message.timestamp.type=LogAppendTime" in warning
 
 
 def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
@@ -272,7 +271,8 @@ def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
     assert running.result().complete
     assert brokers.copied() == history.committed
     assert driver.metrics.progress().incidents == ()
-    assert driver.notices == ["topic topic was deleted at the destination, and is created again"]
+    (notice,) = driver.notices
+    assert all(each in notice for each in ("topic topic", "created again"))
 
 
 def test_copy_deleted_after_its_position_stops_its_partition(mirrored: TwoBrokers) -> None:
@@ -337,4 +337,4 @@ def test_watch_looks_at_each_refresh_and_survives_errors(mirrored: TwoBrokers) -
     with driver.watch:
         wait_until(lambda: bool(driver.metrics.stopped()))
     (warning,) = driver.warnings
-    assert warning.startswith("the copies cannot be compared with the committed positions")
+    assert all(each in warning for each in ("cannot be compared", "GROUP_AUTHORIZATION_FAILED"))

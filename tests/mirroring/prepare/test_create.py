@@ -1,5 +1,6 @@
 """Preparing a mirror, against embedded brokers that refuse on demand (real ones: tests/integration)."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -99,9 +100,9 @@ def test_topic_undescribable_on_one_side_warns_and_is_not_compared(sides: Sides,
     broker.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
     prepared = sides.prepare("a")
     warning, *others = prepared.warnings
-    assert warning.startswith(f"topic a of the {side} cluster at {broker.bootstrap} may not be described")
+    assert all(each in warning for each in ("topic a of", side, broker.bootstrap, "described"))
     if side == "destination":
-        assert others[0].startswith(f"the brokers of the destination cluster at {broker.bootstrap} may not")
+        assert all(each in others[0] for each in ("the brokers of", side, broker.bootstrap))
     assert list(prepared.topics) == ["a"]
 
 
@@ -155,7 +156,7 @@ def test_topics_with_one_problem_are_counted_after_the_first(sides: Sides) -> No
         sides.source.create_topic(f"a{number}")
         sides.destination.create_topic(f"a{number}", config={"compression.type": "lz4"})
     (warning,) = sides.prepare("a.+").warnings
-    assert warning.startswith("topics a0, a1, a2, a3, a4 and 2 more on the destination cluster")
+    assert re.search(r"a0, a1, a2, a3, a4 and 2\b", warning)
 
 
 def test_inspect_returns_changes_and_creates_nothing(sides: Sides) -> None:
@@ -178,8 +179,7 @@ def test_missing_partitions_are_added_and_reported(sides: Sides) -> None:
     prepared = sides.prepare("a")
     assert not prepared.topics["a"].created
     (warning,) = prepared.warnings
-    assert warning.startswith("topic a on the destination")
-    assert warning.endswith("has fewer partitions than the source. The missing ones are added")
+    assert all(each in warning for each in ("topic a on", "fewer partitions", "added"))
     assert len(sides.destination.topics.topic("a").logs) == 3
     assert sides.prepare("a").warnings == ()
 

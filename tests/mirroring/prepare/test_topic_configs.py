@@ -144,7 +144,7 @@ def test_recompression_warns_with_its_cost(compression: str) -> None:
 
 def test_narrower_limit_to_future_timestamps_warns() -> None:
     (text,) = warnings(state({"message.timestamp.after.max.ms": FOREVER}), state())
-    assert text.startswith("message.timestamp.after.max.ms is 3600000 (60 minutes)")
+    assert text.startswith("message.timestamp.after.max.ms is 3600000 ")
     assert all(each in text for each in (str(FOREVER), "take"))
 
 
@@ -160,7 +160,7 @@ def test_destination_before_kafka_3_6_limits_both_directions() -> None:
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete, compact"])
 def test_compaction_at_the_destination_alone_warns(policy: str) -> None:
     texts = warnings(state(), state({"cleanup.policy": policy}))
-    assert [text.split(":")[0] for text in texts] == ["is compacted and the source is not"]
+    assert ["compacted" in text for text in texts] == [True]
 
 
 def test_too_few_replicas_for_acknowledgement_is_an_error() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shoal.client.metadata import TopicMetadata
@@ -26,10 +28,7 @@ def why(topics: str, exclude: str | None = None) -> str:
     [("h_*", "h_.*"), ("x.*,h_*", "h_.*"), ("a.?-*", r"a\..-.*"), ("h_zst?", "h_zst.")],
 )
 def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str) -> None:
-    assert why(topics) == (
-        f"the selection '{topics}' matches no topic of the source cluster. Did you mean '{meant}'? "
-        "Topics are regular expressions, not globs"
-    )
+    assert all(each in why(topics) for each in (f"selection '{topics}'", f"mean '{meant}'?", "globs"))
 
 
 @pytest.mark.parametrize(("topics", "meant"), [("*", ".*"), ("*.v1", r".*\.v1"), ("h_**", "h_.*.*")])
@@ -47,31 +46,31 @@ def test_invalid_expression_without_wildcards_has_no_suggestion() -> None:
 
 
 def test_exclusion_of_all_matches_is_named() -> None:
-    assert why("h_.*", ".*") == (
-        "the exclusion '.*' excludes every topic that 'h_.*' matches on the source cluster (h_none, h_zstd)"
-    )
-    assert why("h_none", "h_.*").startswith("the exclusion 'h_.*' excludes every topic")
+    found = why("h_.*", ".*")
+    assert all(each in found for each in ("exclusion '.*'", "'h_.*'", "(h_none, h_zstd)"))
+    assert "exclusion 'h_.*'" in why("h_none", "h_.*")
 
 
 def test_ineffective_exclusion_is_not_named() -> None:
-    assert why("x.*", ".*") == "the selection 'x.*' matches no topic of the source cluster"
+    found = why("x.*", ".*")
+    assert ("selection 'x.*'" in found, "exclusion" in found) == (True, False)
 
 
 def test_expression_that_matches_only_internal_topics_is_explained() -> None:
-    assert why("__.*").endswith(". An expression never matches an internal topic, such as __consumer_offsets")
+    assert all(each in why("__.*") for each in ("internal topic", "__consumer_offsets"))
 
 
 def test_cluster_without_visible_topics_is_named() -> None:
-    assert "shows no topics to this principal" in why_nothing_matches(TopicSelection(".*"), {}, "the cluster")
+    assert "allow DESCRIBE" in why_nothing_matches(TopicSelection(".*"), {}, "the cluster")
 
 
 def test_prefix_of_names_suggests_an_expression() -> None:
-    assert near_topics("h_", TOPICS) == ". Did you mean 'h_.*'? It matches h_none, h_zstd"
-    assert near_topics("a.", TOPICS) == r". Did you mean 'a\..*'? It matches a.b-c"
+    assert re.findall(r"'.*'|h_\w+", near_topics("h_", TOPICS)) == ["'h_.*'", "h_none", "h_zstd"]
+    assert re.findall(r"'.*'|a\.\w.*", near_topics("a.", TOPICS)) == [r"'a\..*'", "a.b-c"]
 
 
 def test_mistyped_name_suggests_the_nearest() -> None:
-    assert near_topics("h_nome", TOPICS) == ". Did you mean h_none?"
+    assert re.findall(r"h_\w+", near_topics("h_nome", TOPICS)) == ["h_none"]
     assert near_topics("payments", TOPICS) == ""
 
 

@@ -109,7 +109,7 @@ def test_follower_survives_a_failed_round_and_names_it(groups: Groups, following
         ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None
     )
     wait_until(lambda: bool(following.warnings))
-    assert following.warnings[0].startswith("the offsets of consumer groups cannot be translated: ")
+    assert all(each in following.warnings[0] for each in ("translated", "GROUP_AUTHORIZATION_FAILED"))
     assert following.metrics.groups is not None
     assert following.metrics.groups.failure
     groups.two.source.faults.remove(fault)
@@ -127,7 +127,7 @@ def test_follower_warns_once_of_a_refused_group(groups: Groups, following: Follo
     for _ in range(2):
         wait_until(following.round_count())
     assert len(following.warnings) == 1
-    assert "Grant READ on the group" in following.warnings[0]
+    assert all(each in following.warnings[0] for each in ("'g'", "Grant READ"))
 
 
 def test_follower_warns_of_a_coordinator_that_moves_only_at_the_end(
@@ -140,7 +140,7 @@ def test_follower_warns_of_a_coordinator_that_moves_only_at_the_end(
     wait_until(lambda: fault.hits > 2)
     assert following.warnings == []
     following.follower.finish()
-    assert [each for each in following.warnings if "group 'g' does not follow" in each]
+    assert [each for each in following.warnings if "'g'" in each]
 
 
 def test_follower_warns_of_a_broker_that_lists_no_groups_for_some_time(

@@ -155,7 +155,7 @@ def test_round_with_a_refused_commit_tries_again(groups: Groups) -> None:
     faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sync = groups.sync()
     row = row_of(sync.round(groups.topics, apply=True))
-    assert (row.action, "Grant READ on the group" in row.detail) == (Action.REFUSED, True)
+    assert (row.action, "Grant READ" in row.detail) == (Action.REFUSED, True)
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
 
 
@@ -184,7 +184,7 @@ def test_round_of_a_topic_that_is_not_mirrored_names_it(groups: Groups) -> None:
     report = groups.round()
     assert row_of(report, "g").action is Action.NOT_MIRRORED
     assert row_of(report, "h").action is Action.NO_POSITION
-    assert "has no position of later-0" in row_of(report, "h").detail
+    assert "later-0" in row_of(report, "h").detail
 
 
 def test_round_with_renamed_topics_translates_to_the_copy(groups: Groups) -> None:
@@ -240,7 +240,7 @@ def test_round_leaves_the_group_of_another_mirror_out(groups: Groups) -> None:
     assert committed is not None
     groups.commit("source", "other mirror", committed.offset, committed.metadata)
     (report,) = groups.round().groups
-    assert (report.problem, report.is_left_out) == ("its offsets are the positions of a mirror", True)
+    assert (report.is_left_out, "of a mirror" in report.problem) == (True, True)
     assert report.offsets == ()
 
 
@@ -252,7 +252,7 @@ def test_round_of_consumers_in_the_former_group_of_a_mirror_waits_for_an_operato
     groups.commit("source", "g", committed.offset, committed.metadata)
     groups.commit("source", "g", 0, topic="unmirrored")
     (report,) = groups.round().groups
-    assert report.problem == "some of its offsets are the positions of a mirror"
+    assert all(each in report.problem for each in ("some", "of a mirror"))
     assert not report.is_left_out
 
 
@@ -269,10 +269,7 @@ def test_round_leaves_a_share_group_out(groups: Groups, monkeypatch: pytest.Monk
     report = groups.round()
     assert row_of(report).action is Action.WRITTEN
     (left_out,) = report.left_out
-    assert (left_out.name, left_out.problem) == (
-        "shared",
-        "a share group has no committed offsets. There it begins by share.auto.offset.reset",
-    )
+    assert (left_out.name, "share.auto.offset.reset" in left_out.problem) == ("shared", True)
     assert report.untranslated == []
 
 
@@ -302,7 +299,6 @@ def test_round_before_the_destinations_log_start_begins_there(groups: Groups) ->
     groups.commit("source", "g", 4)
     row = row_of(groups.round())
     assert (row.translated, row.action) == (12, Action.WRITTEN)
-    assert row.detail.endswith("has deleted earlier records")
     assert row.begins_late
 
 
@@ -314,7 +310,7 @@ def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None
     groups.commit("source", "g", 2)
     row = row_of(groups.round())
     assert (row.translated, row.exactness) == (0, Exactness.EXACT)
-    assert row.detail == "the copy begins at source offset 5"
+    assert "source offset 5" in row.detail
     assert row.begins_late
 
 
@@ -326,7 +322,7 @@ def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Grou
     groups.commit("source", "g", 1)
     row = row_of(groups.round())
     assert row.action is Action.NO_POSITION
-    assert row.detail.endswith("was created again since it was mirrored")
+    assert "created again" in row.detail
 
 
 def test_two_clusters_are_read_by_the_thread_of_the_rounds_alone(groups: Groups) -> None:
@@ -352,7 +348,7 @@ def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(gr
     report = sync.round(groups.topics, apply=True, stable=True)
     row = row_of(report)
     assert (row.action, row.translated) == (Action.REFUSED, None)
-    assert row.detail == "an open transaction commits another offset. Repeat the command when it has ended"
+    assert "open transaction" in row.detail
     assert row_of(report, "other").action is Action.WRITTEN
     assert groups.committed("destination", "g") is None
     producer.commit_transaction(10.0)
@@ -387,7 +383,7 @@ def test_round_leaves_an_offset_alone_that_an_open_transaction_of_the_destinatio
     with open_transaction(groups.two.destination.bootstrap, 9) as producer:
         row = row_of(sync.round(groups.topics, apply=True))
         assert (row.action, row.present) == (Action.REFUSED, None)
-        assert row.detail.startswith("an open transaction commits another offset at the other cluster")
+        assert all(each in row.detail for each in ("open transaction", "the other cluster"))
         producer.commit_transaction(10.0)
     row = row_of(sync.round(groups.topics, apply=True))
     assert (row.action, row.present) == (Action.FURTHER, 9)

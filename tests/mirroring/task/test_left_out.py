@@ -77,10 +77,10 @@ def test_refused_records_are_left_out_and_reported_and_the_rest_arrives(
     told = lost(control)
     if rebatch:
         assert [count for _, count in told] == [1, 1, 1, 1]
-        assert "refuses offset 3 of topic-0 with error 87 INVALID_RECORD" in told[0][0]
+        assert all(each in told[0][0] for each in ("offset 3 of topic-0", "INVALID_RECORD"))
     else:
         assert [count for _, count in told] == [3, 1, 1, 2]
-        assert "refuses offsets 2 to 4 of topic-0" in told[0][0]
+        assert "offsets 2 to 4" in told[0][0]
 
 
 def test_refused_batch_without_the_policy_stops_the_partition_before_it(brokers: TwoBrokers) -> None:

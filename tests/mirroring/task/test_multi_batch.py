@@ -263,7 +263,7 @@ def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
     assert sent.counts()[0] > 1
     assert set(sent.counts()[1:]) == {1}
     assert_exact(brokers, history)
-    assert any("they follow one by one" in each for each in control.waited_for)
+    assert any("one by one" in each for each in control.waited_for)
 
 
 def test_record_set_larger_than_a_segment_is_cut(
@@ -292,13 +292,13 @@ def test_required_waits_for_a_leader_that_accepts_one_batch_at_a_time(sent: Sent
 
         class Installs(Watched):
             def wait(self, seconds: float) -> None:
-                if any("and the mirror requires several" in each for each in self.waited_for):
+                if any("requires several" in each for each in self.waited_for):
                     broker.config["shoal.multi.batch.produce"] = "true"
                 super().wait(seconds)
 
         control = Installs()
         assert brokers.start(control=control).result().complete
-        assert any("and the mirror requires several" in each for each in control.waited_for)
+        assert any("requires several" in each for each in control.waited_for)
         assert sent.counts() == [10]
         assert_exact(brokers, history)
 

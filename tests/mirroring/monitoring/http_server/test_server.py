@@ -101,7 +101,7 @@ def test_response_without_body_has_no_length() -> None:
 def test_unknown_path_is_404(path: str) -> None:
     with serving() as server:
         answered = ask(server.address, path)
-    assert (answered.status, answered.reason) == (404, "this server has only / and /request")
+    assert (answered.status, "/request" in answered.reason) == (404, True)
 
 
 def test_head_request_has_the_headers_only() -> None:

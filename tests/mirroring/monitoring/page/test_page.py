@@ -300,7 +300,8 @@ def test_report_shows_the_end_of_the_mirror(file: Path, brokers: TwoBrokers) -> 
         assert not file.exists()
         watching.end(summary())
     found = written(file)
-    assert found["ending"] == {"good": True, "sentence": "7 records in 2 batches were copied."}
+    assert found["ending"]["good"]
+    assert all(each in found["ending"]["sentence"] for each in ("7 records", "2 batches"))
     assert (found["totals"]["records"], found["totals"]["batches"]) == (7, 2)
     assert found["totals"]["cpu_s"] == 6.5
     assert found["warnings"] == ["topic a: keeps less"]
@@ -322,12 +323,11 @@ def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any], w
 
 
 def test_failed_mirror_writes_a_report(file: Path) -> None:
-    with pytest.raises(ConfigError, match="no way"), watch(report=file):
+    with pytest.raises(ConfigError, match="no way") as raised, watch(report=file):
         raise ConfigError("no way </script><script>alert(1)</script>")
-    assert written(file)["ending"] == {
-        "good": False,
-        "sentence": "The mirror failed: no way </script><script>alert(1)</script>",
-    }
+    ending = written(file)["ending"]
+    assert not ending["good"]
+    assert ending["sentence"].endswith(str(raised.value))
 
 
 def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
@@ -379,7 +379,7 @@ def test_report_that_fails_at_the_end_warns(tmp_path: Path) -> None:
         watching.end(summary())
         directory.rmdir()
     (warning,) = warnings
-    assert "for a while/report.html cannot be written: No such file or directory" in warning
+    assert f"{directory}/report.html" in warning
 
 
 def test_report_does_not_follow_a_link_at_a_predictable_name(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
     varied(history, 4).transaction(3, ends=ABORT)
     varied(history, 4, 4)
     recut(adopting, history.committed[6:], 3)
-    assert "the source has 6 records before the copy's first one, which is at offset 10" in refused(adopting)
+    assert re.search(r"\b6 records before .* offset 10\b", refused(adopting))
 
 
 def test_copy_without_the_aborted_records_before_its_first_one_is_adopted(
@@ -152,9 +152,7 @@ def test_records_before_the_start_of_the_mirror_are_not_missing(
     recut(adopting, history.committed[6:14], 3)
     from_there = [each._replace(start_offset=start) for each in adopting.ranges()]
     result = adopting.run(from_there)
-    assert [f"{missing} records would be missing" in each.reason for each in result.stopped] == (
-        [True] if missing else []
-    )
+    assert [f"{missing} records" in each.reason for each in result.stopped] == ([True] if missing else [])
     assert adopting.copied() == history.committed[6 : 14 if missing else 16]
 
 
@@ -339,7 +337,7 @@ def test_foreign_record_at_the_beginning_is_refused(adopting: TwoBrokers, histor
 def test_copy_of_other_records_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, [Content(NOW_MS + number, None, b"%d" % number, ()) for number in range(5)], 3)
-    assert "is not shown to be a faithful copy" in refused(adopting)
+    assert "a faithful copy" in refused(adopting)
 
 
 def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
@@ -391,7 +389,7 @@ def test_later_start_with_another_place_before_it_is_refused(adopting: TwoBroker
         history.store(twin, shown=True)
     history.log.delete_records(1)
     recut(adopting, history.committed[3:4])
-    assert "in several places, as from offset 1 and from offset 3 on" in refused(adopting)
+    assert re.search(r"several places.* offset 1\b.* offset 3\b", refused(adopting))
 
 
 def test_later_start_whose_first_record_alone_comes_again_is_adopted(
@@ -430,7 +428,7 @@ def test_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
     recut(adopting, history.committed[:4], 2)
     varied(history, 3)
     history.log.delete_records(4)
-    assert "the source holds only the last 1 records of" in refused(adopting)
+    assert "only the last 1 " in refused(adopting)
 
 
 # Events during an adoption
@@ -531,4 +529,4 @@ def test_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
     new = History(adopting.source.log("topic"), history.base_timestamp - 60_000).plain(3)
     last[:8] = new.next_offset.to_bytes(8)
     new.store(last, shown=True)
-    assert "is not shown to be a faithful copy: extra" in refused(adopting)
+    assert "a faithful copy: extra" in refused(adopting)
