@@ -168,7 +168,7 @@ class TaskPlan:
     def kind(self) -> Kind:
         return Kind.TASK
 
-    def drawn(self) -> tasks.Plan:
+    def drawn(self) -> tasks.TaskPlan:
         return tasks.draw(self.seed + self.number, self.without)
 
     def __str__(self) -> str:

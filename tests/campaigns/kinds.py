@@ -1,0 +1,37 @@
+"""The kinds of trials, each with a world of its own."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["KINDS", "Kind", "kind_of"]
+
+
+class Kind(Enum):
+    """The world of a trial."""
+
+    CLUSTERS = "real clusters"
+    """``shoal mirror``, ``shoal mirror-maker`` or a task without Spark, between two real clusters."""
+    CONSUMERS = "consumers"
+    """``shoal mirror`` between them, with consumers that stop at one cluster and go on at the other."""
+    TASK = "tasks"
+    """Tasks in this process between embedded brokers."""
+    SCENARIO = "scenario"
+    """Tasks in this process, with a promise of its own for each scenario (`clusters.scenarios`)."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether all of a trial is in this process, without real clusters."""
+        return self in (Kind.TASK, Kind.SCENARIO)
+
+
+#: The kinds of trials, in turn: every second one is within this process.
+KINDS = (
+    *(Kind.CLUSTERS, Kind.SCENARIO, Kind.CLUSTERS, Kind.TASK) * 4,
+    *(Kind.CONSUMERS, Kind.SCENARIO, Kind.CLUSTERS, Kind.TASK),
+)
+
+
+def kind_of(number: int) -> Kind:
+    """Return the kind of a trial by its number in a run of all kinds."""
+    return KINDS[number % len(KINDS)]
