@@ -1,5 +1,5 @@
 """
-What the trials of all worlds share: events, ways to run, and the plan that a seed draws of them.
+Trials of all worlds share these: events, ways to run, and the plan that a seed draws of them.
 
 A plan names events and runs alone. Each draws its details from dice of its own, so a trial without one of
 them is otherwise the same: ``python -m tests.campaigns --seed N --without 'EVENT'`` shows which ones matter.
@@ -23,7 +23,7 @@ __all__ = ["Catalogue", "Event", "Family", "Plan", "Run", "Step"]
 class Explained(Protocol):
     """A world that knows which incidents and stops its events explain."""
 
-    def expect(self, *kinds: IncidentKind, documented: Sequence[str] = ()) -> None: ...
+    def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None: ...
 
 
 World = TypeVar("World", bound=Explained)
@@ -101,7 +101,7 @@ class Step(Generic[World, End]):
     def play(self, world: World, seed: str) -> End:
         """Let the events happen to a world, and run."""
         for number, event in enumerate(self.events):
-            world.expect(*event.incidents, documented=event.stops)
+            world.expect(event.name, event.incidents, event.stops)
             event.change(world, random.Random(f"{seed}/{number}"))
         return self.run.start(world, random.Random(f"{seed}/run"))
 
@@ -199,14 +199,16 @@ class Catalogue(Generic[World, End]):
         dice: random.Random,
         families: Mapping[Family, int],
         steps: tuple[int, int],
+        least: int = 0,
         without: Collection[str] = (),
     ) -> tuple[Step[World, End], ...]:
         """
-        Draw the steps of a trial, each with up to three events.
+        Draw the steps of a trial.
 
         Args:
             families: The families whose events occur, and how often beside the others.
             steps: The least and the largest number of steps.
+            least: The least number of events of a step; the largest is 3.
             without: Names of events to leave out.
 
         """
@@ -215,7 +217,7 @@ class Catalogue(Generic[World, End]):
         ways = list(self.ways.values())
         drawn = []
         for _ in range(dice.randint(*steps)):
-            happen = dice.choices(events, weights, k=dice.randint(0, 3))
+            happen = dice.choices(events, weights, k=dice.randint(least, 3))
             run = dice.choices(ways, [each.weight for each in ways])[0]
             drawn.append(Step(tuple(each for each in happen if each.name not in without), run))
         return tuple(drawn)

@@ -19,6 +19,9 @@ class Kind(Enum):
     SCENARIO = "scenario"
     """Tasks in this process, with a promise of its own for each scenario (`clusters.scenarios`)."""
 
+    SOAK = "soak"
+    """``shoal mirror`` for an hour between two locked clusters (`soak`), by a command of its own."""
+
     @property
     def is_within(self) -> bool:
         """Whether all of a trial is in this process, without real clusters."""

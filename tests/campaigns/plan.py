@@ -35,7 +35,7 @@ def draw(seed: int, without: Collection[str] = ()) -> TaskPlan:
     setup = _draw_setup(dice, family)
     # Those that a trial is about come as often as all faults together.
     families = {Family.FAULTS: 1, **({family: 3} if family else {})}
-    return Plan(Kind.TASK, seed, setup, family, TASKS.draw_steps(dice, families, (4, 8), without))
+    return Plan(Kind.TASK, seed, setup, family, TASKS.draw_steps(dice, families, (4, 8), without=without))
 
 
 def _draw_setup(dice: random.Random, family: Family | None) -> Setup:

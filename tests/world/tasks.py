@@ -154,7 +154,7 @@ class TaskWorld:
         self.problems: list[str] = []
         if "cleanup.policy" in dict(setup.source_config):
             # A gap may be the cleaner's, so after a death contents alone do not always show the place.
-            self.expect(IncidentKind.SOURCE_RESET, documented=["nothing shows whether to resume"])
+            self.expect("compaction", [IncidentKind.SOURCE_RESET], ["nothing shows whether to resume"])
         self.compared = 0
         self.deaths = 0
         self.controls: list[Watched] = []
@@ -216,10 +216,10 @@ class TaskWorld:
         for node in (*self.source.nodes, *self.destination.nodes):
             node.faults.clear()
 
-    def expect(self, *kinds: IncidentKind, documented: Sequence[str] = ()) -> None:
+    def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
         """Note which incidents, and which other stops, an event makes possible."""
-        self.expected.update(kinds)
-        self.documented += documented
+        self.expected.update(incidents)
+        self.documented += stops
 
     # Tasks
 

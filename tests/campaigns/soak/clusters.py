@@ -25,10 +25,7 @@ from rig.authority import Authority
 from rig.cluster import QUICK_JVM, KafkaCluster, java_properties, start_in_parallel
 from rig.locked import PASSWORDS, jaas
 from rig.wait import wait_until
-from tests.campaigns.clusters.arena import Arena
-from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
-
-from .plan import Disturbance, Kind
+from tests.campaigns.clusters.arena import BROKERS, Arena, Side
 
 __all__ = ["GROUP", "PREFIX", "LockedClusters", "open_clusters"]
 
@@ -42,7 +39,6 @@ _MECHANISM = "SCRAM-SHA-512"
 _LISTENER = "LOCKED"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _HEAP = "256m"
-_AT_ONCE = 0
 
 #: Of `docs/security.md`, by resource.
 _GRANTED = {
@@ -64,12 +60,6 @@ _GRANTED = {
             AclOperation.DESCRIBE_CONFIGS,
         ),
     },
-}
-
-_CLUSTER_EVENTS = {
-    Kind.MOVE_LEADERS: EventKind.MOVE_LEADERS,
-    Kind.RESTART_BROKER: EventKind.RESTART_BROKER,
-    Kind.KILL_BROKER: EventKind.KILL_BROKER,
 }
 
 
@@ -106,21 +96,6 @@ class LockedClusters:
         created_ns = time.time_ns()
         self._await_leaders(topic, partitions)
         return created_ns
-
-    def disturb(self, disturbance: Disturbance) -> None:
-        """Apply a fault to a cluster; return when the broker is back and all replicas are in sync."""
-        assert disturbance.side is not None
-        event = Event(
-            _CLUSTER_EVENTS[disturbance.kind],
-            _AT_ONCE,
-            disturbance.side,
-            disturbance.node_id,
-            disturbance.down_s,
-        )
-        moves = disturbance.kind is Kind.MOVE_LEADERS
-        for topic in self.topics(disturbance.side) if moves else [""]:
-            self.arena.bring_about(event, topic)
-        self.arena.heal()
 
     def topics(self, side: Side) -> list[str]:
         """Return the names of the mirrored topics."""

@@ -14,11 +14,11 @@ import psutil
 
 from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.campaigns.clusters.plan import Side
+from tests.campaigns.clusters.arena import Side
 from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
-from .plan import Plan
+from .plan import Setup
 
 __all__ = ["Ended", "Mirror"]
 
@@ -43,9 +43,9 @@ class Ended:
 class Mirror:
     """At most one process at a time; killed at the end of the ``with`` block if it still runs."""
 
-    def __init__(self, clusters: LockedClusters, plan: Plan, logs: Path) -> None:
+    def __init__(self, clusters: LockedClusters, setup: Setup, logs: Path) -> None:
         self._clusters = clusters
-        self._plan = plan
+        self._setup = setup
         self._logs = logs
         self._process: Shoal | None = None
         self.ends: list[Ended] = []
@@ -64,7 +64,7 @@ class Mirror:
 
     def start(self) -> None:
         assert self._process is None
-        verb = ["mirror", "--json", *self._what(), "--refresh", str(self._plan.refresh_s)]
+        verb = ["mirror", "--json", *self._what(), "--refresh", str(self._setup.refresh_s)]
         log = self._logs / f"mirror-{len(self.ends) + 1}"
         self._process = Shoal(*verb, state=self._logs / "state", log=log)
 

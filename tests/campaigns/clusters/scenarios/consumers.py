@@ -36,7 +36,7 @@ from shoal_broker.coordination.group import CommittedOffset
 from tests import batches
 from tests.two_brokers import Content, Killed, batches_of, content_of, lists_no_groups, lose_tail
 
-from ..plan import Side
+from ..arena import Side
 from .promises import Findings, exact_or_stopped
 from .scenario import FOREIGN, Scenario
 from .stage import Stage, recreate_source

@@ -19,7 +19,7 @@ from shoal_broker.storage.log import Log
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
 from tests.world.retries import quick_retries
 
-from ..plan import Kind
+from ...kinds import Kind
 from .promises import Findings
 
 if TYPE_CHECKING:
@@ -70,8 +70,12 @@ class ScenarioPlan:
     def kind(self) -> Kind:
         return Kind.SCENARIO
 
+    @property
+    def events(self) -> list[str]:
+        return [self.scenario]
+
     def __str__(self) -> str:
-        return f"{self.kind.value}, {self.scenario}"
+        return f"seed {self.seed}, number {self.number}, {self.scenario}"
 
 
 class LedHistory(History):
