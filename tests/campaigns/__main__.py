@@ -25,7 +25,6 @@ from . import plan as tasks
 from . import trial as task_trial
 from .clusters import plan as clusters
 from .clusters.arena import Arena, open_arena
-from .clusters.scenarios import SCENARIOS, ScenarioPlan, draw_scenario, run_scenario
 from .clusters.trial import run_trial
 from .kinds import KINDS, Kind, kind_of
 from .report import AnyPlan, Outcome, line_of, markdown
@@ -50,9 +49,6 @@ def _arguments() -> argparse.Namespace:
         help="only trials whose plan contains this text, such as the name of an event",
     )
     parser.add_argument(
-        "--scenario", metavar="TEXT", help="only trials of the scenarios whose name contains this text"
-    )
-    parser.add_argument(
         "--without", action="append", default=[], metavar="EVENT", help="leave this event out of all plans"
     )
     parser.add_argument(
@@ -74,7 +70,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     args = _arguments()
     args.seed = secrets.randbelow(1_000_000) if args.seed is None else args.seed
-    kind = Kind.SCENARIO if args.scenario else Kind[args.kind.upper()] if args.kind else None
+    kind = Kind[args.kind.upper()] if args.kind else None
     plans = _plans(args, kind)
     if args.plans:
         for plan in plans:
@@ -104,18 +100,13 @@ def main() -> int:
 
 def _plans(args: argparse.Namespace, kind: Kind | None) -> list[AnyPlan]:
     """Draw the plans: trial number N of a run is the one whose seed is the run's and N."""
-    scenarios = [name for name in SCENARIOS if (args.scenario or "") in name]
-    if not scenarios:
-        sys.exit(
-            f"--scenario {args.scenario!r}: no scenario contains this text. Use one of {', '.join(SCENARIOS)}"
-        )
 
     def draw(number: int) -> AnyPlan:
         match kind or kind_of(number):
             case Kind.TASK:
                 return tasks.draw(args.seed + number, args.without)
-            case Kind.SCENARIO:
-                return draw_scenario(args.seed, number, scenarios)
+            case Kind.READERS:
+                return tasks.draw_readers(args.seed + number, args.without)
             case found:
                 return clusters.draw(args.seed + number, found, args.without)
 
@@ -136,9 +127,7 @@ def _arena_for(plans: list[AnyPlan], *, with_agent: bool) -> AbstractContextMana
 
 def _run(arena: Arena | None, plan: AnyPlan, logs: Path, patience: float) -> Outcome:
     try:
-        if isinstance(plan, ScenarioPlan):
-            return _run_scenario(plan)
-        if plan.kind is Kind.TASK:
+        if plan.kind.is_within:
             return _run_tasks(plan)
         assert arena is not None, "only trials within this process have no arena"
         return run_trial(plan, arena, logs, patience)
@@ -158,20 +147,6 @@ def _run_tasks(plan: tasks.TaskPlan) -> Outcome:
         problems,
         came=plan.events,
         attempts=len(plan.steps),
-        seconds=time.monotonic() - began,
-    )
-
-
-def _run_scenario(plan: ScenarioPlan) -> Outcome:
-    began = time.monotonic()
-    stage, problems = run_scenario(plan, SCENARIOS[plan.scenario]())
-    records = sum(len(partition.ever) for partition in stage.partitions)
-    return Outcome(
-        plan,
-        Verdict(due=records),
-        problems,
-        came=plan.events,
-        attempts=stage.tasks,
         seconds=time.monotonic() - began,
     )
 

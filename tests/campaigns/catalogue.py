@@ -50,8 +50,12 @@ class Family(enum.Enum):
     WINDOWS = "windows"
     #: Topics of the source are created, grow, or are created again.
     TOPICS = "topics"
-    #: Faults of consumer groups' coordinators, and of the commits of translated offsets.
+    #: Consumer groups, their coordinators, and the commits of translated offsets.
     GROUPS = "groups"
+    #: Consumers that change clusters, and operators that change their groups.
+    MOVES = "moves"
+    #: Incidents of topics whose consumers stay at the source.
+    DAMAGES = "damages"
 
 
 @dataclass(frozen=True, slots=True)

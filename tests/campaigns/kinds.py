@@ -16,8 +16,8 @@ class Kind(Enum):
     """``shoal mirror`` between them, with consumers that stop at one cluster and go on at the other."""
     TASK = "tasks"
     """Tasks in this process between embedded brokers."""
-    SCENARIO = "scenario"
-    """Tasks in this process, with a promise of its own for each scenario (`clusters.scenarios`)."""
+    READERS = "tasks and consumers"
+    """The same, with consumers that stop at one broker and go on at the other."""
 
     SOAK = "soak"
     """``shoal mirror`` for an hour between two locked clusters (`soak`), by a command of its own."""
@@ -25,13 +25,13 @@ class Kind(Enum):
     @property
     def is_within(self) -> bool:
         """Whether all of a trial is in this process, without real clusters."""
-        return self in (Kind.TASK, Kind.SCENARIO)
+        return self in (Kind.TASK, Kind.READERS)
 
 
 #: The kinds of trials, in turn: every second one is within this process.
 KINDS = (
-    *(Kind.CLUSTERS, Kind.SCENARIO, Kind.CLUSTERS, Kind.TASK) * 4,
-    *(Kind.CONSUMERS, Kind.SCENARIO, Kind.CLUSTERS, Kind.TASK),
+    *(Kind.CLUSTERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK) * 4,
+    *(Kind.CONSUMERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK),
 )
 
 

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from shoal.mirroring.model.incidents import Delivery
 from tests.world.tasks import Setup, TaskWorld
 
-from . import cleaner_events, fault_events, incident_events, runs  # noqa: F401  they register what they have
+from . import cleaner_events, fault_events, incident_events, reader_events, runs  # noqa: F401
 from .catalogue import Family, Plan
 from .events import TASKS, TaskEnd
 from .kinds import Kind
 
-__all__ = ["TaskPlan", "draw"]
+__all__ = ["TaskPlan", "draw", "draw_readers"]
 
 TaskPlan: TypeAlias = Plan[Setup, TaskWorld, TaskEnd]
 
@@ -36,6 +36,26 @@ def draw(seed: int, without: Collection[str] = ()) -> TaskPlan:
     # Those that a trial is about come as often as all faults together.
     families = {Family.FAULTS: 1, **({family: 3} if family else {})}
     return Plan(Kind.TASK, seed, setup, family, TASKS.draw_steps(dice, families, (4, 8), without=without))
+
+
+def draw_readers(seed: int, without: Collection[str] = ()) -> TaskPlan:
+    """Plan the trial of a seed with consumers at both clusters."""
+    dice = random.Random(f"{seed}/readers")
+    moves = dice.random() < 0.7
+    setup = Setup(
+        nodes=dice.choice([1, 1, 2]),
+        partitions=dice.randint(1, 2),
+        several_in_a_request=dice.random() < 0.4,
+        continues=not moves,
+        readers=dice.randint(2, 4),
+        readers_move=moves,
+    )
+    # After an incident, a translation is only as exact as it says: then consumers move at the end alone.
+    subject = Family.MOVES if moves else Family.DAMAGES
+    families = {Family.FAULTS: 1, Family.GROUPS: 3, subject: 3}
+    return Plan(
+        Kind.READERS, seed, setup, subject, TASKS.draw_steps(dice, families, (5, 10), without=without)
+    )
 
 
 def _draw_setup(dice: random.Random, family: Family | None) -> Setup:

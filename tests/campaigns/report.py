@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 from rig.judge import Verdict
 
 from .catalogue import Plan
-from .clusters.scenarios import ScenarioPlan
 from .kinds import Kind
 
 __all__ = ["AnyPlan", "Outcome", "line_of", "markdown"]
 
-AnyPlan: TypeAlias = Plan[Any, Any, Any] | ScenarioPlan
+AnyPlan: TypeAlias = Plan[Any, Any, Any]
 
 
 @dataclass
@@ -70,13 +69,8 @@ def line_of(outcome: Outcome) -> str:
     if outcome.is_exact:
         return line
     details = (*outcome.problems, *comparison.details, *outcome.reading.details)
-    return "\n  ".join([line, str(comparison), *details, f"again: {_again(plan)}"])
-
-
-def _again(plan: AnyPlan) -> str:
-    if isinstance(plan, ScenarioPlan):
-        return f"--seed {plan.seed} --first {plan.number} --scenario '{plan.scenario}' --trials 1"
-    return f"--seed {plan.seed} --kind {plan.kind.name.lower()} --trials 1"
+    again = f"again: --seed {plan.seed} --kind {plan.kind.name.lower()} --trials 1"
+    return "\n  ".join([line, str(comparison), *details, again])
 
 
 def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:

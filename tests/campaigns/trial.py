@@ -59,6 +59,7 @@ def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> No
     with _clock_that_is_wrong(world):
         outcome, ends = step.play(world, seed)
     world.check(outcome, ends)
+    world.readers.check(to_end=False)
     for control in world.controls:
         world.check_places(control)
     world.controls.clear()
@@ -85,6 +86,8 @@ def _settle(world: TaskWorld) -> None:
             break
     else:
         _note_unfinished(world, outcome)
+    if not world.problems:
+        world.readers.check(to_end=True)
     if world.setup.is_verified and not world.problems and not any(world.lost):
         found = [each.outcome.name for each in verified(world.brokers).partitions]
         if found != ["EQUAL"] * len(found):

@@ -51,6 +51,7 @@ from tests.two_brokers import (
 
 from .in_flight import RequestsInFlight
 from .judge import Judge
+from .readers import Readers
 from .source import SourcePartition, Written
 
 __all__ = ["FOREIGN", "TOPIC", "Outcome", "Setup", "TaskWorld"]
@@ -81,6 +82,8 @@ class Setup:
     are_same: bool = False
     operator_accepts: bool = True
     is_verified: bool = False
+    readers: int = 0
+    readers_move: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class TaskWorld:
         source: The source cluster.
         destination: The destination cluster.
         partitions: The producers of each partition.
+        readers: The consumers of the topic and of its copy.
         brokers: Both clusters, with the settings of the next task.
         expected: The kinds of incidents that events have made possible.
         blocked: Why a partition cannot continue without its operator, by its number.
@@ -155,6 +159,8 @@ class TaskWorld:
         if "cleanup.policy" in dict(setup.source_config):
             # A gap may be the cleaner's, so after a death contents alone do not always show the place.
             self.expect("compaction", [IncidentKind.SOURCE_RESET], ["nothing shows whether to resume"])
+        self.readers = Readers(self, setup.readers)
+        stack.callback(self.readers.close)
         self.compared = 0
         self.deaths = 0
         self.controls: list[Watched] = []

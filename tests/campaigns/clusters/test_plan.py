@@ -30,7 +30,7 @@ def test_plan_depends_only_on_its_seed() -> None:
 def test_run_of_all_kinds_has_half_of_its_trials_within_this_process() -> None:
     kinds = Counter(map(kind_of, range(400)))
     assert kinds.keys() == set(KINDS)
-    assert kinds[Kind.TASK] + kinds[Kind.SCENARIO] == 200
+    assert kinds[Kind.TASK] + kinds[Kind.READERS] == 200
     assert kinds[Kind.CONSUMERS] == 20
 
 
