@@ -21,6 +21,7 @@ from rig.proxy import Disturbance
 from shoal.errors import ShoalError
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal.topic_partition import TopicPartition
 
 from .arena import Arena, Side
@@ -162,6 +163,9 @@ class ClustersWorld:
         self.came += [name for name, met in self._disturbances if met.hits]
         for found in (self._happening, self._disturbances, self._orphans):
             found.clear()
+        most = self.arena.proxies[Side.DESTINATION].most_in_flight(ApiKey.PRODUCE)
+        if most > MOST_IN_FLIGHT:
+            self.problems.append(f"{most} requests were in flight on one connection")
         for proxies in self.arena.proxies.values():
             proxies.clear()
         self.arena.heal()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -25,6 +27,7 @@ from rig.authority import Authority
 from rig.cluster import QUICK_JVM, KafkaCluster, java_properties, start_in_parallel
 from rig.locked import PASSWORDS, jaas
 from rig.wait import wait_until
+from shoal.topic_partition import TopicPartition
 from tests.campaigns.clusters.arena import BROKERS, Arena, Side
 
 __all__ = ["GROUP", "PREFIX", "LockedClusters", "open_clusters"]
@@ -100,6 +103,13 @@ class LockedClusters:
     def topics(self, side: Side) -> list[str]:
         """Return the names of the mirrored topics."""
         return [name for name in self.admins[side].list_topics(timeout=30).topics if name.startswith(PREFIX)]
+
+    def ends(self, side: Side, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end offsets of some partitions."""
+        asked = {ConfluentPartition(*each): OffsetSpec.latest() for each in partitions}
+        found = self.admins[side].list_offsets(asked, request_timeout=30)
+        ends = {TopicPartition(each.topic, each.partition): end.result() for each, end in found.items()}
+        return {partition: end.offset for partition, end in ends.items()}
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         admin = self.admins[Side.SOURCE]

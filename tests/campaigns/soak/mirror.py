@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from rig.shoal import Shoal
-from rig.wait import wait_until
+from rig.shoal import state_in
 from tests.campaigns.clusters.arena import Side
+from tests.campaigns.clusters.movers import Started
+from tests.campaigns.clusters.processes import MirrorRun
 from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
@@ -47,7 +45,7 @@ class Mirror:
         self._clusters = clusters
         self._setup = setup
         self._logs = logs
-        self._process: Shoal | None = None
+        self._process: MirrorRun | None = None
         self.ends: list[Ended] = []
         self.problems: list[str] = []
 
@@ -66,7 +64,7 @@ class Mirror:
         assert self._process is None
         verb = ["mirror", "--json", *self._what(), "--refresh", str(self._setup.refresh_s)]
         log = self._logs / f"mirror-{len(self.ends) + 1}"
-        self._process = Shoal(*verb, state=self._logs / "state", log=log)
+        self._process = MirrorRun(Started(verb), log, state_in(self._logs / "state"))
 
     def stop(self) -> None:
         """Stop it as an operator would, and record the duration and the summary."""
@@ -100,18 +98,9 @@ class Mirror:
         self.start()
 
     def kill_worker(self) -> None:
-        """Kill one of its Python workers, when there is one."""
-        process = self._process
-        assert process is not None
-
-        def is_killed() -> bool:
-            for worker in process.python_workers():
-                with suppress(psutil.NoSuchProcess):  # it ended by itself
-                    worker.kill()
-                    return True
-            return False
-
-        wait_until(is_killed, "a Python worker", timeout_s=60)
+        """Kill its Python workers, when there are any."""
+        assert self._process is not None
+        self._process.kill_workers()
 
     def verify(self) -> tuple[int, str]:
         """Run ``shoal verify``; return its exit code and its output."""

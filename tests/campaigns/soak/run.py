@@ -14,9 +14,11 @@ from rig.read import read_topic
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.position import MirrorPosition
 from tests.campaigns.clusters.arena import Side
+from tests.campaigns.clusters.positions import CommittedPositions
 
-from .clusters import PREFIX, LockedClusters, open_clusters
+from .clusters import GROUP, PREFIX, LockedClusters, open_clusters
 from .ledger import Arrival, Ledger
 from .load import Load, LoadedTopic
 from .memory import GROWTH_PER_HOUR, MemorySample, MemoryWatch, Role, growth_per_hour
@@ -200,8 +202,25 @@ class SoakWorld:
         self.arena.heal()
         (event, began_ns), self._begun = self._begun, None
         self._say(f"  over after {(time.time_ns() - began_ns) / 1e9:.1f} s")
+        self._check(event)
         ended_ns = time.time_ns() + int(_SETTLES_S * 1e9)
         self._outcome.windows.append(Window(event, began_ns, ended_ns, self._noticed_s))
+
+    def _check(self, event: str) -> None:
+        """Judge what has arrived so far, and the positions: none is ahead of the destination's log."""
+        found = self._ledger.verdict()
+        if found.twice or found.late or found.foreign:
+            self._outcome.problems.append(f"after {event}: the consumer at the destination saw {found}")
+        positions = CommittedPositions(self._clusters.bootstrap(Side.SOURCE), GROUP).await_read()
+        # Read after the positions: a log only grows.
+        ends = self._clusters.ends(Side.DESTINATION, list(positions))
+        for partition, committed in positions.items():
+            position = MirrorPosition.from_committed(committed)
+            if position is not None and position.destination_offset > ends[partition]:
+                self._outcome.problems.append(
+                    f"after {event}: the position of {partition} is ahead of the copy: "
+                    f"{position.destination_offset}, and the copy ends at {ends[partition]}"
+                )
 
     def later(self, dice: random.Random, act: Callable[[], object]) -> None:
         """Act now: the plan has the moments of a soak."""
