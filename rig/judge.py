@@ -126,6 +126,7 @@ def judge(
     first: int = 0,
     *,
     to_end: bool = True,
+    least: int = 0,
     in_order: bool = True,
     lost: Collection[Hashable] = (),
 ) -> Verdict:
@@ -136,6 +137,7 @@ def judge(
         stays: All stays of the reader.
         first: The place of the first record that it has to read.
         to_end: Whether the last stay has to read to the end.
+        least: The number of first records that it has to read otherwise, at the least.
         in_order: Whether a record that arrives late is wrong.
         lost: Records that may be missing, as they were deleted.
     """
@@ -143,7 +145,7 @@ def judge(
     followed, verdict = Places(first), Verdict()
     for number, stay in enumerate(stays):
         verdict += _follow(places, followed, stay, in_order, lost).of(f"stay {number} at the {stay.where}")
-    end = len(expected) if to_end else followed.end
+    end = len(expected) if to_end else max(least, followed.end)
     due = expected[first:end]
     missing = [each for each in due if not followed.has(places[each]) and each not in lost]
     return verdict + Verdict(len(due), missing=len(missing), details=_described("missing", missing))
@@ -192,18 +194,26 @@ def compare(
     destination: Mapping[int, Sequence[Record]],
     *,
     at_least_once: bool = False,
+    least: int | None = None,
 ) -> Verdict:
     """Compare partition, key, value, headers, timestamp and order of two readings; offsets may differ.
 
     Args:
         at_least_once: Whether a record may arrive again, and late, as a first copy then may.
+        least: The number of first records that have to be there of each partition; None for all.
     """
     verdict = Verdict()
     for partition in sorted({*source, *destination}):
         ours, theirs = source.get(partition, ()), destination.get(partition, ())
         copies = Counter(map(_content, ours))
         stay = Stay("destination", not at_least_once, _occurrences(theirs, copies))
-        found = judge(_occurrences(ours, copies), [stay], in_order=not at_least_once)
+        found = judge(
+            _occurrences(ours, copies),
+            [stay],
+            to_end=least is None,
+            least=least or 0,
+            in_order=not at_least_once,
+        )
         verdict += found.of(f"partition {partition}")
     return verdict
 

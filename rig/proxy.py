@@ -25,10 +25,13 @@ from typing import Self
 
 from rig.cluster import ProxiedPort
 
-__all__ = ["Disturbance", "Proxies", "Step"]
+__all__ = ["Disturbance", "Proxies", "Step", "frames_waiting_in"]
 
 _CONNECT_TIMEOUT_S = 5.0
 _LISTEN_BACKLOG = 128
+
+#: More than the requests of a trial take.
+_MOST_WAITING_BYTES = 4 * 1024 * 1024
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 
@@ -114,6 +117,7 @@ class Proxies:
         self._disturbances: list[Disturbance] = []
         self._requests: Counter[int] = Counter()
         self._responses: Counter[int] = Counter()
+        self._most_in_flight: Counter[int] = Counter()
         self._fronts: list[_Front] = []
         self.delays_s: Mapping[int, float] = {}
 
@@ -145,6 +149,7 @@ class Proxies:
             self._disturbances.clear()
             self._requests.clear()
             self._responses.clear()
+            self._most_in_flight.clear()
             self.delays_s = {}
             self._changed.notify_all()
         for front in self._fronts:
@@ -158,6 +163,10 @@ class Proxies:
         """Return how many requests of an API arrived."""
         return self._requests[api_key]
 
+    def most_in_flight(self, api_key: int) -> int:
+        """Return the most requests of a connection, from one of an API on, that had no response at a time."""
+        return self._most_in_flight[api_key]
+
     def wait_for_responses(self, api_key: int, count: int, timeout_s: float) -> bool:
         """Wait until this many responses of an API were forwarded; return whether they were in time."""
         with self._changed:
@@ -169,10 +178,11 @@ class Proxies:
 
     # Called by the connections.
 
-    def meet(self, api_key: int) -> Disturbance | None:
-        """Count a request, and return the fault that applies to it."""
+    def meet(self, api_key: int, in_flight: int) -> Disturbance | None:
+        """Count a request, and those that its client has sent without a response; return its fault."""
         with self._changed:
             self._requests[api_key] += 1
+            self._most_in_flight[api_key] = max(self._most_in_flight[api_key], in_flight)
             found = None
             for each in self._disturbances:
                 if each.api_key == api_key:
@@ -297,7 +307,8 @@ class _Connection:
             delay_s = self._proxies.delays_s.get(api_key)
             if delay_s:
                 time.sleep(delay_s)
-            met = self._proxies.meet(api_key)
+            in_flight = len(self._waiting) + 1 + frames_waiting_in(self._client)
+            met = self._proxies.meet(api_key, in_flight)
             self._waiting.append(_Exchange(api_key, met))
             if met is None or met.step.is_of_response:
                 self._broker.sendall(frame)
@@ -350,6 +361,19 @@ class _Connection:
         with socket.create_connection(self._behind, _CONNECT_TIMEOUT_S) as alone:
             alone.sendall(frame)
             next(_frames(alone), None)
+
+
+def frames_waiting_in(client: socket.socket) -> int:
+    """Return how many requests have arrived, whole or in part, and were not read yet."""
+    try:
+        arrived = client.recv(_MOST_WAITING_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:  # none, or the client has gone
+        return 0
+    count = place = 0
+    while place < len(arrived):
+        place += 4 + int.from_bytes(arrived[place : place + 4])
+        count += 1
+    return count
 
 
 def _frames(sender: socket.socket) -> Iterator[memoryview]:

@@ -25,19 +25,17 @@ def keys_are_updated(world: TaskWorld, dice: random.Random) -> None:
         each.update_keys()
 
 
-@happens(Family.CLEANER, weight=2)
+@happens(Family.CLEANER, weight=2, stops=SILENT_STOPS)
 def source_is_compacted(world: TaskWorld, dice: random.Random) -> None:
     """The cleaner runs at the source, up to some offset."""
-    world.expect(documented=SILENT_STOPS)
     partition = world.a_partition()
     after, is_left = _cleaned(world.source.nodes[0], partition.number, _shown(partition), dice)
     partition.was_cleaned(after, is_left)
 
 
-@happens(Family.CLEANER)
+@happens(Family.CLEANER, stops=SILENT_STOPS)
 def copy_is_compacted(world: TaskWorld, dice: random.Random) -> None:
     """The cleaner runs at the destination, up to some offset."""
-    world.expect(documented=SILENT_STOPS)
     partition = world.a_partition()
     before = world.copied(partition.number)
     _cleaned(world.destination.nodes[0], partition.number, _shown(partition), dice)

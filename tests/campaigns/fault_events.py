@@ -226,12 +226,11 @@ def _without_records(response: Any) -> Any:
     return replace(response, partitions=left)
 
 
-@happens(Family.FAULTS)
+@happens(Family.FAULTS, stops=["the answer does not speak of it"])
 def answers_lack_their_partitions(world: TaskWorld, dice: random.Random) -> None:
     """A broker answers a question that a task asks when it begins, and leaves its partitions out."""
     node = world.a_node()
     api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
-    world.expect(documented=["the answer does not speak of it"])
     answers(node, api, _without_topics, dice.randint(1, 2))
 
 
@@ -278,10 +277,9 @@ def transactions_end(world: TaskWorld, dice: random.Random) -> None:
         each.end_transaction()
 
 
-@happens(Family.FAULTS)
+@happens(Family.FAULTS, incidents=[IncidentKind.SEND_FAILURE], stops=["MESSAGE_TOO_LARGE"])
 def copy_accepts_small_batches_alone(world: TaskWorld, dice: random.Random) -> None:
     """The destination's ``max.message.bytes`` is small, until the next step; a larger record is refused."""
-    world.expect(IncidentKind.SEND_FAILURE, documented=["MESSAGE_TOO_LARGE"])
     limit_messages(world, dice.choice([450, 700, 900]))
 
 

@@ -33,19 +33,22 @@ def others_write_to_a_shared_copy(world: TaskWorld, dice: random.Random) -> None
     _store_foreign(world, dice)
 
 
-@happens(Family.INCIDENTS, weight=3)
+# Without a position, any record may be a remainder of a topic that the source had before.
+@happens(
+    Family.INCIDENTS,
+    weight=3,
+    incidents=[IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET],
+    stops=SILENT_STOPS,
+)
 def others_write_to_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """Another producer writes to the copy."""
-    # Without a position, any record may be a remainder of a topic that the source had before.
-    world.expect(IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
     _store_foreign(world, dice)
 
 
-@happens(Family.INCIDENTS, weight=2)
+@happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the destination: its last batches are gone."""
     world.logs_were_lost = True
-    world.expect(IncidentKind.DESTINATION_LOSS, documented=SILENT_STOPS)
     partition = world.a_partition()
     log = world.copy_log(partition.number)
     found = batches_of(log)
@@ -57,17 +60,16 @@ def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
         after.delete_records(min(log.log_start_offset, after.log_end_offset))
 
 
-@happens(Family.INCIDENTS)
+@happens(Family.INCIDENTS, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the destination topic and creates it again."""
     world.logs_were_lost = True
-    world.expect(IncidentKind.DESTINATION_LOSS, documented=SILENT_STOPS)
     broker = world.destination.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
 
 
-@happens(Family.INCIDENTS)
+@happens(Family.INCIDENTS, stops=SILENT_STOPS)
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """The destination deletes its oldest records, perhaps all."""
     partition = world.a_partition()
@@ -80,13 +82,11 @@ def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> No
     for each in partition.records:
         if world.judge.seen(each.content) in gone:
             each.may_lack = True
-    world.expect(documented=SILENT_STOPS)
 
 
-@happens(Family.INCIDENTS, weight=2)
+@happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_RETENTION], stops=SILENT_STOPS)
 def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
     """The source deletes records: up to the position, one beside it, or any offset, also inside a batch."""
-    world.expect(IncidentKind.SOURCE_RETENTION, documented=SILENT_STOPS)
     partition = world.a_partition()
     log = partition.log
     least, most = log.log_start_offset, log.last_stable_offset
@@ -97,11 +97,10 @@ def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
     partition.deletes_before(max(least, min(most, dice.choice(places))))
 
 
-@happens(Family.INCIDENTS, weight=2)
+@happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_RESET], stops=SILENT_STOPS)
 def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the source: its last batches are gone, and others may come in their place."""
     world.logs_were_lost = True
-    world.expect(IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
     partition = world.a_partition()
     log = partition.log
     found = batches_of(log)
@@ -113,18 +112,18 @@ def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
         partition.grow()
 
 
-@happens(Family.INCIDENTS)
+@happens(Family.INCIDENTS, incidents=[IncidentKind.SEND_FAILURE], stops=["CORRUPT_MESSAGE", "its CRC is"])
 def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
     """A batch of the source was damaged on its disk: no broker takes it."""
-    world.expect(IncidentKind.SEND_FAILURE, documented=["CORRUPT_MESSAGE", "its CRC is"])
     world.a_partition().damaged_batch()
 
 
-@happens(Family.INCIDENTS)
+@happens(
+    Family.INCIDENTS, incidents=[IncidentKind.SOURCE_RESET, IncidentKind.SOURCE_RETENTION], stops=SILENT_STOPS
+)
 def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
     world.logs_were_lost = True
-    world.expect(IncidentKind.SOURCE_RESET, IncidentKind.SOURCE_RETENTION, documented=SILENT_STOPS)
     broker = world.source.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     if dice.random() < 0.5:
@@ -137,17 +136,17 @@ def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None
             partition.grow()
 
 
-@happens(Family.POSITIONS)
+@happens(
+    Family.POSITIONS, incidents=[IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET], stops=SILENT_STOPS
+)
 def group_has_another_name(world: TaskWorld, dice: random.Random) -> None:
     """An operator starts the mirror with another group."""
-    world.expect(IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET, documented=SILENT_STOPS)
     world.set(group=dice.choice(["mirror", "another", "a third"]))
 
 
-@happens(Family.POSITIONS)
+@happens(Family.POSITIONS, incidents=[IncidentKind.FOREIGN_RECORDS], stops=SILENT_STOPS)
 def position_is_reset_to_a_former_one(world: TaskWorld, dice: random.Random) -> None:
     """An operator puts a position back that was committed before."""
-    world.expect(IncidentKind.FOREIGN_RECORDS, documented=SILENT_STOPS)
     number = world.a_partition().number
     former = world.former_positions.get(number)
     if former is not None:
@@ -157,9 +156,8 @@ def position_is_reset_to_a_former_one(world: TaskWorld, dice: random.Random) -> 
         world.former_positions[number] = now
 
 
-@happens(Family.POSITIONS, weight=2)
+@happens(Family.POSITIONS, weight=2, stops=SILENT_STOPS)
 def positions_expire(world: TaskWorld, dice: random.Random) -> None:
     """The source's coordinator forgets the mirror's positions."""
-    world.expect(documented=SILENT_STOPS)
     with suppress(ApiError):  # there is no such group yet
         world.brokers.forget_pairs()

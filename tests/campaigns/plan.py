@@ -1,24 +1,22 @@
-"""
-A trial as a seed plans it: the world, and what happens in each step.
-
-A plan names events and runs alone. Each draws its details from dice of its own, so a trial without one of
-them is otherwise the same: ``python -m tests.campaigns --seed N --without 'EVENT'`` shows which ones matter.
-"""
+"""A trial of tasks as a seed plans it: the world, and what happens in each step."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from shoal.mirroring.model.incidents import Delivery
-from tests.world.tasks import Setup
+from tests.world.tasks import Setup, TaskWorld
 
-from . import cleaner_events, fault_events, incident_events  # noqa: F401  they register their events
-from .events import EVENTS, Event, Family
-from .runs import RUNS, Run
+from . import cleaner_events, fault_events, incident_events, reader_events, runs  # noqa: F401
+from .catalogue import Family, Plan
+from .events import TASKS, TaskEnd
+from .kinds import Kind
 
-__all__ = ["Plan", "Step", "draw"]
+__all__ = ["TaskPlan", "draw", "draw_readers"]
+
+TaskPlan: TypeAlias = Plan[Setup, TaskWorld, TaskEnd]
 
 #: The subjects of trials, and how often each comes. Faults belong to each.
 _FAMILIES: dict[Family | None, int] = {
@@ -30,45 +28,34 @@ _FAMILIES: dict[Family | None, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The events before a run, and the run."""
-
-    events: tuple[Event, ...]
-    run: Run
-
-    def __str__(self) -> str:
-        return ", ".join(each.name for each in self.events) + f" | {self.run.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A trial; the same seed makes the same one."""
-
-    seed: int
-    setup: Setup
-    family: Family | None
-    steps: tuple[Step, ...]
-
-    def __str__(self) -> str:
-        lines = [f"seed {self.seed}, {self.setup}"]
-        return "\n".join([*lines, *(f"  {number}: {each}" for number, each in enumerate(self.steps))])
-
-
-def draw(seed: int, without: Collection[str] = ()) -> Plan:
+def draw(seed: int, without: Collection[str] = ()) -> TaskPlan:
     """Plan the trial of a seed."""
     dice = random.Random(seed)
     family = dice.choices(list(_FAMILIES), list(_FAMILIES.values()))[0]
     setup = _draw_setup(dice, family)
-    events = [each for each in EVENTS.values() if each.family in (Family.FAULTS, family)]
     # Those that a trial is about come as often as all faults together.
-    weights = [each.weight * (1 if each.family is Family.FAULTS else 3) for each in events]
-    steps = []
-    for _ in range(dice.randint(4, 8)):
-        drawn = dice.choices(events, weights, k=dice.randint(0, 3))
-        run = dice.choices(list(RUNS.values()), [each.weight for each in RUNS.values()])[0]
-        steps.append(Step(tuple(each for each in drawn if each.name not in without), run))
-    return Plan(seed, setup, family, tuple(steps))
+    families = {Family.FAULTS: 1, **({family: 3} if family else {})}
+    return Plan(Kind.TASK, seed, setup, family, TASKS.draw_steps(dice, families, (4, 8), without=without))
+
+
+def draw_readers(seed: int, without: Collection[str] = ()) -> TaskPlan:
+    """Plan the trial of a seed with consumers at both clusters."""
+    dice = random.Random(f"{seed}/readers")
+    moves = dice.random() < 0.7
+    setup = Setup(
+        nodes=dice.choice([1, 1, 2]),
+        partitions=dice.randint(1, 2),
+        several_in_a_request=dice.random() < 0.4,
+        continues=not moves,
+        readers=dice.randint(2, 4),
+        readers_move=moves,
+    )
+    # After an incident, a translation is only as exact as it says: then consumers move at the end alone.
+    subject = Family.MOVES if moves else Family.DAMAGES
+    families = {Family.FAULTS: 1, Family.GROUPS: 3, subject: 3}
+    return Plan(
+        Kind.READERS, seed, setup, subject, TASKS.draw_steps(dice, families, (5, 10), without=without)
+    )
 
 
 def _draw_setup(dice: random.Random, family: Family | None) -> Setup:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.mirroring.control.allowance import Allowance
@@ -14,10 +13,9 @@ from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from tests.two_brokers import Acting, Mortal, Watched
 from tests.world.tasks import TOPIC, Outcome, TaskWorld
 
-__all__ = ["RUNS", "Run", "runs"]
+from .events import TaskEnd, runs
 
-#: Runs one or more tasks; returns how it ended, and the source offsets up to which it should have copied.
-Start: TypeAlias = Callable[[TaskWorld, random.Random], tuple[Outcome, list[int]]]
+__all__: list[str] = []
 
 #: The most checks of a lease before a task dies, or before something happens to it.
 _LATEST_CHECK = 25
@@ -26,41 +24,19 @@ _LATEST_CHECK = 25
 _CATCH_UP_S = 40.0
 
 
-class Run(NamedTuple):
-    """A way to run by its name."""
-
-    name: str
-    weight: int
-    start: Start
-
-
-RUNS: dict[str, Run] = {}
-
-
-def runs(weight: int = 1) -> Callable[[Start], Start]:
-    """Register a function as a way to run, with how often it occurs beside others."""
-
-    def register(start: Start) -> Start:
-        name = start.__name__.replace("_", " ")
-        RUNS[name] = Run(name, weight, start)
-        return start
-
-    return register
-
-
 def _ends(world: TaskWorld) -> list[int]:
     return [each.end_offset for each in world.closed_ranges()]
 
 
 @runs(weight=4)
-def to_the_end(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def to_the_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task copies up to the present ends."""
     ends = _ends(world)
     return world.run(), ends
 
 
 @runs(weight=3)
-def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A run with an end, as ``--once``: partitions without anything to copy or to doubt have no task."""
     ends = _ends(world)
     try:
@@ -73,14 +49,14 @@ def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> tuple[Outcome,
 
 
 @runs(weight=6)
-def killed(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def killed(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task's process dies at some step, if it lives so long."""
     ends = _ends(world)
     return world.run(Mortal(dice.randint(0, _LATEST_CHECK))), ends
 
 
 @runs(weight=3)
-def stopped(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def stopped(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver asks a task at some step to end in good order."""
     ends = _ends(world)
     acting = Acting(dice.randint(0, _LATEST_CHECK), lambda: acting.request_stop())
@@ -88,7 +64,7 @@ def stopped(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
 
 
 @runs(weight=2)
-def beside_another(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def beside_another(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task that has not noticed yet that it is an orphan, beside the one in its place."""
     if world.setup.continues or any(world.position(each.number) is None for each in world.partitions):
         return to_the_end(world, dice)  # only the lease keeps two from beginning, or from continuing, at once
@@ -100,7 +76,7 @@ def beside_another(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list
 
 
 @runs(weight=2)
-def while_the_source_grows(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def while_the_source_grows(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Producers write while a task copies up to the ends of before."""
     ends = _ends(world)
     acting = Acting(dice.randint(0, _LATEST_CHECK), world.a_partition().batch)
@@ -108,7 +84,7 @@ def while_the_source_grows(world: TaskWorld, dice: random.Random) -> tuple[Outco
 
 
 @runs(weight=2)
-def while_leaders_move(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def while_leaders_move(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Partitions move from broker to broker, and so from worker to worker, while a task copies them."""
     ends = _ends(world)
 
@@ -122,7 +98,7 @@ def while_leaders_move(world: TaskWorld, dice: random.Random) -> tuple[Outcome, 
 
 
 @runs(weight=3)
-def without_an_end(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def without_an_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task follows producers until its driver stops it."""
     control = Watched()
     running = world.start(control, world.open_ranges())
@@ -191,7 +167,7 @@ class _Steered(Mortal):
 
 
 @runs(weight=1)
-def steered(world: TaskWorld, dice: random.Random) -> tuple[Outcome, list[int]]:
+def steered(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver pauses, limits and resumes a task at any step."""
     ends = _ends(world)
     return world.run(_Steered(dice)), ends

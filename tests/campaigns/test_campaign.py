@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
+from shoal.mirroring.model.offset_map import OffsetMap, Taken, Translation
+from shoal.mirroring.sync import group_decisions
+from shoal.mirroring.sync.offset_rules import OffsetDecision, decide_offset
+from shoal.mirroring.task.resume import nonempty
+from shoal.mirroring.task.resume.preceding import Preceding
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import wait_until
+from tests.two_brokers import Acting, wait_until
 from tests.world.tasks import Setup, TaskWorld
 
-from .plan import draw
+from .catalogue import Family, Plan, Run, Step
+from .events import TASKS, TaskEnd
+from .kinds import Kind
+from .plan import TaskPlan, draw, draw_readers
 from .trial import run_trial
 
 pytestmark = pytest.mark.timeout(300)
+
+#: Time for a task to wait for offsets that a recreated topic does not have.
+_NEW_TOPIC_PATIENCE_S = 5.0
 
 #: The seeds of each run, and those of the nights.
 _SEEDS = [*range(1, 61), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_600))]
@@ -29,6 +43,99 @@ _SEEDS = [*range(1, 61), *(pytest.param(seed, marks=pytest.mark.long) for seed i
 def test_copies_are_exact_after_every_step(seed: int) -> None:
     plan = draw(seed)
     assert run_trial(plan).problems == [], plan
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(1, 21), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_100))]
+)
+def test_consumers_that_change_clusters_read_each_record_once(seed: int) -> None:
+    plan = draw_readers(seed)
+    assert run_trial(plan).problems == [], plan
+
+
+def _translated_by(shift: int) -> Callable[..., Translation]:
+    """Return a translation to the destination that is wrong by some records."""
+    right = OffsetMap.to_destination
+
+    def translate(offsets: OffsetMap, offset: int, taken: Taken) -> Translation:
+        found = right(offsets, offset, taken)
+        return found._replace(offset=max(0, found.offset + shift))
+
+    return translate
+
+
+def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
+    """Decide as if the other cluster had no offset of the group."""
+    committed, translation, _, clusters = args
+    return decide_offset(committed, translation, None, clusters, **more)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (OffsetMap, "to_destination", _translated_by(1)),
+        (OffsetMap, "to_destination", _translated_by(-1)),
+        (group_decisions, "decide_offset", _decided_without_present),
+    ],
+    ids=["skips a record", "repeats a record", "moves backwards"],
+)
+def test_campaign_finds_a_wrong_translation(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, wrong: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    assert any(run_trial(draw_readers(seed)).problems for seed in range(1, 40))
+
+
+#: Nothing explains that a partition stops.
+_EXPIRY = replace(TASKS.events["positions expire"], stops=())
+
+
+def _expiring(seed: int) -> TaskPlan:
+    """Plan a trial in which positions expire, and nothing else changes."""
+    dice = Random(seed)
+    config = dice.choice([{}, {"compression.type": "zstd"}, {"message.timestamp.type": "LogAppendTime"}])
+    setup = Setup(partitions=2, destination_config=tuple(config.items()))
+    ways = [TASKS.ways[name] for name in ("to the end", "killed", "killed")]
+    steps = tuple(Step(tuple([_EXPIRY] * dice.randint(0, 1)), dice.choice(ways)) for _ in range(6))
+    return Plan(Kind.TASK, seed, setup, Family.POSITIONS, steps)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_partition_does_not_stop_if_its_position_expires(seed: int) -> None:
+    plan = _expiring(seed)
+    assert run_trial(plan).problems == [], plan
+
+
+def _while_the_topic_is_created_again(world: TaskWorld, dice: Random) -> TaskEnd:
+    again = TASKS.events["source topic is created again"]
+    world.expect(again.name, again.incidents, again.stops)
+    acting = Acting(dice.randint(0, 15), lambda: again.change(world, dice))
+    running = world.start(acting)
+    # If its first position is of the new topic, the task waits for the offsets that the former one had.
+    if not running.ends_within(_NEW_TOPIC_PATIENCE_S):
+        acting.request_stop()
+    return replace(world.finish(running, acting), is_complete=False), []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_copy_is_exact_if_the_topic_is_created_again_within_a_task(seed: int) -> None:
+    dice = Random(seed)
+    setup = Setup(partitions=2, continues=dice.random() < 0.6)
+    steps = (
+        Step((), TASKS.ways["killed"]),
+        Step((), Run("while the topic is created again", 1, _while_the_topic_is_created_again)),
+        Step((), TASKS.ways["to the end"]),
+    )
+    plan = Plan(Kind.TASK, seed, setup, Family.INCIDENTS, steps)
+    assert run_trial(plan).problems == [], plan
+
+
+@pytest.mark.parametrize("answer", [Preceding.NOT_SHOWN, Preceding.CONTRADICTED])
+def test_campaign_finds_a_mirror_that_does_not_compare(
+    monkeypatch: pytest.MonkeyPatch, answer: Preceding
+) -> None:
+    monkeypatch.setattr(nonempty, "compare_preceding", lambda *args, **more: answer)
+    assert any(run_trial(_expiring(seed)).problems for seed in range(24))
 
 
 #: A task in a process of its own, so that it can be killed.

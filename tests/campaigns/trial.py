@@ -14,8 +14,10 @@ from shoal.mirroring.task import copy_loop
 from tests.verifying import verified
 from tests.world.tasks import Outcome, TaskWorld
 
+from .catalogue import Step
+from .events import TaskEnd
 from .fault_events import limit_messages
-from .plan import Plan, Step
+from .plan import TaskPlan
 
 __all__ = ["Result", "run_trial"]
 
@@ -37,7 +39,7 @@ class Result(NamedTuple):
     records: int
 
 
-def run_trial(plan: Plan) -> Result:
+def run_trial(plan: TaskPlan) -> Result:
     """Run a trial, up to the first step after which anything is wrong."""
     with TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
         for number, step in enumerate(plan.steps):
@@ -50,14 +52,13 @@ def run_trial(plan: Plan) -> Result:
         return Result([f"at the end: {each}" for each in world.problems], world.compared)
 
 
-def _run_step(world: TaskWorld, step: Step, seed: str) -> None:
+def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> None:
     for each in world.partitions:
         each.grow()
-    for number, event in enumerate(step.events):
-        event.change(world, random.Random(f"{seed}/{number}"))
-    with _clock_that_is_wrong(world.clock_is_wrong_by_s):
-        outcome, ends = step.run.start(world, random.Random(f"{seed}/run"))
+    with _clock_that_is_wrong(world):
+        outcome, ends = step.play(world, seed)
     world.check(outcome, ends)
+    world.readers.check(to_end=False)
     for control in world.controls:
         world.check_places(control)
     world.controls.clear()
@@ -84,6 +85,8 @@ def _settle(world: TaskWorld) -> None:
             break
     else:
         _note_unfinished(world, outcome)
+    if not world.problems:
+        world.readers.check(to_end=True)
     if world.setup.is_verified and not world.problems and not any(world.lost):
         found = [each.outcome.name for each in verified(world.brokers).partitions]
         if found != ["EQUAL"] * len(found):
@@ -101,19 +104,19 @@ def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
 
 
 class _WrongClock:
-    """The module ``time``, with a wall clock that is wrong."""
+    """The module ``time``, with the wall clock of a world, which may be wrong."""
 
-    def __init__(self, by_s: float) -> None:
-        self._by_s = by_s
+    def __init__(self, world: TaskWorld) -> None:
+        self._world = world
 
     def __getattr__(self, name: str) -> object:
         return getattr(time, name)
 
     def time(self) -> float:
-        return time.time() + self._by_s
+        return time.time() + self._world.clock_is_wrong_by_s
 
 
 @contextmanager
-def _clock_that_is_wrong(by_s: float) -> Iterator[None]:
-    with patch.object(copy_loop, "time", _WrongClock(by_s) if by_s else time):
+def _clock_that_is_wrong(world: TaskWorld) -> Iterator[None]:
+    with patch.object(copy_loop, "time", _WrongClock(world)):
         yield

@@ -20,8 +20,7 @@ from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import create_topic, load_plain
 from rig.read import digest_topic
 from rig.shoal import Shoal
-from tests.campaigns.clusters.arena import Arena
-from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
+from tests.campaigns.clusters.arena import BROKERS, Arena, Ending, Side
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -101,19 +100,15 @@ def assert_lives(mirror: Shoal) -> None:
 
 
 @pytest.mark.parametrize("side", Side)
-@pytest.mark.parametrize(
-    "kind",
-    [EventKind.MOVE_LEADERS, EventKind.RESTART_BROKER, EventKind.KILL_BROKER],
-    ids=lambda each: each.name,
-)
+@pytest.mark.parametrize("ending", [None, Ending.STOP, Ending.KILL], ids=["leaders move", "restart", "kill"])
 def test_records_arrive_once_in_order_after_a_disturbance(
-    arena: Arena, mirror: Shoal, kind: EventKind, side: Side, topic: str
+    arena: Arena, mirror: Shoal, ending: Ending | None, side: Side, topic: str
 ) -> None:
     name = f"life.{topic}"
     create_topic(arena.bootstrap(Side.SOURCE), name, 3, BROKERS)
     load(arena, name, 30)
     await_mirrored(arena, mirror, name, 30)
-    event, over = Event(kind, 0, side, node_id=2, down_s=0.5), threading.Event()
+    over = threading.Event()
 
     def load_meanwhile() -> int:
         for rounds in itertools.count(1):
@@ -125,7 +120,10 @@ def test_records_arrive_once_in_order_after_a_disturbance(
     with ThreadPoolExecutor() as threads:
         loaded = threads.submit(load_meanwhile)
         try:
-            arena.bring_about(event, name)
+            if ending is None:
+                arena.move_leaders(side, name, 2)
+            else:
+                arena.restart(side, 2, ending, down_s=0.5)
             arena.heal()
         finally:
             over.set()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 from typing import Any
 
+from rig.proxy import frames_waiting_in
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 
 __all__ = ["RequestsInFlight"]
-
-#: More than the requests of a trial take.
-_MOST_BYTES = 4 * 1024 * 1024
 
 
 class RequestsInFlight:
@@ -32,20 +29,7 @@ class RequestsInFlight:
 
         def handle(state: BrokerState, call: Call, request: Any) -> Any:
             (client,) = call.has_hung_up.args  # type: ignore[attr-defined]
-            self.most = max(self.most, 1 + _waiting_in(client))
+            self.most = max(self.most, 1 + frames_waiting_in(client))
             return api.handle(state, call, request)
 
         broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
-
-
-def _waiting_in(client: socket.socket) -> int:
-    """Return how many requests have arrived and were not read yet."""
-    try:
-        arrived = client.recv(_MOST_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except OSError:  # none, or the client has gone
-        return 0
-    count = place = 0
-    while place < len(arrived):
-        place += 4 + int.from_bytes(arrived[place : place + 4])
-        count += 1
-    return count

@@ -52,6 +52,7 @@ from tests.two_brokers import (
 
 from .in_flight import RequestsInFlight
 from .judge import Judge
+from .readers import Readers
 from .source import SourcePartition, Written
 
 __all__ = ["FOREIGN", "TOPIC", "Outcome", "Setup", "TaskWorld"]
@@ -82,6 +83,8 @@ class Setup:
     are_same: bool = False
     operator_accepts: bool = True
     is_verified: bool = False
+    readers: int = 0
+    readers_move: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class TaskWorld:
         source: The source cluster.
         destination: The destination cluster.
         partitions: The producers of each partition.
+        readers: The consumers of the topic and of its copy.
         brokers: Both clusters, with the settings of the next task.
         expected: The kinds of incidents that events have made possible.
         blocked: Why a partition cannot continue without its operator, by its number.
@@ -155,7 +159,9 @@ class TaskWorld:
         self.problems: list[str] = []
         if "cleanup.policy" in dict(setup.source_config):
             # A gap may be the cleaner's, so after a death contents alone do not always show the place.
-            self.expect(IncidentKind.SOURCE_RESET, documented=["nothing shows whether to resume"])
+            self.expect("compaction", [IncidentKind.SOURCE_RESET], ["nothing shows whether to resume"])
+        self.readers = Readers(self, setup.readers)
+        stack.callback(self.readers.close)
         self.compared = 0
         self.deaths = 0
         self.controls: list[Watched] = []
@@ -218,10 +224,10 @@ class TaskWorld:
         for node in (*self.source.nodes, *self.destination.nodes):
             node.faults.clear()
 
-    def expect(self, *kinds: IncidentKind, documented: Sequence[str] = ()) -> None:
+    def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
         """Note which incidents, and which other stops, an event makes possible."""
-        self.expected.update(kinds)
-        self.documented += documented
+        self.expected.update(incidents)
+        self.documented += stops
 
     # Tasks
 

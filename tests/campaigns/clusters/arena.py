@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from confluent_kafka import KafkaException
@@ -15,13 +16,16 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from rig import disk
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
-from rig.leaders import CONSUMER_OFFSETS, first_coordinator, move_leaders
+from rig.leaders import first_coordinator, move_leaders
 from rig.proxy import Proxies
 from rig.wait import wait_until
 
-from .plan import BROKERS, DEFAULT_EXPIRATION_MS, Event, EventKind, Side
+__all__ = ["BROKERS", "Arena", "Ending", "Side", "controller_of", "coordinator_of", "open_arena"]
 
-__all__ = ["Arena", "open_arena"]
+BROKERS = 3
+
+#: Default producer expiration of the two destinations; a day, as in every Kafka.
+DEFAULT_EXPIRATION_MS = 86_400_000
 
 _EXPIRATION = "producer.id.expiration.ms"
 
@@ -51,6 +55,29 @@ _DISK_MEGABYTES = 256
 
 #: Time for a broker to end with a full disk: it continues until its next append.
 _ENDS_WITHIN_S = 20.0
+
+
+class Side(Enum):
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+class Ending(Enum):
+    """The way in which a broker ends."""
+
+    KILL = "kill -9"
+    STOP = "a clean end"
+    FULL_DISK = "a full disk"
+
+
+def controller_of(cluster: KafkaCluster) -> int:
+    """Return the active controller."""
+    return cluster.controller()
+
+
+def coordinator_of(cluster: KafkaCluster) -> int:
+    """Return a broker that coordinates groups; the first broker if there is no group."""
+    return first_coordinator(cluster.bootstrap) or 1
 
 
 @dataclass
@@ -100,42 +127,38 @@ class Arena:
         wait_until(holds, f"{_EXPIRATION}={expiration_ms}")
         self._expiration_ms = expiration_ms
 
-    def bring_about(self, event: Event, topic: str) -> None:
-        """Apply an event to a cluster; return when the broker is back.
+    def restart(
+        self, side: Side, broker: int | Callable[[KafkaCluster], int], ending: Ending, down_s: float
+    ) -> None:
+        """End a broker, and start it again; return when it is back.
 
         Only one broker of a cluster is down at a time: with two, no write could succeed.
+
+        Args:
+            broker: Its node id, or what finds it.
+            down_s: Time between its end and its start.
         """
-        assert event.side is not None
-        cluster = self.clusters[event.side]
-        with self._locks[event.side]:
-            match event.kind:
-                case EventKind.KILL_CONTROLLER:
-                    node_id = cluster.controller()
+        cluster = self.clusters[side]
+        with self._locks[side]:
+            node_id = broker if isinstance(broker, int) else broker(cluster)
+            match ending:
+                case Ending.KILL:
                     cluster.kill(node_id)
-                    time.sleep(event.down_s)
-                    cluster.start(node_id)
-                case EventKind.RESTART_CONTROLLER:
-                    node_id = cluster.controller()
+                case Ending.STOP:
                     cluster.stop(node_id)
-                    time.sleep(event.down_s)
-                    cluster.start(node_id)
-                case EventKind.FILL_DISK:
-                    _fill_disk(cluster, event)
-                case EventKind.KILL_BROKER | EventKind.KILL_COORDINATOR:
-                    node_id = event.node_id or first_coordinator(cluster.bootstrap) or 1
+                case Ending.FULL_DISK:
+                    disk.fill(cluster.log_dirs[node_id])
+                    cluster.await_end(node_id, _ENDS_WITHIN_S)
                     cluster.kill(node_id)
-                    time.sleep(event.down_s)  # the length of its absence, not a wait for a condition
-                    cluster.start(node_id)
-                case EventKind.RESTART_BROKER:
-                    cluster.stop(event.node_id)
-                    time.sleep(event.down_s)
-                    cluster.start(event.node_id)
-                case EventKind.MOVE_LEADERS:
-                    move_leaders(cluster.bootstrap, topic, event.node_id)
-                case EventKind.MOVE_COORDINATORS:
-                    move_leaders(cluster.bootstrap, CONSUMER_OFFSETS, event.node_id)
-                case _:
-                    raise ValueError(f"{event} does not happen to a cluster")
+            time.sleep(down_s)  # the length of its absence, not a wait for a condition
+            if ending is Ending.FULL_DISK:
+                disk.make_room(cluster.log_dirs[node_id])
+            cluster.start(node_id)
+
+    def move_leaders(self, side: Side, topic: str, steps: int) -> None:
+        """Move each partition's leadership by this many replicas."""
+        with self._locks[side]:
+            move_leaders(self.clusters[side].bootstrap, topic, steps)
 
     def heal(self) -> None:
         """Wait until every broker runs and every replica of both clusters is in sync."""
@@ -170,17 +193,6 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
         Proxies(clusters[Side.DESTINATION].proxied_ports) as destination,
     ):
         yield Arena(clusters, {Side.SOURCE: source, Side.DESTINATION: destination}, has_disks)
-
-
-def _fill_disk(cluster: KafkaCluster, event: Event) -> None:
-    """Fill a broker's disk, wait until the broker ends, and start it again with room."""
-    directory = cluster.log_dirs[event.node_id]
-    disk.fill(directory)
-    cluster.await_end(event.node_id, _ENDS_WITHIN_S)
-    cluster.kill(event.node_id)
-    time.sleep(event.down_s)
-    disk.make_room(directory)
-    cluster.start(event.node_id)
 
 
 def _in_sync(admin: AdminClient) -> bool:

@@ -24,7 +24,8 @@ from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.report import GroupOffset
 
-from .plan import GroupPlan, Plan, Side
+from .arena import Side
+from .setup import GroupPlan, Setup
 
 __all__ = ["MovingConsumers"]
 
@@ -59,7 +60,7 @@ class MovingConsumers:
         moves: Number of changes of the cluster.
     """
 
-    def __init__(self, plan: Plan, bootstraps: Mapping[Side, str], patience: float) -> None:
+    def __init__(self, setup: Setup, bootstraps: Mapping[Side, str], patience: float) -> None:
         """Prepare; nothing is read yet.
 
         Args:
@@ -67,8 +68,8 @@ class MovingConsumers:
             patience: Factor of the timeouts.
         """
         self.problems: list[str] = []
-        self._groups = [_MovingGroup(plan, each, bootstraps, patience) for each in plan.groups]
-        self._source, self._topic = bootstraps[Side.SOURCE], plan.topic
+        self._groups = [_MovingGroup(setup, each, bootstraps, patience) for each in setup.groups]
+        self._source, self._topic = bootstraps[Side.SOURCE], setup.topic
         self._bootstraps = bootstraps
         self._threads: list[threading.Thread] = []
 
@@ -98,14 +99,21 @@ class MovingConsumers:
         self._run(_MovingGroup.read_on)
         self._await()
 
-    def judge(self) -> Verdict:
-        """Compare what the groups have read with the source, once they have finished."""
+    def judge(self, *, to_end: bool) -> Verdict:
+        """Compare what the groups have read and committed so far with the source.
+
+        Args:
+            to_end: Whether they have finished, so that each must have read everything.
+        """
+        read = [
+            (group, {number: tuple(stays) for number, stays in group.stays.items()}) for group in self._groups
+        ]
         found = read_topic(self._source, self._topic)
         keys = {number: [each.key for each in records] for number, records in found.items()}
         verdict = Verdict()
-        for group in self._groups:
+        for group, stays in read:
             for number, expected in keys.items():
-                partition = judge(expected, group.stays.get(number, ()))
+                partition = judge(expected, stays.get(number, ()), to_end=to_end)
                 verdict += partition.of(f"{group.plan.name}, partition {number}")
         return verdict
 
@@ -145,12 +153,14 @@ class _MovingGroup:
         is_over: Set when the trial ends before its time.
     """
 
-    def __init__(self, plan: Plan, group: GroupPlan, bootstraps: Mapping[Side, str], patience: float) -> None:
+    def __init__(
+        self, setup: Setup, group: GroupPlan, bootstraps: Mapping[Side, str], patience: float
+    ) -> None:
         self.plan = group
-        self.stays: dict[int, list[Stay]] = {number: [] for number in range(plan.partitions)}
+        self.stays: dict[int, list[Stay]] = {number: [] for number in range(setup.partitions)}
         self.moves = 0
         self.is_over = threading.Event()
-        self._trial = plan
+        self._setup = setup
         self._bootstraps = bootstraps
         self._patience = patience
         self._side = Side.SOURCE
@@ -190,7 +200,7 @@ class _MovingGroup:
             }
         )
         try:
-            consumer.subscribe([self._trial.topic])
+            consumer.subscribe([self._setup.topic])
             read = self._read(consumer, most)
             # A member that was removed meanwhile cannot commit: it has not read anything.
             with suppress(KafkaException):
@@ -240,7 +250,7 @@ class _MovingGroup:
         consumer = Consumer(
             {"bootstrap.servers": self._bootstraps[self._side], "group.id": self.plan.name, "log_level": 0}
         )
-        asked = [TopicPartition(self._trial.topic, number) for number in self.stays]
+        asked = [TopicPartition(self._setup.topic, number) for number in self.stays]
 
         def committed() -> dict[int, int]:
             found = consumer.committed(asked, timeout=10)
@@ -296,9 +306,9 @@ class _MovingGroup:
         report = shoal.translate_offsets(
             self._client(Side.SOURCE),
             self._client(Side.DESTINATION),
-            self._trial.topic,
+            self._setup.topic,
             re.escape(self.plan.name),
-            group=self._trial.topic,
+            group=self._setup.topic,
             apply=apply,
             reverse=reverse,
         )
@@ -307,7 +317,7 @@ class _MovingGroup:
         return [each for group in report.groups for each in group.offsets]
 
     def _client(self, side: Side) -> dict[str, str]:
-        return {"bootstrap.servers": self._bootstraps[side], "isolation.level": self._trial.isolation}
+        return {"bootstrap.servers": self._bootstraps[side], "isolation.level": self._setup.isolation}
 
 
 def _is_done(offset: GroupOffset) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from rig.read import Isolation
 from rig.wait import wait_until
 
-from .plan import BROKERS, THIRTY_DAYS_MS, Age, Plan
+from .arena import BROKERS, Side
+from .setup import Age, Setup
 
 __all__ = ["add_partitions", "await_ends", "create_on", "delete_on", "layout", "load"]
 
@@ -26,6 +27,8 @@ _BATCH_BY_FLUSH: dict[str, object] = {
     "log_level": 0,
 }
 
+THIRTY_DAYS_MS = 30 * 86_400_000
+
 #: Rounds of old records, and of fresh ones, if they alternate.
 _IN_TURN = 8
 
@@ -37,10 +40,10 @@ class LoadFailed(Exception):
     """A record was not acknowledged; the text has librdkafka's reason."""
 
 
-def layout(plan: Plan, side: str) -> list[list[int]]:
+def layout(topic: str, side: Side, partitions: int) -> list[list[int]]:
     """Draw each partition's replicas, the leader first."""
-    dice = random.Random(f"{plan.layout_seed}/{side}")
-    return [dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(plan.partitions)]
+    dice = random.Random(f"{topic}/{side.value}")
+    return [dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(partitions)]
 
 
 def create_on(bootstrap: str, topic: str, replicas: list[list[int]]) -> None:
@@ -78,10 +81,13 @@ def await_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
     ends: list[int] = []
 
     def is_settled() -> bool:
-        ends[:] = _watermarks(bootstrap, topic, partitions, "read_uncommitted")
-        return ends == _watermarks(bootstrap, topic, partitions, "read_committed")
+        try:
+            ends[:] = _watermarks(bootstrap, topic, partitions, "read_uncommitted")
+            return ends == _watermarks(bootstrap, topic, partitions, "read_committed")
+        except KafkaException:
+            return False  # a broker is down
 
-    wait_until(is_settled, f"the last markers of {topic}")
+    wait_until(is_settled, f"the last markers of {topic}", timeout_s=60)
     return ends
 
 
@@ -96,48 +102,37 @@ def _watermarks(bootstrap: str, topic: str, partitions: int, isolation: Isolatio
     )
     try:
         return [
-            int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1])
+            int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1])
             for number in range(partitions)
         ]
     finally:
         consumer.close()
 
 
-def load(
-    bootstrap: str,
-    plan: Plan,
-    topic: str | None = None,
-    partitions: Sequence[int] | None = None,
-    rounds: int | None = None,
-    first_key: int = 1,
-) -> int:
-    """Load a topic, by default the plan's; every record has a unique key.
+def load(bootstrap: str, setup: Setup, topic: str, partitions: int, rounds: int, first_key: int) -> int:
+    """Load all partitions of a topic; every record has a unique key.
 
     In each round each partition gets a batch: by an idempotent or a plain producer, in a committed
     transaction, or in an aborted one. An aborted one has a batch of another producer between its own.
 
     Returns:
-        Number of records that a consumer of the plan's isolation level reads.
+        Number of records that a consumer of the setup's isolation level reads.
     """
-    chosen = range(plan.partitions) if partitions is None else partitions
-    loader = _Loader(bootstrap, plan, topic or plan.topic, chosen, first_key)
-    return loader.run(plan.rounds if rounds is None else rounds)
+    return _Loader(bootstrap, setup, topic, partitions, first_key).run(rounds)
 
 
 class _Loader:
-    def __init__(
-        self, bootstrap: str, plan: Plan, topic: str, partitions: Sequence[int], first_key: int
-    ) -> None:
-        self._plan = plan
+    def __init__(self, bootstrap: str, setup: Setup, topic: str, partitions: int, first_key: int) -> None:
+        self._setup = setup
         self._topic = topic
         self._partitions = partitions
-        self._dice = random.Random(plan.layout_seed + first_key - 1)
+        self._dice = random.Random(f"{topic}/{first_key}")
         self._now_ms = int(time.time() * 1000)
         self._count = first_key - 1
         self._failures: list[KafkaError] = []
         self._others = [
             Producer({**_BATCH_BY_FLUSH, **settings, "bootstrap.servers": bootstrap})
-            for codec in plan.codecs
+            for codec in setup.codecs
             for settings in (
                 {"compression.codec": codec, "enable.idempotence": True},
                 {"compression.codec": codec, "enable.idempotence": False, "acks": "all"},
@@ -147,8 +142,8 @@ class _Loader:
             {
                 **_BATCH_BY_FLUSH,
                 "bootstrap.servers": bootstrap,
-                "transactional.id": f"{topic} {plan.layout_seed} {first_key}",
-                "compression.codec": plan.codecs[0],
+                "transactional.id": f"{topic} {first_key}",
+                "compression.codec": setup.codecs[0],
             }
         )
         self._transactional.init_transactions(_TRANSACTION_TIMEOUT_S)
@@ -166,7 +161,7 @@ class _Loader:
                     aborted = self._round(self._transactional, number)
                     seen += self._round(self._dice.choice(self._others), number)
                     aborted += self._round(self._transactional, number)
-                    seen += aborted if self._plan.isolation == "read_uncommitted" else 0
+                    seen += aborted if self._setup.isolation == "read_uncommitted" else 0
                     self._transactional.abort_transaction(_TRANSACTION_TIMEOUT_S)
                 case _:
                     seen += self._round(self._dice.choice(self._others), number)
@@ -174,7 +169,7 @@ class _Loader:
 
     def _round(self, producer: Producer, number: int) -> int:
         count = 0
-        for partition in self._partitions:
+        for partition in range(self._partitions):
             for timestamp, value in self._batch(number):
                 self._count += 1
                 count += 1
@@ -195,15 +190,15 @@ class _Loader:
     def _batch(self, number: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield timestamps and values."""
         age_ms = THIRTY_DAYS_MS if self._is_old(number) else 0
-        for _ in range(self._dice.randint(1, self._plan.largest_batch)):
+        for _ in range(self._dice.randint(1, self._setup.largest_batch)):
             size = self._dice.choice([0, 10, 100, 500])
             value = self._dice.choice([None, self._dice.randbytes(size), b"chaos " * (size // 6)])
             yield self._now_ms - age_ms + self._count % 1000, value
 
     def _is_old(self, number: int) -> bool:
-        if self._plan.age is Age.MIXED:
+        if self._setup.age is Age.MIXED:
             return number % (2 * _IN_TURN) < _IN_TURN
-        return self._plan.age is Age.OLD
+        return self._setup.age is Age.OLD
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

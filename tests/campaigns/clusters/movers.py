@@ -12,7 +12,7 @@ from pathlib import Path
 from rig.cluster import java_properties
 from rig.shoal import SHOAL
 
-from .plan import Change, Kind, Plan
+from .setup import Program, Setup
 
 __all__ = ["Mover", "Started"]
 
@@ -41,13 +41,13 @@ class Mover:
     """A mirror of a trial.
 
     Attributes:
-        plan: The trial's plan.
+        setup: The properties of the trial's world.
         source: Bootstrap servers; of proxies, as those of the destination.
         destination: Likewise.
         directory: Directory for files, and for checkpoints.
     """
 
-    plan: Plan
+    setup: Setup
     source: str
     destination: str
     directory: Path
@@ -60,51 +60,50 @@ class Mover:
             once: End after everything is copied; `shoal mirror-maker` never does.
             goes_on: Continue in a topic that was deleted and recreated.
         """
-        match self.plan.kind:
-            case Kind.PRODUCT | Kind.TOPICS | Kind.CONSUMERS:
+        match self.setup.program:
+            case Program.MIRROR:
                 return Started(self._mirror(once=once, goes_on=goes_on))
-            case Kind.MAKER:
+            case Program.MAKER:
                 return Started(self._maker())
             case _:
                 return Started([json.dumps(self._task(ends))], [str(_TASK)])
 
     def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
-        plan = self.plan
-        timeout = {"request.timeout.ms": plan.request_timeout_ms}
-        source = self._file("source", {**timeout, "isolation.level": plan.isolation})
-        change = plan.topic_change
+        setup = self.setup
+        timeout = {"request.timeout.ms": setup.request_timeout_ms}
+        source = self._file("source", {**timeout, "isolation.level": setup.isolation})
         # An expression may match a topic that does not exist yet; a name may not.
-        topics = f"{plan.topic}(-new)?" if change and change.change is Change.TOPIC else plan.topic
+        topics = rf"{setup.topic}(-new-\d+)?" if setup.finds_topics else setup.topic
         return [
             *["mirror", "--json", "--verbose"],
             *["--from", self.source, "--from-config", source],
             *["--to", self.destination, "--to-config", self._file("destination", timeout)],
-            *["--topics", topics, "--group", plan.topic],
-            *["--fetch-buffer-bytes", str(plan.fetch_buffer_bytes)],
-            *["--commit-interval-ms", str(plan.commit_interval_ms)],
+            *["--topics", topics, "--group", setup.topic],
+            *["--fetch-buffer-bytes", str(setup.fetch_buffer_bytes)],
+            *["--commit-interval-ms", str(setup.commit_interval_ms)],
             *["--checkpoint", str(self.directory / "checkpoint")],
-            *(["--rebatch", plan.rebatch] if plan.rebatch else []),
-            *(["--start", "latest"] if change and change.latest else []),
+            *(["--rebatch", setup.rebatch] if setup.rebatch else []),
+            *(["--start", "latest"] if setup.starts_latest else []),
             *(["--on-source-reset", "continue"] if goes_on else []),
-            *(["--once"] if once else ["--slice", str(plan.slice_s)]),
-            *(["--refresh", "1"] if change and not once else []),
+            *(["--once"] if once else ["--slice", str(setup.slice_s)]),
+            *(["--refresh", "1"] if setup.finds_topics and not once else []),
             *self._follow_groups(),
         ]
 
     def _follow_groups(self) -> Sequence[str]:
-        names = "|".join(re.escape(each.name) for each in self.plan.groups)
+        names = "|".join(re.escape(each.name) for each in self.setup.groups)
         return ["--groups", names, "--groups-interval", "1"] if names else []
 
     def _maker(self) -> list[str]:
-        plan = self.plan
-        dice = random.Random(f"{plan.layout_seed}/maker")
-        timeout = {"request.timeout.ms": plan.request_timeout_ms}
+        setup = self.setup
+        dice = random.Random(f"{setup.topic}/maker")
+        timeout = {"request.timeout.ms": setup.request_timeout_ms}
         consumer = {
             **timeout,
             "bootstrap.servers": self.source,
-            "group.id": plan.topic,
+            "group.id": setup.topic,
             "auto.offset.reset": "earliest",
-            "isolation.level": plan.isolation,
+            "isolation.level": setup.isolation,
             "session.timeout.ms": _SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": 500,
             "metadata.max.age.ms": 1_000,
@@ -120,11 +119,11 @@ class Mover:
             *["mirror-maker", "--json", "--verbose"],
             *["--consumer.config", self._file("consumer", consumer)],
             *["--producer.config", self._file("producer", producer)],
-            *["--include", plan.topic, "--num.streams", str(dice.randint(1, 2))],
-            *["--offset.commit.interval.ms", str(plan.commit_interval_ms)],
+            *["--include", setup.topic, "--num.streams", str(dice.randint(1, 2))],
+            *["--offset.commit.interval.ms", str(setup.commit_interval_ms)],
             *["--checkpoint", str(self.directory / "checkpoint")],
-            *(["--use.raw.bytes"] if plan.raw else []),
-            *(["--delivery", "at-least-once"] if plan.at_least_once else []),
+            *(["--use.raw.bytes"] if setup.raw else []),
+            *(["--delivery", "at-least-once"] if setup.at_least_once else []),
         ]
 
     def _file(self, name: str, properties: Mapping[str, object]) -> str:
@@ -134,18 +133,18 @@ class Mover:
         return str(file)
 
     def _task(self, ends: Sequence[int]) -> dict[str, object]:
-        plan = self.plan
+        setup = self.setup
         return {
             "source": self.source,
             "destination": self.destination,
-            "group": plan.topic,
-            "topic": plan.topic,
+            "group": setup.topic,
+            "topic": setup.topic,
             "ends": list(ends),
-            "request_timeout_ms": plan.request_timeout_ms,
-            "fetch_buffer_bytes": plan.fetch_buffer_bytes,
-            "commit_interval_ms": plan.commit_interval_ms,
-            "expiration_ms": plan.expiration_ms,
-            "isolation": plan.isolation,
-            "together_bytes": plan.together_bytes,
-            "rebatch": plan.rebatch,
+            "request_timeout_ms": setup.request_timeout_ms,
+            "fetch_buffer_bytes": setup.fetch_buffer_bytes,
+            "commit_interval_ms": setup.commit_interval_ms,
+            "expiration_ms": setup.expiration_ms,
+            "isolation": setup.isolation,
+            "together_bytes": setup.together_bytes,
+            "rebatch": setup.rebatch,
         }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,22 @@ from rig.shoal import Shoal, is_python_worker
 from rig.wait import TimedOut, wait_until
 
 from .movers import Started
-from .plan import EventKind
 
-__all__ = ["Ended", "MirrorRun", "end_orphans"]
+__all__ = ["Ended", "MirrorRun", "Part", "end_orphans"]
 
 #: Timeout until there is a JVM, or a Python worker, to kill.
 _APPEARS_WITHIN_S = 60
 
 #: Tasks that connect so long after the first belong to the next window: those of a job start together.
 _LATER_S = 2.0
+
+
+class Part(Enum):
+    """A part of a mirror's processes."""
+
+    DRIVER = "driver"
+    WORKERS = "Python workers"
+    ALL = "all processes"
 
 
 class Ended(Exception):
@@ -41,14 +50,23 @@ class MirrorRun(Shoal):
 
     killed = False
 
-    def __init__(self, mirror: Started, log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        mirror: Started,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        is_idle: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Start a process.
 
         Args:
             mirror: Its program and its arguments.
             log: A path without suffix; gets ``.out`` and ``.err``.
             environment: Variables over this process's own.
+            is_idle: Whether it has copied all, so that no part of it appears any more.
         """
+        self._is_idle = is_idle
+        self._reading = threading.RLock()
         self.orphans: list[psutil.Process] = []
         super().__init__(*mirror.arguments, program=mirror.program, log=log, environment=environment)
 
@@ -56,59 +74,69 @@ class MirrorRun(Shoal):
     def is_running(self) -> bool:
         return self.exit_code is None
 
-    def suffer(self, kind: EventKind, paused_s: float = 0.0) -> None:
-        """Kill the process or a part of it, or pause it for some seconds.
+    # Faults. Each raises `Ended` if there is no such part, and none appears.
 
-        Raises:
-            Ended: There is no such part, and none appears.
-        """
-        match kind:
-            case EventKind.KILL_TASK | EventKind.KILL_DRIVER:
-                self._kill_first()
-            case EventKind.SIGTERM:
-                self.killed = True
-                self.send_signal(signal.SIGTERM)
-            case EventKind.KILL_JVM:
-                jvm = self._await_any(_is_jvm)
-                self.killed = True
-                self.orphans += self.children()
-                _kill(jvm[0])
-            case EventKind.KILL_DRIVER_AND_JVM:
-                jvm = self._await_any(_is_jvm)
-                self._kill_first()
-                _kill(jvm[0])
-            case EventKind.KILL_WORKER:
-                # The driver survives it: if the mirror ends without success, the trial is not the cause.
-                killed = 0
-                while not killed:  # they may have just ended by themselves, with their window
-                    killed = sum(map(_kill, self._await_any(is_python_worker)))
-            case EventKind.KILL_OLD_WORKER | EventKind.KILL_NEW_WORKER:
-                old, new = self._await_overlap()
-                _kill(old if kind is EventKind.KILL_OLD_WORKER else new)
-            case EventKind.KILL_DRIVER_IN_OVERLAP:
-                self._await_overlap()
-                self._kill_first()
-            case (
-                EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
-            ):
-                with self.paused_part(kind):
-                    time.sleep(paused_s)  # the length of the pause, not a wait for a condition
-            case _:
-                raise ValueError(f"{kind} does not happen to a process")
+    def stop(self) -> None:
+        """Ask the process to end in good order."""
+        self.killed = True
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the process; its descendants become orphans."""
+        self.killed = True
+        self.orphans += self.children()
+        super().kill()
+
+    def kill_jvm(self) -> None:
+        """Kill the JVM alone."""
+        jvm = self._await_any(_is_jvm)
+        self.killed = True
+        self.orphans += self.children()
+        _kill(jvm[0])
+
+    def kill_with_jvm(self) -> None:
+        """Kill the driver and its JVM."""
+        jvm = self._await_any(_is_jvm)
+        self.kill()
+        _kill(jvm[0])
+
+    def kill_workers(self) -> None:
+        """Kill the Python workers. The driver survives it, so that its end is its own."""
+        killed = 0
+        while not killed:  # they may have just ended by themselves, with their window
+            killed = sum(map(_kill, self._await_any(is_python_worker)))
+
+    def kill_old_worker(self) -> None:
+        """Kill a worker whose window is about to end."""
+        _kill(self._await_overlap()[0])
+
+    def kill_new_worker(self) -> None:
+        """Kill a worker that waits for its window."""
+        _kill(self._await_overlap()[1])
+
+    def kill_in_overlap(self) -> None:
+        """Kill the driver while two windows overlap."""
+        self._await_overlap()
+        self.kill()
+
+    def pause(self, part: Part, paused_s: float) -> None:
+        """Pause a part for some seconds."""
+        with self.paused_part(part):
+            time.sleep(paused_s)  # the length of the pause, not a wait for a condition
 
     @contextlib.contextmanager
-    def paused_part(self, kind: EventKind) -> Iterator[None]:
+    def paused_part(self, part: Part) -> Iterator[None]:
         """Pause the process, or a part of it, within the block.
 
         Raises:
             Ended: There is no such part, and none appears.
         """
-        match kind:
-            case EventKind.PAUSE_WORKERS:
+        match part:
+            case Part.WORKERS:
                 processes = self._await_any(is_python_worker)
-            case EventKind.PAUSE_ALL:
+            case Part.ALL:
                 processes = [self._itself(), *self.children()]
-            case _:
+            case Part.DRIVER:
                 processes = [self._itself()]
         for each in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -126,20 +154,16 @@ class MirrorRun(Shoal):
         except psutil.NoSuchProcess as error:
             raise Ended("the mirror has ended") from error
 
-    def _kill_first(self) -> None:
-        self.killed = True
-        self.kill()
-
-    def kill(self) -> None:
-        """Kill the process; its descendants become orphans."""
-        self.orphans += self.children()
-        super().kill()
-
     def end(self, timeout_s: float) -> int | None:
         """Return its exit code; None if it does not end in time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(timeout_s)
         return self.exit_code
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return the JSON objects that it has printed; any thread may call this."""
+        with self._reading:
+            return list(super().objects())
 
     def last_line(self) -> dict[str, Any]:
         """Return its last JSON object; an empty one if it wrote none."""
@@ -162,14 +186,14 @@ class MirrorRun(Shoal):
             for each in connected:
                 since.setdefault(each, now)
             spread_s = max(since.values()) - min(since.values()) if since else 0.0
-            return spread_s >= _LATER_S or not self.is_running
+            return spread_s >= _LATER_S or self._has_no_more()
 
         try:
             wait_until(overlap, "two windows that overlap", _APPEARS_WITHIN_S, 0.02)
         except TimedOut as error:
             raise Ended(str(error)) from error
-        if not self.is_running:
-            raise Ended("the mirror has ended")
+        if len(since) < 2:
+            raise Ended("the mirror has ended, or has nothing to do")
         return min(since, key=lambda each: since[each]), max(since, key=lambda each: since[each])
 
     def _connected_workers(self) -> set[psutil.Process]:
@@ -185,15 +209,18 @@ class MirrorRun(Shoal):
 
         def appears() -> bool:
             found[:] = [each for each in self.children() if is_wanted(each)]
-            return bool(found) or not self.is_running
+            return bool(found) or self._has_no_more()
 
         try:
             wait_until(appears, "something to kill", _APPEARS_WITHIN_S, 0.01)
         except TimedOut as error:
             raise Ended(str(error)) from error
         if not found:
-            raise Ended("the mirror has ended")
+            raise Ended("the mirror has ended, or has nothing to do")
         return found
+
+    def _has_no_more(self) -> bool:
+        return not self.is_running or self._is_idle()
 
 
 def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]:

@@ -27,9 +27,14 @@ class Telling(Uncontrolled):
 
     def __init__(self) -> None:
         self._told: dict[TopicPartition, str | None] = {}
+        self.incidents: list[dict[str, object]] = []
 
     def report(self, report: TaskReport) -> None:
         for each in report.partitions:
+            self.incidents += [
+                {"partition": str(each.partition), "kind": found.kind.value, "continued": found.continued}
+                for found in each.counters.incidents
+            ]
             partition, waiting_for = each.partition, each.waiting_for
             if waiting_for != self._told.get(partition):
                 self._told[partition] = waiting_for
@@ -55,9 +60,11 @@ def main() -> None:
     outbound_queue.TOGETHER_BYTES = wanted["together_bytes"]
     topic = wanted["topic"]
     ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
-    result = run_copy_task(ranges, settings, Telling())
+    telling = Telling()
+    result = run_copy_task(ranges, settings, telling)
     stopped = {f"{each.topic}-{each.partition}": str(each) for each in result.stopped}
-    print(json.dumps({"stopped": stopped, "complete": result.complete}), flush=True)
+    told = {"stopped": stopped, "complete": result.complete, "incidents": telling.incidents}
+    print(json.dumps(told), flush=True)
     sys.exit(0 if result.complete and not stopped else 1)
 
 

@@ -89,6 +89,16 @@ def test_request_cut_before_the_broker_is_not_answered(proxies: Proxies, step: S
     assert proxies.responses(API_VERSIONS) == 0
 
 
+def test_requests_in_flight_are_counted_also_if_they_are_not_read_yet(proxies: Proxies) -> None:
+    assert proxies.most_in_flight(API_VERSIONS) == 0
+    ask(proxies)
+    assert proxies.most_in_flight(API_VERSIONS) == 1
+    with connect(proxies) as client:
+        client.sendall(3 * REQUESTS[API_VERSIONS])
+        assert proxies.wait_for_responses(API_VERSIONS, 4, timeout_s=10)
+    assert proxies.most_in_flight(API_VERSIONS) == 3
+
+
 def test_cut_can_reset_the_connection(proxies: Proxies) -> None:
     proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_RESPONSE, reset=True))
     assert ask(proxies) == b"reset"

@@ -1,151 +1,122 @@
-"""The source topics of a trial: load them, change them during the copy, and compare them."""
+"""The source topics of a trial: load them, change them during the copy, and say what a copy must have."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 
-from confluent_kafka.admin import AdminClient
-
-from rig.judge import Verdict, compare
 from rig.read import read_topic
 from rig.record import Record
+from shoal.topic_partition import TopicPartition
 
+from .arena import BROKERS, Side
 from .load import add_partitions, await_ends, create_on, delete_on, layout, load
-from .plan import BROKERS, Change, Plan, TopicChange
+from .setup import Setup
 
 __all__ = ["SourceTopics"]
 
 #: No load of a trial has this many records, so that no two share a key.
 _KEYS_OF_A_LOAD = 1_000_000
 
-#: Batches of each partition before the first start of a mirror with ``--start latest``.
-_ROUNDS_BEFORE = 5
-
-#: Largest number of partitions to add.
-_MOST_ADDED = 3
-
 
 class SourceTopics:
-    """The records of a trial's topics, and which of them must be at the destination.
+    """The topics of a trial, and their producers; any thread may change them.
 
     Attributes:
-        names: The existing topics.
+        partitions: The number of partitions of each topic.
+        ends: The end of each partition, by topic and number.
         problems: Problems of the trial itself: a load that cannot be read back.
     """
 
-    def __init__(self, bootstrap: str, plan: Plan) -> None:
-        self.names = [plan.topic]
+    def __init__(self, bootstrap: str, setup: Setup) -> None:
+        self.partitions = {setup.topic: setup.partitions}
+        self.ends: dict[TopicPartition, int] = {}
         self.problems: list[str] = []
         self._bootstrap = bootstrap
-        self._plan = plan
-        self._dice = random.Random(f"{plan.layout_seed}/topics")
-        self._loaded = {plan.topic: 0}
+        self._setup = setup
+        self._dice = random.Random(f"{setup.topic}/topics")
+        self._loaded = {setup.topic: 0}
         self._loads = 0
         self._passed_over: dict[int, int] = {}
         self._former: dict[int, list[Record]] = {}
-        self._was_recreated = False
+        self._changing = threading.RLock()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.partitions)
+
+    @property
+    def was_created_again(self) -> bool:
+        return bool(self._former)
 
     def create(self) -> None:
-        create_on(self._bootstrap, self._plan.topic, layout(self._plan, "source"))
+        """Create the first topic."""
+        topic, partitions = self._setup.topic, self._setup.partitions
+        create_on(self._bootstrap, topic, layout(topic, Side.SOURCE, partitions))
 
     def delete(self) -> None:
-        for topic in self.names:
+        """Delete all topics."""
+        for topic in self.partitions:
             delete_on(self._bootstrap, topic)
 
-    def load_what_is_passed_over(self) -> None:
-        """Load records before the first start of a mirror with ``--start latest``, which must skip them."""
-        self._load(self._plan.topic, range(self._plan.partitions), _ROUNDS_BEFORE)
-        before = self._read(self._plan.topic)
-        self._passed_over = {partition: len(records) for partition, records in before.items()}
+    def load(self, rounds: int) -> None:
+        """Let all partitions of all topics grow by this many batches."""
+        with self._changing:
+            for topic in self.partitions:
+                self._load(topic, rounds)
 
-    def load(self) -> list[int]:
-        """Load the plan's topic; return its partitions' ends."""
-        ends = self._load(self._plan.topic, range(self._plan.partitions), self._plan.rounds)
-        change = self._plan.topic_change
-        if change is not None and change.change is Change.RECREATED:
-            self._former = self._read(self._plan.topic)
-        return ends
+    def pass_over(self) -> None:
+        """Note that a mirror with ``--start latest`` has started now, and leaves out all before."""
+        before = self.read(self._setup.topic)
+        self._passed_over = {number: len(records) for number, records in before.items()}
 
-    def load_more(self) -> list[int]:
-        """Load half as much once more; return the ends."""
-        return self._load(self._plan.topic, range(self._plan.partitions), self._plan.rounds // 2)
-
-    def _load(self, topic: str, partitions: Sequence[int], rounds: int) -> list[int]:
-        first_key = 1 + self._loads * _KEYS_OF_A_LOAD
+    def _load(self, topic: str, rounds: int) -> None:
+        first_key, partitions = 1 + self._loads * _KEYS_OF_A_LOAD, self.partitions[topic]
         self._loads += 1
-        self._loaded[topic] += load(self._bootstrap, self._plan, topic, partitions, rounds, first_key)
-        return await_ends(self._bootstrap, topic, len(partitions))
+        self._loaded[topic] += load(self._bootstrap, self._setup, topic, partitions, rounds, first_key)
+        ends = await_ends(self._bootstrap, topic, partitions)
+        self.ends |= {TopicPartition(topic, number): end for number, end in enumerate(ends)}
 
-    # The change
+    # Changes
 
-    def change(self, change: TopicChange) -> None:
-        """Change the topics, and load the new ones before returning."""
-        topic, partitions = self._plan.topic, range(self._plan.partitions)
-        match change.change:
-            case Change.RECREATED:
-                delete_on(self._bootstrap, topic)
-                self.create()
-                self._was_recreated = True
-                self._loaded[topic] = 0
-                self._load(topic, partitions, change.rounds)
-            case Change.PARTITIONS:
-                replicas = self._replicas(self._dice.randint(1, _MOST_ADDED))
-                add_partitions(self._bootstrap, topic, len(partitions), replicas)
-                # All of them: the old ones grow, too.
-                self._load(topic, range(len(partitions) + len(replicas)), change.rounds)
-            case Change.TOPIC:
-                replicas = self._replicas(self._dice.randint(1, _MOST_ADDED))
-                create_on(self._bootstrap, self._plan.new_topic, replicas)
-                self.names.append(self._plan.new_topic)
-                self._loaded[self._plan.new_topic] = 0
-                self._load(self._plan.new_topic, range(len(replicas)), change.rounds)
+    def create_again(self, rounds: int) -> None:
+        """Delete the first topic, create it again with as many partitions, and load it; only once."""
+        topic = self._setup.topic
+        with self._changing:
+            if self._former:
+                return
+            self._former = self.read(topic)
+            delete_on(self._bootstrap, topic)
+            create_on(self._bootstrap, topic, self._replicas(self.partitions[topic]))
+            self._loaded[topic], self._passed_over = 0, {}
+            self._load(topic, rounds)
+
+    def add_partitions(self, added: int, rounds: int) -> None:
+        """Add partitions to the first topic, and load all of it."""
+        topic = self._setup.topic
+        with self._changing:
+            add_partitions(self._bootstrap, topic, self.partitions[topic], self._replicas(added))
+            self.partitions[topic] += added
+            self._load(topic, rounds)
+
+    def add_topic(self, partitions: int, rounds: int) -> None:
+        """Create another topic that the mirror matches, and load it."""
+        with self._changing:
+            topic = f"{self._setup.topic}-new-{len(self.partitions)}"
+            create_on(self._bootstrap, topic, self._replicas(partitions))
+            self.partitions[topic], self._loaded[topic] = partitions, 0
+            self._load(topic, rounds)
 
     def _replicas(self, partitions: int) -> list[list[int]]:
         return [self._dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(partitions)]
 
-    # Promises
+    # For comparisons
 
-    def compare(self, destination: str) -> Verdict:
-        """Compare all topics with their copies.
-
-        If a topic was recreated, its copy begins with the former topic's records, up to the mirror's
-        position. All of the new topic's follow, in order.
-        """
-        comparison = Verdict()
-        for topic in self.names:
-            now, copy = self._read_all(topic), _read_copy(destination, topic)
-            if topic == self._plan.topic:
-                now = {number: each[self._passed_over.get(number, 0) :] for number, each in now.items()}
-                former = self._former if self._was_recreated else {}
-                now = {
-                    number: mirrored_of(former.get(number, []), copy.get(number, [])) + now.get(number, [])
-                    for number in sorted({*now, *former})
-                }
-            comparison += compare(now, copy, at_least_once=self._plan.at_least_once)
-        return comparison
-
-    def compare_stopped(self, destination: str, stopped: Mapping[str, str]) -> list[str]:
-        """Describe the faults in the copy of a recreated topic in which the mirror must stop."""
-        if not self._was_recreated:
-            return []
-        topic = self._plan.topic
-        now, copy = self._read_all(topic), _read_copy(destination, topic)
-        problems = []
-        for number in range(self._plan.partitions):
-            name = f"{topic}-{number}"
-            found = while_stopped(
-                self._former.get(number, []),
-                now.get(number, []),
-                copy.get(number, []),
-                has_stopped=name in stopped,
-            )
-            problems += [f"{name}: {each}" for each in found]
-        return problems
-
-    def _read_all(self, topic: str) -> dict[int, list[Record]]:
-        found = self._read(topic)
+    def read(self, topic: str) -> dict[int, list[Record]]:
+        """Read what a topic has now; it is a problem if that is not what was loaded."""
+        found = read_topic(self._bootstrap, topic, self._setup.isolation)
         seen = sum(map(len, found.values()))
         if seen != self._loaded[topic]:
             self.problems.append(
@@ -153,37 +124,17 @@ class SourceTopics:
             )
         return found
 
-    def _read(self, topic: str) -> dict[int, list[Record]]:
-        return read_topic(self._bootstrap, topic, self._plan.isolation)
+    def due(self, topic: str, number: int, now: Sequence[Record]) -> Sequence[Record]:
+        """Return which records of a partition a mirror has to copy."""
+        return now[self._passed_over.get(number, 0) :] if topic == self._setup.topic else now
 
-
-def _read_copy(bootstrap: str, topic: str) -> dict[int, list[Record]]:
-    """Read a topic of the destination; if it does not exist, it has no records."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return read_topic(bootstrap, topic) if topic in admin.list_topics(timeout=30).topics else {}
+    def mirrored_before(self, topic: str, number: int, copy: Sequence[Record]) -> list[Record]:
+        """Return the records of a deleted topic with which the copy of a partition begins."""
+        former = self._former if topic == self._setup.topic else {}
+        return mirrored_of(former.get(number, []), copy)
 
 
 def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
     """Return the copied records of a topic that was deleted: the first ones of a partition's copy."""
     both = zip(former, copy, strict=False)
     return [record for record, _ in itertools.takewhile(lambda each: each[0].same_content(each[1]), both)]
-
-
-def while_stopped(
-    former: Sequence[Record], now: Sequence[Record], copy: Sequence[Record], *, has_stopped: bool
-) -> list[str]:
-    """Describe how a mirror that must stop at a recreated topic mixed both topics, or did not stop.
-
-    If a partition's copy has any record of the former topic, it must have none of the new one; otherwise it
-    must have all of them.
-    """
-    mirrored = mirrored_of(former, copy)
-    of_new = copy[len(mirrored) :]
-    if mirrored and of_new:
-        return [f"{len(of_new)} records are behind the {len(mirrored)} of the former topic"]
-    if mirrored and not has_stopped:
-        return [f"it did not stop, and has {len(mirrored)} records of the former topic"]
-    wanted = [] if has_stopped else now
-    if not mirrored and not compare({0: wanted}, {0: of_new}).is_exact:
-        return [f"it has {len(of_new)} records, not the new topic's {len(now)}"]
-    return []

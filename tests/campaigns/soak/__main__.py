@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.report import machine
 
-from .plan import Plan, draw
+from .plan import Setup, SoakPlan, draw
 from .report import chart, markdown
 from .run import soak
 
@@ -27,21 +27,20 @@ _BENCH = Path(__file__).parents[3] / "bench"
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="duration of the load (default: 60)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the disturbances (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the events (default: 0)")
     parser.add_argument("--records-per-s", type=int, default=200, help="rate over all topics (default: 200)")
     parser.add_argument("--refresh", type=int, default=30, help="the mirror's --refresh (default: 30)")
     parser.add_argument("--logs", type=Path, help="directory for the mirror's output, and the results")
-    parser.add_argument("--plan", action="store_true", help="print the disturbances without a run")
+    parser.add_argument("--plan", action="store_true", help="print the events without a run")
     parser.add_argument("--append", action="store_true", help="append the results to bench/results.md")
     return parser.parse_args()
 
 
 def main() -> int:
     args = _arguments()
-    plan = draw(args.seed, args.minutes, args.records_per_s, args.refresh)
+    plan = draw(args.seed, Setup(args.minutes * 60, args.records_per_s, args.refresh))
     if args.plan:
-        for each in plan.disturbances:
-            print(f"{each.at_s:6.0f} s  {each}")
+        print(plan)
         return 0
     # As Ctrl-C: the load ends early. If there is none yet, the brokers end, and their files are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -51,7 +50,7 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
 
-    say(f"seed {plan.seed}, {len(plan.disturbances)} disturbances, logs in {logs}")
+    say(f"seed {plan.seed}, {len(plan.events)} events, logs in {logs}")
     outcome = soak(plan, logs, say)
     # The whole outcome: if only the table fails, the hour need not be repeated.
     (logs / "outcome.pickle").write_bytes(pickle.dumps(outcome))
@@ -64,12 +63,12 @@ def main() -> int:
     return 1 if outcome.problems else 0
 
 
-def _append(plan: Plan, text: str, picture: str) -> None:
+def _append(plan: SoakPlan, text: str, picture: str) -> None:
     (_BENCH / "soak.svg").write_text(picture, encoding="utf-8")
     head = [
         f"## {datetime.now(UTC):%Y-%m-%d}, soak",
         "",
-        f"`make soak ARGS='--seed {plan.seed} --minutes {plan.seconds / 60:g}'` on {machine()}.",
+        f"`make soak ARGS='--seed {plan.seed} --minutes {plan.setup.seconds / 60:g}'` on {machine()}.",
         "",
         "![Lag and memory over time](soak.svg)",
         "",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -25,10 +27,8 @@ from rig.authority import Authority
 from rig.cluster import QUICK_JVM, KafkaCluster, java_properties, start_in_parallel
 from rig.locked import PASSWORDS, jaas
 from rig.wait import wait_until
-from tests.campaigns.clusters.arena import Arena
-from tests.campaigns.clusters.plan import BROKERS, Event, EventKind, Side
-
-from .plan import Disturbance, Kind
+from shoal.topic_partition import TopicPartition
+from tests.campaigns.clusters.arena import BROKERS, Arena, Side
 
 __all__ = ["GROUP", "PREFIX", "LockedClusters", "open_clusters"]
 
@@ -42,7 +42,6 @@ _MECHANISM = "SCRAM-SHA-512"
 _LISTENER = "LOCKED"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _HEAP = "256m"
-_AT_ONCE = 0
 
 #: Of `docs/security.md`, by resource.
 _GRANTED = {
@@ -64,12 +63,6 @@ _GRANTED = {
             AclOperation.DESCRIBE_CONFIGS,
         ),
     },
-}
-
-_CLUSTER_EVENTS = {
-    Kind.MOVE_LEADERS: EventKind.MOVE_LEADERS,
-    Kind.RESTART_BROKER: EventKind.RESTART_BROKER,
-    Kind.KILL_BROKER: EventKind.KILL_BROKER,
 }
 
 
@@ -107,24 +100,16 @@ class LockedClusters:
         self._await_leaders(topic, partitions)
         return created_ns
 
-    def disturb(self, disturbance: Disturbance) -> None:
-        """Apply a fault to a cluster; return when the broker is back and all replicas are in sync."""
-        assert disturbance.side is not None
-        event = Event(
-            _CLUSTER_EVENTS[disturbance.kind],
-            _AT_ONCE,
-            disturbance.side,
-            disturbance.node_id,
-            disturbance.down_s,
-        )
-        moves = disturbance.kind is Kind.MOVE_LEADERS
-        for topic in self.topics(disturbance.side) if moves else [""]:
-            self.arena.bring_about(event, topic)
-        self.arena.heal()
-
     def topics(self, side: Side) -> list[str]:
         """Return the names of the mirrored topics."""
         return [name for name in self.admins[side].list_topics(timeout=30).topics if name.startswith(PREFIX)]
+
+    def ends(self, side: Side, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end offsets of some partitions."""
+        asked = {ConfluentPartition(*each): OffsetSpec.latest() for each in partitions}
+        found = self.admins[side].list_offsets(asked, request_timeout=30)
+        ends = {TopicPartition(each.topic, each.partition): end.result() for each, end in found.items()}
+        return {partition: end.offset for partition, end in ends.items()}
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         admin = self.admins[Side.SOURCE]

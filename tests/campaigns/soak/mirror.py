@@ -5,20 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from rig.shoal import Shoal
-from rig.wait import wait_until
-from tests.campaigns.clusters.plan import Side
+from rig.shoal import state_in
+from tests.campaigns.clusters.arena import Side
+from tests.campaigns.clusters.movers import Started
+from tests.campaigns.clusters.processes import MirrorRun
 from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
-from .plan import Plan
+from .plan import Setup
 
 __all__ = ["Ended", "Mirror"]
 
@@ -43,11 +41,11 @@ class Ended:
 class Mirror:
     """At most one process at a time; killed at the end of the ``with`` block if it still runs."""
 
-    def __init__(self, clusters: LockedClusters, plan: Plan, logs: Path) -> None:
+    def __init__(self, clusters: LockedClusters, setup: Setup, logs: Path) -> None:
         self._clusters = clusters
-        self._plan = plan
+        self._setup = setup
         self._logs = logs
-        self._process: Shoal | None = None
+        self._process: MirrorRun | None = None
         self.ends: list[Ended] = []
         self.problems: list[str] = []
 
@@ -64,9 +62,9 @@ class Mirror:
 
     def start(self) -> None:
         assert self._process is None
-        verb = ["mirror", "--json", *self._what(), "--refresh", str(self._plan.refresh_s)]
+        verb = ["mirror", "--json", *self._what(), "--refresh", str(self._setup.refresh_s)]
         log = self._logs / f"mirror-{len(self.ends) + 1}"
-        self._process = Shoal(*verb, state=self._logs / "state", log=log)
+        self._process = MirrorRun(Started(verb), log, state_in(self._logs / "state"))
 
     def stop(self) -> None:
         """Stop it as an operator would, and record the duration and the summary."""
@@ -100,18 +98,9 @@ class Mirror:
         self.start()
 
     def kill_worker(self) -> None:
-        """Kill one of its Python workers, when there is one."""
-        process = self._process
-        assert process is not None
-
-        def is_killed() -> bool:
-            for worker in process.python_workers():
-                with suppress(psutil.NoSuchProcess):  # it ended by itself
-                    worker.kill()
-                    return True
-            return False
-
-        wait_until(is_killed, "a Python worker", timeout_s=60)
+        """Kill its Python workers, when there are any."""
+        assert self._process is not None
+        self._process.kill_workers()
 
     def verify(self) -> tuple[int, str]:
         """Run ``shoal verify``; return its exit code and its output."""

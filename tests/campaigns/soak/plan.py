@@ -1,78 +1,34 @@
-"""The disturbances of clusters and mirror in a soak, with their times: drawn from a seed."""
+"""The events of a soak, with their times: drawn from a seed, each required one at least once."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from tests.campaigns.clusters.plan import BROKERS, Side
+from tests.campaigns.catalogue import Catalogue, Event, Family, Plan, Run, Step
+from tests.campaigns.clusters.arena import Ending, Side
+from tests.campaigns.clusters.broker_events import broker_ends, leaders_move
+from tests.campaigns.kinds import Kind
 
-__all__ = ["Disturbance", "Kind", "Plan", "draw"]
+if TYPE_CHECKING:
+    from .run import SoakWorld
 
+__all__ = ["EVENTS", "Setup", "SoakPlan", "draw"]
 
-class Kind(Enum):
-    """Kinds of disturbances of a cluster or of the mirror."""
-
-    MOVE_LEADERS = "leaders move"
-    RESTART_BROKER = "clean restart of a broker"
-    KILL_BROKER = "kill -9 and start of a broker"
-    NEW_TOPIC = "new topic"
-    NEW_PARTITION = "new partition"
-    KILL_WORKER = "kill -9 of a Python worker"
-    RESTART_MIRROR = "SIGTERM and start of the mirror"
-
-
-#: Disturbances of every soak, however short.
-_ALWAYS = (
-    (Kind.MOVE_LEADERS, Side.SOURCE),
-    (Kind.MOVE_LEADERS, Side.DESTINATION),
-    (Kind.RESTART_BROKER, Side.SOURCE),
-    (Kind.RESTART_BROKER, Side.DESTINATION),
-    (Kind.NEW_TOPIC, Side.SOURCE),
-    (Kind.NEW_PARTITION, Side.SOURCE),
-)
-#: Further disturbances, if there is time.
-_ALSO = (
-    (Kind.KILL_BROKER, Side.SOURCE),
-    (Kind.KILL_BROKER, Side.DESTINATION),
-    (Kind.KILL_WORKER, None),
-)
-
-#: Between two disturbances, if there is time; a broker's restart is over after 20 to 30 s.
+#: Between two events, if there is time; a broker's restart is over after 20 to 30 s.
 _INTERVAL_S = 100.0
-#: The last part of a run has no disturbance, so that its end is distinguishable from one.
+#: The last part of a run has no event, so that its end is distinguishable from one.
 _QUIET_END = 0.08
 #: Time of the mirror's restart, as a part of the run: early, since memory is judged over one process.
 _RESTART_AT = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
-    """A disturbance of a cluster or of the mirror.
-
-    Attributes:
-        at_s: Time since the mirror caught up with the load for the first time.
-        side: Side of the cluster; None for the mirror.
-        node_id: The broker; or the number of steps by which each partition's leader moves.
-        down_s: Time between a broker's end and its start.
-    """
-
-    kind: Kind
-    at_s: float
-    side: Side | None = None
-    node_id: int = 1
-    down_s: float = 0.0
-
-    def __str__(self) -> str:
-        where = f" ({self.side.value})" if self.side else ""
-        return f"{self.kind.value}{where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The plan of a soak.
+class Setup:
+    """The properties of a soak.
 
     Attributes:
         seconds: Duration of the load after the mirror has caught up with it.
@@ -83,51 +39,87 @@ class Plan:
             partition has arrived.
     """
 
-    seed: int
     seconds: float
-    records_per_s: int
-    refresh_s: int
-    ends_within_s: float
-    noticed_within_s: float
-    disturbances: tuple[Disturbance, ...]
+    records_per_s: int = 200
+    refresh_s: int = 30
+    ends_within_s: float = 3.0
+    noticed_within_s: float = 15.0
 
 
-def draw(
-    seed: int,
-    minutes: float,
-    records_per_s: int = 200,
-    refresh_s: int = 30,
-    ends_within_s: float = 3.0,
-    noticed_within_s: float = 15.0,
-) -> Plan:
+SoakPlan: TypeAlias = Plan[Setup, "SoakWorld", None]
+
+#: Each soak has the events of topics, elections and clean restarts; the faults come if there is time.
+_SOAK: Catalogue[SoakWorld, None] = Catalogue()
+
+#: All events by name.
+EVENTS = _SOAK.events
+
+
+@_SOAK.happens(Family.TOPICS)
+def topic_is_created(world: SoakWorld, dice: random.Random) -> None:
+    """The source gets a topic that the mirror matches."""
+    world.notice_topic(dice)
+
+
+@_SOAK.happens(Family.TOPICS)
+def partition_is_added(world: SoakWorld, dice: random.Random) -> None:
+    """A topic of the source gets a partition."""
+    world.notice_partition(dice)
+
+
+for _side in Side:
+    _SOAK.add(f"leaders of the {_side.value} move", Family.TOPICS, partial(leaders_move, side=_side))
+    for _ending, _name, _family in (
+        (Ending.STOP, "restarts", Family.TOPICS),
+        (Ending.KILL, "is killed", Family.FAULTS),
+    ):
+        _change = partial(broker_ends, side=_side, ending=_ending)
+        _SOAK.add(f"broker of the {_side.value} {_name}", _family, _change)
+
+
+@_SOAK.happens(Family.FAULTS)
+def python_worker_is_killed(world: SoakWorld, dice: random.Random) -> None:
+    """Kill a process of the mirror's tasks."""
+    world.mirror.kill_worker()
+
+
+@_SOAK.happens(Family.SPARK)
+def mirror_is_restarted(world: SoakWorld, dice: random.Random) -> None:
+    """An operator stops the mirror, and starts it again."""
+    world.restart_mirror()
+
+
+def draw(seed: int, setup: Setup) -> SoakPlan:
     """Draw a plan: the same arguments make the same one."""
     dice = random.Random(seed)
-    seconds = minutes * 60
-    kinds = _kinds(dice, int(seconds / _INTERVAL_S))
-    step = seconds * (1 - _QUIET_END) / len(kinds)
-    return Plan(
-        seed,
-        seconds,
-        records_per_s,
-        refresh_s,
-        ends_within_s,
-        noticed_within_s,
-        tuple(_disturbance(dice, *what, (number + 0.2) * step) for number, what in enumerate(kinds)),
-    )
+    events = _events(dice, int(setup.seconds / _INTERVAL_S))
+    interval_s = setup.seconds * (1 - _QUIET_END) / len(events)
+    # The first event comes a little after the mirror has caught up.
+    moments = [(number + 0.2) * interval_s for number in range(len(events))]
+    steps = [
+        Step((event,), _until(at_s))
+        for event, at_s in zip(events, [*moments[1:], setup.seconds], strict=True)
+    ]
+    return Plan(Kind.SOAK, seed, setup, None, (Step((), _until(moments[0])), *steps))
 
 
-def _kinds(dice: random.Random, count: int) -> Sequence[tuple[Kind, Side | None]]:
-    if count <= len(_ALWAYS) + len(_ALSO):
-        return dice.sample(_ALWAYS, len(_ALWAYS))
-    kinds: list[tuple[Kind, Side | None]] = []
-    while len(kinds) < count - 1:
-        deck = [*_ALWAYS, *_ALSO]
-        kinds += dice.sample(deck, len(deck))
-    del kinds[count - 1 :]
-    kinds.insert(round(count * _RESTART_AT), (Kind.RESTART_MIRROR, None))
-    return kinds
+def _until(at_s: float) -> Run[SoakWorld, None]:
+    return Run(f"until {at_s:.0f} s", 1, partial(_wait, at_s=at_s))
 
 
-def _disturbance(dice: random.Random, kind: Kind, side: Side | None, at_s: float) -> Disturbance:
-    by = dice.randint(1, BROKERS - 1) if kind is Kind.MOVE_LEADERS else dice.randint(1, BROKERS)
-    return Disturbance(kind, at_s, side, by, down_s=dice.choice([0.2, 2.0, 10.0]))
+def _wait(world: SoakWorld, dice: random.Random, at_s: float) -> None:
+    world.wait_until(at_s)
+
+
+def _events(dice: random.Random, count: int) -> Sequence[Event[SoakWorld]]:
+    """Draw events: those that every soak has, or all of them again and again if there is time."""
+    required = [each for each in EVENTS.values() if each.family is Family.TOPICS]
+    further = [each for each in EVENTS.values() if each.family is Family.FAULTS]
+    if count <= len(required) + len(further):
+        return dice.sample(required, len(required))
+    events: list[Event[SoakWorld]] = []
+    while len(events) < count - 1:
+        events += dice.sample([*required, *further], len(required) + len(further))
+    del events[count - 1 :]
+    events.insert(round(count * _RESTART_AT), EVENTS["mirror is restarted"])
+    return events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,7 +13,7 @@ from bench.latency import Percentiles
 
 from .ledger import Arrival
 from .memory import Role
-from .plan import Disturbance, Kind
+from .plan import EVENTS
 from .run import Outcome, Window
 
 __all__ = ["chart", "lag", "markdown", "undisturbed"]
@@ -27,17 +27,17 @@ def lag(arrivals: Iterable[Arrival]) -> Percentiles:
 
 
 def undisturbed(outcome: Outcome) -> list[Arrival]:
-    """Return the arrivals of records that were not in flight during any disturbance."""
+    """Return the arrivals of records that were not in flight during any event."""
     return [each for each in outcome.arrivals if not any(window.touches(each) for window in outcome.windows)]
 
 
 def markdown(outcome: Outcome) -> str:
-    plan, tally, comparison = outcome.plan, outcome.tally, outcome.comparison
+    setup, tally, comparison = outcome.plan.setup, outcome.tally, outcome.comparison
     minutes = (outcome.ended_ns - outcome.began_ns) / 60e9
     committed, aborted = outcome.transactions
     facts = [
-        ("load", f"{minutes:.0f} minutes, {plan.records_per_s} records/s and bursts of 100"),
-        ("disturbances", _counted([window.disturbance for window in outcome.windows])),
+        ("load", f"{minutes:.0f} minutes, {setup.records_per_s} records/s and bursts of 100"),
+        ("events", _counted([window.event for window in outcome.windows])),
         ("records compared", f"{comparison.due:,} in {outcome.partitions} partitions at the end"),
         ("transactions", f"{committed:,} committed, {aborted:,} aborted"),
         ("lost", f"{max(tally.missing, comparison.missing)}"),
@@ -56,13 +56,13 @@ def markdown(outcome: Outcome) -> str:
     ]
     lags = [
         ("whole run", lag(outcome.arrivals)),
-        ("outside disturbances", lag(undisturbed(outcome))),
+        ("outside events", lag(undisturbed(outcome))),
         *(
             (
-                str(disturbance),
+                event,
                 lag(each for each in outcome.arrivals if any(window.touches(each) for window in windows)),
             )
-            for disturbance, windows in _by_kind(outcome).items()
+            for event, windows in _by_kind(outcome).items()
         ),
     ]
     return "\n".join(
@@ -80,16 +80,16 @@ def markdown(outcome: Outcome) -> str:
 
 
 def chart(outcome: Outcome) -> str:
-    """Return lag and memory over time as SVG, the disturbances shaded."""
+    """Return lag and memory over time as SVG, the events shaded."""
     spans = [
         {
             "from": _minutes(outcome, window.began_ns),
             "to": _minutes(outcome, window.ended_ns),
-            "span": window.disturbance.kind.value,
+            "span": window.event,
         }
         for window in outcome.windows
     ]
-    shaded = span_layer(spans, [kind.value for kind in Kind])
+    shaded = span_layer(spans, list(EVENTS))
     lines = ("longest", "p99", "p50")
     lag_panel = line_layer(
         _lag_rows(outcome, lines),
@@ -150,25 +150,21 @@ def _minutes(outcome: Outcome, at_ns: int) -> float:
 
 def _by_kind(outcome: Outcome) -> dict[str, list[Window]]:
     found: dict[str, list[Window]] = defaultdict(list)
-    for window in sorted(outcome.windows, key=lambda each: str(each.disturbance)):
-        found[str(window.disturbance)].append(window)
+    for window in sorted(outcome.windows, key=lambda each: each.event):
+        found[window.event].append(window)
     return found
 
 
-def _counted(disturbances: Sequence[Disturbance]) -> str:
-    counts: dict[str, int] = defaultdict(int)
-    for each in disturbances:
-        counts[str(each)] += 1
-    return "; ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+def _counted(events: Sequence[str]) -> str:
+    return "; ".join(f"{name} {count}" for name, count in sorted(Counter(events).items()))
 
 
 def _noticed(outcome: Outcome) -> str:
     times = [each.noticed_s for each in outcome.windows if each.noticed_s is not None]
     if not times:
         return "none"
-    return (
-        f"first record after {min(times):.1f} to {max(times):.1f} s, with --refresh {outcome.plan.refresh_s}"
-    )
+    refresh_s = outcome.plan.setup.refresh_s
+    return f"first record after {min(times):.1f} to {max(times):.1f} s, with --refresh {refresh_s}"
 
 
 def _cpu(outcome: Outcome, minutes: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,19 +13,22 @@ from rig.load import CODECS
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
-from tests.campaigns.clusters.plan import Side
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.position import MirrorPosition
+from tests.campaigns.clusters.arena import Side
+from tests.campaigns.clusters.positions import CommittedPositions
 
-from .clusters import PREFIX, LockedClusters, open_clusters
+from .clusters import GROUP, PREFIX, LockedClusters, open_clusters
 from .ledger import Arrival, Ledger
 from .load import Load, LoadedTopic
 from .memory import GROWTH_PER_HOUR, MemorySample, MemoryWatch, Role, growth_per_hour
 from .mirror import Ended, Mirror
-from .plan import Disturbance, Kind, Plan
+from .plan import SoakPlan
 from .watch import Watch
 
-__all__ = ["Outcome", "Window", "soak"]
+__all__ = ["Outcome", "SoakWorld", "Window", "soak"]
 
-#: Time after a disturbance, from its replicas' being in sync again, that still counts as disturbed.
+#: Time after an event, from its replicas' being in sync again, that still counts as part of it.
 _SETTLES_S = 15.0
 
 #: Long, since a developer may run other things beside it.
@@ -45,13 +48,13 @@ _TELL_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A disturbance, from its beginning to the full recovery; nanoseconds since 1970.
+    """An event, from its beginning to the full recovery; nanoseconds since 1970.
 
     Attributes:
         noticed_s: Time from the creation of a topic or a partition to the arrival of its first record.
     """
 
-    disturbance: Disturbance
+    event: str
     began_ns: int
     ended_ns: int
     noticed_s: float | None = None
@@ -74,7 +77,7 @@ class Outcome:
         problems: Sentences; empty if there is none.
     """
 
-    plan: Plan
+    plan: SoakPlan
     began_ns: int = 0
     ended_ns: int = 0
     windows: list[Window] = field(default_factory=list)
@@ -90,7 +93,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def soak(plan: Plan, logs: Path, say: Callable[[str], object]) -> Outcome:
+def soak(plan: SoakPlan, logs: Path, say: Callable[[str], object]) -> Outcome:
     """Run a soak.
 
     Args:
@@ -99,34 +102,44 @@ def soak(plan: Plan, logs: Path, say: Callable[[str], object]) -> Outcome:
     """
     logs.mkdir(parents=True, exist_ok=True)
     # A login lasts a fifteenth of the run, so that the mirror renews it often.
-    with open_clusters(relogin_ms=int(plan.seconds * 1000 / 15)) as clusters:
+    with open_clusters(relogin_ms=int(plan.setup.seconds * 1000 / 15)) as clusters:
         say("six brokers run")
-        return _Soak(plan, clusters, logs, say).run()
+        return SoakWorld(plan, clusters, logs, say).run()
 
 
-class _Soak:
+class SoakWorld:
+    """Two locked clusters, a steady load, and one mirror between them that runs for the whole soak.
+
+    Attributes:
+        arena: The clusters.
+        mirror: The mirror.
+    """
+
     def __init__(
-        self, plan: Plan, clusters: LockedClusters, logs: Path, say: Callable[[str], object]
+        self, plan: SoakPlan, clusters: LockedClusters, logs: Path, say: Callable[[str], object]
     ) -> None:
         self._plan = plan
+        self._setup = plan.setup
         self._clusters = clusters
+        self.arena = clusters.arena
         self._say = say
-        self._dice = random.Random(plan.seed)
         self._outcome = Outcome(plan, began_ns=time.time_ns())
         self._ledger = Ledger()
-        self._load = Load(clusters.bootstrap(Side.SOURCE), self._ledger, plan.seed, plan.records_per_s)
+        self._load = Load(clusters.bootstrap(Side.SOURCE), self._ledger, plan.seed, plan.setup.records_per_s)
         self._watch = Watch(clusters.bootstrap(Side.DESTINATION), self._ledger, PREFIX)
-        self._mirror = Mirror(clusters, plan, logs)
-        self._memory = MemoryWatch(lambda: self._mirror.process_id)
+        self.mirror = Mirror(clusters, plan.setup, logs)
+        self._memory = MemoryWatch(lambda: self.mirror.process_id)
         self._began = 0.0
         self._told = 0.0
+        self._begun: tuple[str, int] | None = None
+        self._noticed_s: float | None = None
 
     def run(self) -> Outcome:
         for codec in CODECS:
             self._add_topic(LoadedTopic(f"{PREFIX}{codec}", codec, _PARTITIONS))
         self._add_topic(LoadedTopic(f"{PREFIX}transactional", "lz4", _PARTITIONS, transactional=True))
-        with self._watch, self._mirror, self._memory:
-            self._mirror.start()
+        with self._watch, self.mirror, self._memory:
+            self.mirror.start()
             with self._load:
                 try:
                     self._await_caught_up()
@@ -139,7 +152,7 @@ class _Soak:
                 self._outcome.ended_ns = time.time_ns()
             self._say("the load has ended")
             self._drain()
-            self._mirror.stop()
+            self.mirror.stop()
         self._judge()
         return self._outcome
 
@@ -147,7 +160,7 @@ class _Soak:
 
     def _await_caught_up(self) -> None:
         def is_caught_up() -> bool:
-            self._mirror.check()
+            self.mirror.check()
             return self._ledger.count()[1] > 0 and self._ledger.oldest_missing_s() < _BEHIND_S
 
         wait_until(is_caught_up, "the mirror to catch up with the load", _STARTS_S, 0.5)
@@ -155,14 +168,14 @@ class _Soak:
         self._say("the mirror has caught up")
 
     def _let_time_pass(self) -> None:
-        for disturbance in self._plan.disturbances:
-            self._wait_until(disturbance.at_s)
-            self._outcome.windows.append(self._bring_about(disturbance))
-        self._wait_until(self._plan.seconds)
+        for number, step in enumerate(self._plan.steps):
+            step.play(self, f"{self._plan.seed}/{number}")
 
-    def _wait_until(self, at_s: float) -> None:
+    def wait_until(self, at_s: float) -> None:
+        """Let the mirror follow until a time after it has caught up, in seconds, and see that it lives."""
+        self._end_event()
         while (now_s := time.monotonic() - self._began) < at_s:
-            self._mirror.check()
+            self.mirror.check()
             if now_s - self._told > _TELL_EVERY_S:
                 self._told = now_s
                 self._tell()
@@ -174,26 +187,70 @@ class _Soak:
         memory = ", ".join(f"{role.value} {size / 1e6:.0f} MB" for role, size in used.items())
         self._say(f"{sent:,} records sent, {arrived:,} arrived; {memory}")
 
-    def _bring_about(self, disturbance: Disturbance) -> Window:
-        self._say(f"{disturbance} …")
-        began_ns, noticed_s = time.time_ns(), None
-        match disturbance.kind:
-            case Kind.NEW_TOPIC:
-                name = f"{PREFIX}new-{len(self._outcome.windows)}"
-                noticed_s = self._notice_topic(LoadedTopic(name, self._dice.choice(CODECS), 2))
-            case Kind.NEW_PARTITION:
-                noticed_s = self._notice_partition(self._dice.choice(self._load.topics))
-            case Kind.KILL_WORKER:
-                self._mirror.kill_worker()
-            case Kind.RESTART_MIRROR:
-                self._mirror.stop()
-                self._say(f"  it ended after {self._mirror.ends[-1].seconds:.1f} s")
-                self._mirror.start()
-                self._await_again()
-            case _:
-                self._clusters.disturb(disturbance)
+    # For events
+
+    def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
+        """Begin an event. None of a soak explains an incident or a stop."""
+        self._say(f"{event} …")
+        self._begun = (event, time.time_ns())
+        self._noticed_s = None
+
+    def _end_event(self) -> None:
+        """Wait until all replicas are in sync, and note when the event began and ended."""
+        if self._begun is None:
+            return
+        self.arena.heal()
+        (event, began_ns), self._begun = self._begun, None
         self._say(f"  over after {(time.time_ns() - began_ns) / 1e9:.1f} s")
-        return Window(disturbance, began_ns, time.time_ns() + int(_SETTLES_S * 1e9), noticed_s)
+        self._check(event)
+        ended_ns = time.time_ns() + int(_SETTLES_S * 1e9)
+        self._outcome.windows.append(Window(event, began_ns, ended_ns, self._noticed_s))
+
+    def _check(self, event: str) -> None:
+        """Judge what has arrived so far, and the positions: none is ahead of the destination's log."""
+        found = self._ledger.verdict()
+        if found.twice or found.late or found.foreign:
+            self._outcome.problems.append(f"after {event}: the consumer at the destination saw {found}")
+        positions = CommittedPositions(self._clusters.bootstrap(Side.SOURCE), GROUP).await_read()
+        # Read after the positions: a log only grows.
+        ends = self._clusters.ends(Side.DESTINATION, list(positions))
+        for partition, committed in positions.items():
+            position = MirrorPosition.from_committed(committed)
+            if position is not None and position.destination_offset > ends[partition]:
+                self._outcome.problems.append(
+                    f"after {event}: the position of {partition} is ahead of the copy: "
+                    f"{position.destination_offset}, and the copy ends at {ends[partition]}"
+                )
+
+    def later(self, dice: random.Random, act: Callable[[], object]) -> None:
+        """Act now: the plan has the moments of a soak."""
+        act()
+
+    def mirrored(self, side: Side) -> Sequence[str]:
+        """Return the topics of a side that the mirror reads or writes."""
+        return self._clusters.topics(side)
+
+    def notice_topic(self, dice: random.Random) -> None:
+        """Create a topic, and wait for its first record at the destination."""
+        name = f"{PREFIX}new-{len(self._outcome.windows)}"
+        topic = LoadedTopic(name, dice.choice(CODECS), 2)
+        created_ns = self._add_topic(topic)
+        self._noticed_s = self._await_first(topic.name, list(range(topic.partitions)), created_ns)
+
+    def notice_partition(self, dice: random.Random) -> None:
+        """Add a partition to a topic, and wait for its first record at the destination."""
+        topic = dice.choice(self._load.topics)
+        new = topic.partitions
+        created_ns = self._clusters.new_partition(topic.name, new + 1)
+        topic.partitions += 1
+        self._noticed_s = self._await_first(topic.name, [new], created_ns)
+
+    def restart_mirror(self) -> None:
+        """Stop the mirror, start it again, and wait until it has caught up."""
+        self.mirror.stop()
+        self._say(f"  it ended after {self.mirror.ends[-1].seconds:.1f} s")
+        self.mirror.start()
+        self._await_again()
 
     def _await_again(self) -> None:
         wait_until(
@@ -205,18 +262,8 @@ class _Soak:
         self._load.add(topic)
         return created_ns
 
-    def _notice_topic(self, topic: LoadedTopic) -> float | None:
-        created_ns = self._add_topic(topic)
-        return self._await_first(topic.name, list(range(topic.partitions)), created_ns)
-
-    def _notice_partition(self, topic: LoadedTopic) -> float | None:
-        new = topic.partitions
-        created_ns = self._clusters.new_partition(topic.name, new + 1)
-        topic.partitions += 1
-        return self._await_first(topic.name, [new], created_ns)
-
     def _await_first(self, topic: str, partitions: list[int], created_ns: int) -> float | None:
-        limit_s = self._plan.refresh_s + _CATCHES_UP_S
+        limit_s = self._setup.refresh_s + _CATCHES_UP_S
         what = f"a first record of {topic} in {partitions}"
         try:
             wait_until(
@@ -232,7 +279,7 @@ class _Soak:
 
     def _drain(self) -> None:
         def is_drained() -> bool:
-            self._mirror.check()
+            self.mirror.check()
             return not self._ledger.missing()
 
         try:
@@ -247,12 +294,12 @@ class _Soak:
         outcome = self._outcome
         outcome.tally = self._ledger.verdict()
         outcome.arrivals = [each for each in self._ledger.arrivals() if each.sent_ns >= outcome.began_ns]
-        outcome.memory, outcome.ends = self._memory.samples, self._mirror.ends
+        outcome.memory, outcome.ends = self._memory.samples, self.mirror.ends
         outcome.transactions = self._load.transactions
         outcome.partitions = sum(topic.partitions for topic in self._load.topics)
-        outcome.problems += self._load.errors + self._watch.errors + self._mirror.problems
+        outcome.problems += self._load.errors + self._watch.errors + self.mirror.problems
         self._compare()
-        outcome.verified, said = self._mirror.verify()
+        outcome.verified, said = self.mirror.verify()
         if outcome.verified != 0:
             outcome.problems.append(f"shoal verify ended with {outcome.verified}: {said[-3000:]}")
         self._judge_memory()
@@ -296,14 +343,14 @@ class _Soak:
 
     def _judge_times(self) -> None:
         outcome = self._outcome
-        limit_s = self._plan.refresh_s + self._plan.noticed_within_s
+        limit_s = self._setup.refresh_s + self._setup.noticed_within_s
         outcome.problems += [
-            f"{window.disturbance}: its first record arrived after {window.noticed_s:.1f} s, not {limit_s:g}"
+            f"{window.event}: its first record arrived after {window.noticed_s:.1f} s, not {limit_s:g}"
             for window in outcome.windows
             if window.noticed_s is not None and window.noticed_s > limit_s
         ]
         outcome.problems += [
-            f"the mirror ended {end.seconds:.1f} s after SIGTERM, not within {self._plan.ends_within_s:g}"
+            f"the mirror ended {end.seconds:.1f} s after SIGTERM, not within {self._setup.ends_within_s:g}"
             for end in outcome.ends
-            if end.seconds > self._plan.ends_within_s
+            if end.seconds > self._setup.ends_within_s
         ]

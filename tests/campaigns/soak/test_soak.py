@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.soak.plan import draw
+from tests.campaigns.soak.plan import Setup, draw
 from tests.campaigns.soak.report import chart, lag, markdown, undisturbed
 from tests.campaigns.soak.run import soak
 
@@ -24,13 +24,13 @@ NOTICED_WITHIN_S = 45.0
 @pytest.mark.timeout(900)
 def test_mirror_under_constant_disturbances_is_exact(tmp_path: Path) -> None:
     said: list[str] = []
-    plan = draw(
-        seed=0,
-        minutes=MINUTES,
+    setup = Setup(
+        seconds=MINUTES * 60,
         refresh_s=REFRESH_S,
         ends_within_s=ENDS_WITHIN_S,
         noticed_within_s=NOTICED_WITHIN_S,
     )
+    plan = draw(0, setup)
     outcome = soak(plan, tmp_path / "logs", said.append)
     assert outcome.problems == [], "\n".join(said)
     assert outcome.tally.is_exact

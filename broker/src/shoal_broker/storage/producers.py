@@ -19,9 +19,9 @@ from shoal.records import BatchHeader, RecordBatch
 from shoal.records.aborted import Marker, read_marker
 
 from ..api_error import ApiError
+from .written import COORDINATOR_EPOCH
 
 __all__ = [
-    "COORDINATOR_EPOCH",
     "SEQUENCE_COUNT",
     "Producer",
     "ProducerSnapshot",
@@ -35,9 +35,6 @@ NO_SEQUENCE = -1
 
 #: ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: the most requests that a client has in flight.
 BATCHES_TO_RETAIN = 5
-
-#: The coordinator epoch of markers: there is one coordinator of transactions, and it never moves.
-COORDINATOR_EPOCH = 0
 
 #: Sequences are non-negative int32; after the largest comes 0.
 SEQUENCE_COUNT = 2**31

@@ -11,9 +11,11 @@ from shoal.records.batch import ATTRIBUTES_OFFSET, CONTROL, HEADER, TRANSACTIONA
 from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
-from .producers import COORDINATOR_EPOCH
 
-__all__ = ["end_transaction_marker", "placed", "recompressed", "with_fields"]
+__all__ = ["COORDINATOR_EPOCH", "end_transaction_marker", "placed", "recompressed", "with_fields"]
+
+#: The coordinator epoch of markers: there is one coordinator of transactions, and it never moves.
+COORDINATOR_EPOCH = 0
 
 _NO_PRODUCER_ID = -1
 

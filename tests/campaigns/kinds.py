@@ -1,0 +1,40 @@
+"""The kinds of trials, each with a world of its own."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["KINDS", "Kind", "kind_of"]
+
+
+class Kind(Enum):
+    """The world of a trial."""
+
+    CLUSTERS = "real clusters"
+    """``shoal mirror``, ``shoal mirror-maker`` or a task without Spark, between two real clusters."""
+    CONSUMERS = "consumers"
+    """``shoal mirror`` between them, with consumers that stop at one cluster and go on at the other."""
+    TASK = "tasks"
+    """Tasks in this process between embedded brokers."""
+    READERS = "tasks and consumers"
+    """The same, with consumers that stop at one broker and go on at the other."""
+
+    SOAK = "soak"
+    """``shoal mirror`` for an hour between two locked clusters (`soak`), by a command of its own."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether all of a trial is in this process, without real clusters."""
+        return self in (Kind.TASK, Kind.READERS)
+
+
+#: The kinds of trials, in turn: every second one is within this process.
+KINDS = (
+    *(Kind.CLUSTERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK) * 4,
+    *(Kind.CONSUMERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK),
+)
+
+
+def kind_of(number: int) -> Kind:
+    """Return the kind of a trial by its number in a run of all kinds."""
+    return KINDS[number % len(KINDS)]
