@@ -17,15 +17,7 @@ from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import RunningTask, TwoBrokers
 
-__all__ = ["Driver", "Time"]
-
-
-class Time:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+__all__ = ["Driver"]
 
 
 class Driver:

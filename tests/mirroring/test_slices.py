@@ -19,8 +19,9 @@ from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
+from tests.clocks import Time
 from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
-from tests.window_driver import Driver, Time
+from tests.window_driver import Driver
 
 
 class TestClock:

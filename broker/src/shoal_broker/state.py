@@ -8,6 +8,7 @@ The nodes of a cluster (:mod:`.cluster`) share the topics, the groups and the tr
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class BrokerState:
         *,
         cluster_id: str | None = None,
         beside: BrokerState | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Begin without topics, or share another node's state.
@@ -92,6 +94,7 @@ class BrokerState:
             apis: The APIs that the node serves.
             cluster_id: The cluster's id, by default a random one.
             beside: Another node of the cluster, whose state this node shares.
+            clock: The monotonic time in seconds, for sessions, rebalances and transactions.
 
         """
         self.node_id = node_id
@@ -101,7 +104,7 @@ class BrokerState:
         if beside is not None:
             self._share(beside)
         else:
-            self._begin(cluster_id)
+            self._begin(cluster_id, clock)
         self.fetch_sessions = FetchSessions()
         self.purgatory = Purgatory()
 
@@ -113,13 +116,13 @@ class BrokerState:
         self.transactions = other.transactions
         self.leaders = other.leaders
 
-    def _begin(self, cluster_id: str | None) -> None:
+    def _begin(self, cluster_id: str | None, clock: Callable[[], float]) -> None:
         self.cluster_id = cluster_id or _random_cluster_id()
         self.leaders = Leaders()
         self.producer_ids = ProducerIds()
         self.topics = Topics()
-        self.groups = Groups()
-        self.transactions = Transactions(self.topics, self.groups, self.producer_ids)
+        self.groups = Groups(clock)
+        self.transactions = Transactions(self.topics, self.groups, self.producer_ids, clock)
 
     def led_log(self, topic: str, partition: int) -> Log:
         """

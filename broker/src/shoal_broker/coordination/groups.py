@@ -32,8 +32,9 @@ _SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self) -> None:
-        """Begin without groups."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without groups; the clock, in seconds, ends sessions and rebalances."""
+        self._clock = clock
         self._changed = threading.Condition()
         self._closed = False
         self._groups: dict[str, Group] = {}
@@ -42,7 +43,7 @@ class Groups:
         """Start, or restart after a stop: every session begins again."""
         with self._changed:
             self._closed = False
-            now = time.monotonic()
+            now = self._clock()
             for group in self._groups.values():
                 for member in group.members.values():
                     member.joining = member.syncing = None
@@ -72,7 +73,7 @@ class Groups:
         """Hold the lock, then wake the waiting requests; gives the monotonic time."""
         with self._changed:
             try:
-                yield time.monotonic()
+                yield self._clock()
             finally:
                 self._changed.notify_all()
 
@@ -235,7 +236,7 @@ class Groups:
     ) -> None:
         member = group.member(member_id, instance_id)
         group.check_generation(generation)
-        member.renew_session(time.monotonic())
+        member.renew_session(self._clock())
 
     def commit(
         self,

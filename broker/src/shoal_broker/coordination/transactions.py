@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -80,7 +80,9 @@ class Transactions:
         topics: Topics,
         groups: Groups,
         producer_ids: ProducerIds,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._topics = topics
         self._groups = groups
         self._producer_ids = producer_ids
@@ -181,7 +183,7 @@ class Transactions:
     def _begin(self, transaction: Transaction) -> None:
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
-            transaction.expires_at = time.monotonic() + transaction.timeout_s
+            transaction.expires_at = self._clock() + transaction.timeout_s
 
     def check_partition(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
@@ -253,7 +255,7 @@ class Transactions:
     def expire(self) -> None:
         """Abort transactions that are open for too long; to be called regularly."""
         with self._lock:
-            now = time.monotonic()
+            now = self._clock()
             for transaction in [*self._by_id.values()]:
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
