@@ -30,11 +30,12 @@ class Driver:
         self.reports: list[dict[str, Any]] = []
         self.in_trouble: dict[TopicPartition, str] = {}
         self.plan = WindowPlan({"topic": ("topic", 1)})
+        self.windows = WindowClock(slice_s, now, brokers.settings.timing)
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
             Events(self._keep, on_plan=lambda: self.plan, in_trouble=lambda: self.in_trouble),
-            windows=WindowClock(slice_s, now, brokers.settings.timing),
+            windows=self.windows,
         )
         self.server.renew(MemberId(), 60.0)
 
