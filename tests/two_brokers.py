@@ -7,6 +7,7 @@ log: neither the compared records nor their decoding are shoal's own.
 from __future__ import annotations
 
 import itertools
+import math
 import socket
 import threading
 import time
@@ -592,18 +593,23 @@ def answers_without_later_commits(broker: Broker) -> None:
 
 
 class Held:
-    """Requests of an API that a broker answers only after they are released, however late."""
+    """The first requests of an API that a broker answers only after they are released, however late."""
 
-    def __init__(self, broker: Broker, api: ApiKey, partition: int | None = None) -> None:
+    def __init__(
+        self, broker: Broker, api: ApiKey, partition: int | None = None, times: float = math.inf
+    ) -> None:
         self._changed = threading.Condition()
         self._released = False
-        self._inside = 0
+        self._held = self._inside = 0
         before = broker.apis[api]
 
         def handle(broker: BrokerState, call: Call, request: Any) -> Any:
             if partition is not None and partition not in _partitions_named(request):
                 return before.handle(broker, call, request)
             with self._changed:
+                if self._held == times:
+                    return before.handle(broker, call, request)
+                self._held += 1
                 self._inside += 1
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._released, 60)

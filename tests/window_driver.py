@@ -17,15 +17,7 @@ from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import RunningTask, TwoBrokers
 
-__all__ = ["Driver", "Time"]
-
-
-class Time:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+__all__ = ["Driver"]
 
 
 class Driver:
@@ -38,11 +30,12 @@ class Driver:
         self.reports: list[dict[str, Any]] = []
         self.in_trouble: dict[TopicPartition, str] = {}
         self.plan = WindowPlan({"topic": ("topic", 1)})
+        self.windows = WindowClock(slice_s, now, brokers.settings.timing)
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
             Events(self._keep, on_plan=lambda: self.plan, in_trouble=lambda: self.in_trouble),
-            windows=WindowClock(slice_s, now, brokers.settings.timing),
+            windows=self.windows,
         )
         self.server.renew(MemberId(), 60.0)
 

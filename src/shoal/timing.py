@@ -73,6 +73,7 @@ class Timing:
         one_start_ms: Members of a group that start within this time, in milliseconds, count as one start:
             each marks only its own partitions, and another member may have marked its own first. It also
             covers the difference of their clocks.
+        prepare_retry_s: The time between two attempts of a group's member to prepare topics.
         handler_patience_s: A task with a handler waits so long for brokers at its start, and for a missing
             topic or partition to appear at the destination.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
@@ -153,6 +154,7 @@ class Timing:
     next_leaves_s: float = 1.0
     longest_leave_s: float = 10.0
     one_start_ms: int = 60_000
+    prepare_retry_s: float = 5.0
     handler_patience_s: float = 30.0
     stalled_s: float = 2.5
     end_patience_s: float = 2.5

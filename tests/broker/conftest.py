@@ -19,6 +19,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.broker.wire import PATIENCE_S, Wire
+from tests.clocks import Ahead
 
 _UNIQUE = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
@@ -27,8 +28,14 @@ NewTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def session_broker() -> Iterator[Broker]:
-    with Broker() as running:
+def broker_clock() -> Ahead:
+    """The clock that ends the embedded broker's sessions, rebalances and transactions."""
+    return Ahead()
+
+
+@pytest.fixture(scope="session")
+def session_broker(broker_clock: Ahead) -> Iterator[Broker]:
+    with Broker(clock=broker_clock) as running:
         yield running
 
 
@@ -39,6 +46,12 @@ def broker(session_broker: Broker) -> Iterator[Broker]:
         pytest.skip("looks into the embedded broker")
     yield session_broker
     session_broker.faults.clear()
+
+
+@pytest.fixture
+def pass_by(broker_clock: Ahead) -> Callable[[float], None]:
+    """Let seconds be over at the embedded broker; those of a real one pass while the test waits."""
+    return broker_clock.pass_by
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.reports import TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.clocks import Time
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
-from tests.window_driver import Driver, Time
+from tests.window_driver import Driver
 
 PARTITION = TopicPartition("topic", 0)
 LENGTH_S = 600.0

@@ -19,8 +19,18 @@ from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
-from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
-from tests.window_driver import Driver, Time
+from tests.clocks import Time
+from tests.two_brokers import (
+    DEADLINE_S,
+    NOW_MS,
+    Held,
+    History,
+    RunningTask,
+    TwoBrokers,
+    lose_tail,
+    wait_until,
+)
+from tests.window_driver import Driver
 
 
 class TestClock:
@@ -145,19 +155,16 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
     driver.server.close()
 
 
+def pass_by(driver: Driver, clock: Time, seconds: float) -> None:
+    """Let a time be over, and tell all tasks how much is left."""
+    clock.now += seconds
+    driver.server.renew(MemberId(), 60.0)
+
+
 def test_idle_task_reports_quiet_before_its_end(brokers: TwoBrokers, history: History) -> None:
     brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0, quiet_window_lengths=2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
-
-    def pass_by(seconds: float) -> None:
-        clock.now += seconds
-        driver.server.renew(MemberId(), 60.0)  # all tasks receive the remaining time
-
-    def goes_on_for(seconds: float) -> bool:
-        assert driver.server._windows is not None
-        return driver.server._windows.remaining_s == seconds
-
     history.plain(2)
     with driver.connect() as control:
         running = RunningTask(
@@ -165,24 +172,31 @@ def test_idle_task_reports_quiet_before_its_end(brokers: TwoBrokers, history: Hi
         )
         wait_until(lambda: brokers.copied() == history.committed)
         assert not any(report.get("idle") for report in list(driver.reports))
-        pass_by(570)
-        wait_until(lambda: goes_on_for(600))
-        pass_by(570)
-        wait_until(lambda: goes_on_for(60))  # until twice its length is over
-        pass_by(60)
+        pass_by(driver, clock, 570)
+        wait_until(lambda: driver.windows.remaining_s == 600)
+        pass_by(driver, clock, 570)
+        wait_until(lambda: driver.windows.remaining_s == 60)  # until twice its length is over
+        pass_by(driver, clock, 60)
         assert not running.result().complete
     driver.server.close()
 
 
 def test_waiting_task_is_not_idle(brokers: TwoBrokers, history: History) -> None:
-    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=1.5)
-    driver = Driver(brokers, slice_s=2.0)
+    brokers = brokers.with_timing(quiet_s=0.2, last_moments_s=60.0)
+    clock = Time()
+    driver = Driver(brokers, slice_s=600.0, now=clock)
     history.plain(2)
-    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    faults = brokers.destination.faults
+    refused = faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
     with driver.connect() as control:
         running = RunningTask(
             lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
+        assert faults.wait_for(refused)
+        pass_by(driver, clock, 570)
+        # A try takes 10 ms or more, and the task looks four times a second.
+        assert faults.wait_for(refused, refused.hits + 50, DEADLINE_S)
+        pass_by(driver, clock, 600)  # also after an alignment, which prolongs the window
         running.result()
     assert not any(report.get("idle") for report in driver.reports)
     driver.server.close()
@@ -263,12 +277,11 @@ def test_late_commit_is_overwritten(brokers: TwoBrokers, history: History, drive
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
-    # Long enough for all that comes before it.
-    late = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, delay_s=8.0, times=1)
+    late = Held(brokers.source, ApiKey.OFFSET_COMMIT, times=1)
     history.plain(3)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
-    assert late.hits == 1
+    late.wait_for_one()
     # A position of the topic that is deleted now comes after those of the one that takes its place.
     brokers.source.topics.delete(brokers.source.topics.topic("topic"))
     brokers.source.create_topic("topic", 1)
@@ -276,7 +289,8 @@ def test_late_commit_is_overwritten(brokers: TwoBrokers, history: History, drive
     with driver.slice():
         wait_until(lambda: len(brokers.copied()) == 8)
     newest = brokers.position()
-    wait_until(lambda: brokers.position() != newest)
+    late.release()
+    assert brokers.position() != newest
     seen = len(driver.reports)
     with driver.slice():
         wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
@@ -344,7 +358,9 @@ def test_idle_partition_stops_waiting_once_answered(
 
 def test_window_continues_while_a_partition_is_aligned(brokers: TwoBrokers, history: History) -> None:
     """Each window would begin the alignment again, and none would complete it."""
-    driver = Driver(brokers.with_timing(quiet_window_lengths=1), slice_s=1.5)
+    brokers = brokers.with_timing(quiet_window_lengths=1, last_moments_s=60.0, shortest_window_s=0.0)
+    clock = Time()
+    driver = Driver(brokers, slice_s=600.0, now=clock)
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
@@ -354,11 +370,14 @@ def test_window_continues_while_a_partition_is_aligned(brokers: TwoBrokers, hist
     for _ in range(24):
         history.store(batch([bytes(900_000)], base_offset=history.next_offset, base_timestamp=NOW_MS))
     slow = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.7, times=None)
-    began = time.monotonic()
     with driver.slice():
-        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 2, timeout_s=30)
-        assert time.monotonic() - began > 3.0
+        assert brokers.source.faults.wait_for(slow)
+        for _ in range(3):
+            pass_by(driver, clock, 570)
+            wait_until(lambda: driver.windows.remaining_s == 600)
+        assert brokers.destination.log("topic").log_end_offset == 2
         brokers.source.faults.remove(slow)
+        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 2)
     driver.server.close()
 
 

@@ -200,11 +200,12 @@ def test_two_makers_starting_together_with_latest_begin_at_the_ends(makers: Make
 
 def test_copy_deleted_while_idle_ends_the_run(makers: Makers) -> None:
     makers.produce(9)
-    maker = makers.start("--use.raw.bytes")
+    timing = Timing(deletion_confirmed_s=0.2)
+    maker = makers.start("--use.raw.bytes", timing=timing)
     wait_until(lambda: makers.is_copied() and makers.committed() == makers.ends(), 30)
     makers.destination.topics.delete(makers.destination.topics.topic("orders"))
     assert re.search(r"deleted.*mirrored", maker.result().stopped["orders-0"])
-    again = makers.start("--use.raw.bytes").result()
+    again = makers.start("--use.raw.bytes", timing=timing).result()
     assert sorted(again.stopped) == ["orders-0", "orders-1", "orders-2"]
     assert makers.copied() == []
 
@@ -312,7 +313,8 @@ def test_refused_topic_does_not_affect_others(makers: Makers) -> None:
     )
     makers.produce(30)
     makers.produce(3, "orders.bad", 1)
-    maker = makers.start("--use.raw.bytes", include="orders.*")
+    timing = Timing(prepare_retry_s=0.2)
+    maker = makers.start("--use.raw.bytes", include="orders.*", timing=timing)
     wait_until(makers.is_copied, 30)
     wait_until(lambda: any("orders.bad is not mirrored yet" in each for each in maker.warnings), 30)
     makers.destination.faults.clear()

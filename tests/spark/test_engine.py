@@ -31,9 +31,9 @@ from shoal.mirroring.prepare.create import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing
+from tests.clocks import Time
 from tests.driver_events import Events
 from tests.two_brokers import wait_until
-from tests.window_driver import Time
 
 TASKS = [[CopyRange("topic", 0, "topic", 0, 5)]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
@@ -55,6 +56,7 @@ class Broker(BrokerState):
         config: Mapping[str, str] | None = None,
         node_id: int = 1,
         beside: Broker | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Begin without topics; :meth:`start` listens.
@@ -67,6 +69,8 @@ class Broker(BrokerState):
             node_id: The broker's id in the cluster.
             beside: Another node of the same cluster, whose settings and data this one shares
                 (see :class:`~shoal_broker.cluster.BrokerCluster`).
+            clock: The monotonic time in seconds that ends sessions, rebalances and transactions, for tests
+                that must not wait for them. The other node's, with ``beside``.
 
         Raises:
             ConfigError: A setting is unknown or invalid, or the address is not a loopback address.
@@ -78,7 +82,7 @@ class Broker(BrokerState):
             settings = beside.config if beside is not None else broker_config(config or {})
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
-        super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
+        super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside, clock=clock)
         self._server = Server(host, port, partial(answer, self))
         self._stopping = threading.Event()
         self._housekeepers: list[threading.Thread] = []

@@ -8,6 +8,7 @@ The nodes of a cluster (:mod:`.cluster`) share the topics, the groups and the tr
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,7 @@ class BrokerState:
         *,
         cluster_id: str | None = None,
         beside: BrokerState | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Begin without topics, or share another node's state.
@@ -89,6 +91,7 @@ class BrokerState:
             apis: The APIs that the node serves.
             cluster_id: The cluster's id, by default a random one.
             beside: Another node of the cluster, whose state this node shares.
+            clock: The monotonic time in seconds, for sessions, rebalances and transactions.
 
         """
         self.node_id = node_id
@@ -98,7 +101,7 @@ class BrokerState:
         if beside is not None:
             self._share(beside)
         else:
-            self._begin(cluster_id)
+            self._begin(cluster_id, clock)
         self.fetch_sessions = FetchSessions()
         self.purgatory = Purgatory()
 
@@ -109,12 +112,12 @@ class BrokerState:
         self.transactions = other.transactions
         self.leaders = other.leaders
 
-    def _begin(self, cluster_id: str | None) -> None:
+    def _begin(self, cluster_id: str | None, clock: Callable[[], float]) -> None:
         self.cluster_id = cluster_id or secrets.token_urlsafe(16)  # as many characters as in Kafka
         self.leaders = Leaders()
         self.topics = Topics()
-        self.groups = Groups()
-        self.transactions = Transactions(self.topics, self.groups)
+        self.groups = Groups(clock)
+        self.transactions = Transactions(self.topics, self.groups, clock)
 
     def led_log(self, topic: str, partition: int) -> Log:
         """

@@ -32,6 +32,7 @@ from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.copies import stops_of_deleted
 from ..mirroring.prepare.create import PreparedTopic
+from ..timing import Timing
 from ..topic_partition import TopicPartition
 from .rebalance_listener import MirrorMakerRebalanceListener
 
@@ -39,9 +40,6 @@ __all__ = ["GroupShare"]
 
 #: Interval at which the member's thread polls the group, if no event wakes it.
 _LOOK_INTERVAL_S = 1.0
-
-#: The time between two attempts to prepare topics.
-_RETRY_S = 5.0
 
 #: The tasks stop this part of the session before it ends, so that their last requests arrive in time.
 _MARGIN = 1 / 3
@@ -76,6 +74,7 @@ class GroupShare(RebalanceListener):
         listener: MirrorMakerRebalanceListener,
         on_notice: Callable[[str], object],
         on_warning: Callable[[str], object],
+        timing: Timing,
     ) -> None:
         """
         Prepare the member; :meth:`start` joins the group.
@@ -91,6 +90,7 @@ class GroupShare(RebalanceListener):
             settle: Commits the start positions of partitions without one, as a member.
             on_notice: Receives the assigned and revoked partitions, as sentences.
             on_warning: Receives problems, as sentences.
+            timing: The time between two attempts to prepare topics.
         """
         self._source = source
         self._group = settings.group
@@ -103,6 +103,7 @@ class GroupShare(RebalanceListener):
         self._work = work
         self._metrics = metrics
         self._prepare = prepare
+        self._retry_s = timing.prepare_retry_s
         self._settle = settle
         self._listener = listener
         self._on_notice = on_notice
@@ -245,7 +246,7 @@ class GroupShare(RebalanceListener):
 
     def _begin(self) -> None:
         """Prepare the destination for new partitions, and add them to the schedule."""
-        self._retry_at = time.monotonic() + _RETRY_S
+        self._retry_at = time.monotonic() + self._retry_s
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))
             ready = {each for each in self._pending if each.topic in topics}

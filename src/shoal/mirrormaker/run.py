@@ -95,6 +95,7 @@ class MirrorMaker:
             listener=self._listener,
             on_notice=run.notify,
             on_warning=run.warn,
+            timing=self._options.timing,
         )
         resources.callback(share.release)
         if self._options.copy.handling is None:  # a handler commits offsets without positions

@@ -220,22 +220,30 @@ def test_leader_that_rejoins_begins_a_new_generation(wire: Wire, group: str) -> 
     assert wire.join(group, member=member.member_id).generation_id == member.generation + 1
 
 
-def test_member_without_heartbeat_is_removed(wire: Wire, new_wire: Callable[[], Wire], group: str) -> None:
+def test_member_without_heartbeat_is_removed(
+    wire: Wire, new_wire: Callable[[], Wire], group: str, pass_by: Callable[[float], None]
+) -> None:
     silent = join_alone(wire, group, session_timeout_ms=6_000, rebalance_timeout_ms=60_000)
     other = new_wire()
     # Waits for the silent one, until its session ends.
-    joined = other.join(group, member=promised_id(other, group), rebalance_timeout_ms=60_000)
+    other.join(group, member=promised_id(other, group), rebalance_timeout_ms=60_000, wait=False)
+    wait_for_rebalance(silent, group)
+    pass_by(6.0)
+    joined = other.receive(ApiKey.JOIN_GROUP, 5)
     assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
     assert wire.heartbeat(group, silent.member_id, silent.generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_member_that_does_not_rejoin_in_time_is_removed(
-    wire: Wire, new_wire: Callable[[], Wire], group: str
+    wire: Wire, new_wire: Callable[[], Wire], group: str, pass_by: Callable[[float], None]
 ) -> None:
     # Its first assignment has to come in this time, too, on a busy machine.
     slow = join_alone(wire, group, session_timeout_ms=60_000, rebalance_timeout_ms=4_000)
     other = new_wire()
-    joined = other.join(group, member=promised_id(other, group), rebalance_timeout_ms=4_000)
+    other.join(group, member=promised_id(other, group), rebalance_timeout_ms=4_000, wait=False)
+    wait_for_rebalance(slow, group)
+    pass_by(4.0)
+    joined = other.receive(ApiKey.JOIN_GROUP, 5)
     assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
     assert wire.heartbeat(group, slow.member_id, slow.generation) == ErrorCode.UNKNOWN_MEMBER_ID
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -330,12 +331,13 @@ def test_init_of_a_used_transactional_id_aborts_and_fences(
 
 
 def test_transaction_after_its_timeout_is_aborted(
-    wire: Wire, topic: str, broker: object, unique: str
+    wire: Wire, topic: str, broker: object, unique: str, pass_by: Callable[[float], None]
 ) -> None:
     # A real coordinator looks every 10 s only: for the embedded broker alone.
-    slow = Producer(wire, f"transactional-{unique}", timeout_ms=3_000)
+    slow = Producer(wire, f"transactional-{unique}", timeout_ms=60_000)
     assert slow.add(topic) == [ErrorCode.NONE]
     assert slow.send(topic) == ErrorCode.NONE
+    pass_by(60.0)
     wait_until_stable(wire, topic, 2)
     assert read(wire, topic).markers == [Marker.ABORT]
     assert slow.end(committed=True) == ErrorCode.PRODUCER_FENCED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -21,6 +20,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import decode_subscription
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker, BrokerCluster
+from shoal_broker.coordination.group import Group
+from tests.clocks import Ahead, Time
 from tests.two_brokers import config_of, wait_until
 
 #: The embedded broker's smallest.
@@ -124,8 +125,14 @@ def parts(consumer: Consumer) -> list[str]:
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
+def clock() -> Ahead:
+    """The time of the broker, at which sessions end."""
+    return Ahead()
+
+
+@pytest.fixture
+def broker(clock: Ahead) -> Iterator[Broker]:
+    with Broker(clock=clock) as running:
         running.create_topic("topic", 4)
         yield running
 
@@ -374,15 +381,19 @@ def test_member_without_poll_leaves_and_poll_joins_again(broker: Broker) -> None
             wait_until(has_its_half)
 
 
-def test_static_member_without_poll_stays_until_session_ends(broker: Broker) -> None:
-    with polled(broker, settings(instance_id="slow", max_poll_interval_ms=2_000)) as slow:
-        wait_until(lambda: slow.owned == ALL)
-        slow.stop_polling()
-        stopped_at = time.monotonic()
-        wait_until(lambda: slow.membership.identity.member_id == "")
-        assert broker.groups.read("group", lambda group: len(group.members)) == 1
-        wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 0)
-        assert time.monotonic() - stopped_at > SESSION_MS / 1000 - 1
+def test_static_member_without_poll_stays_until_session_ends() -> None:
+    time = Time()
+    with Broker(clock=time) as broker:
+        broker.create_topic("topic", 4)
+        with polled(broker, settings(instance_id="slow", max_poll_interval_ms=500)) as slow:
+            wait_until(lambda: slow.owned == ALL)
+            slow.stop_polling()
+            wait_until(lambda: slow.membership.identity.member_id == "")
+            time.now += SESSION_MS / 1000 - 0.1
+            broker.groups.expire()
+            assert broker.groups.read("group", lambda group: len(group.members)) == 1
+            time.now += 0.1
+            wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 0)
 
 
 def test_member_unknown_to_the_group_loses_partitions_and_joins_again(broker: Broker) -> None:
@@ -395,12 +406,26 @@ def test_member_unknown_to_the_group_loses_partitions_and_joins_again(broker: Br
         assert member.membership.identity.member_id != forgotten.member_id
 
 
+def expire_former_member(broker: Broker, clock: Ahead) -> None:
+    """End the session of a member that has forgotten its id, once it waits to join by another."""
+
+    def waits(group: Group) -> bool:
+        return bool(group.members) and len(group.members) + len(group.promised) == 2
+
+    wait_until(lambda: broker.groups.read("group", waits))
+    clock.pass_by(SESSION_MS / 1000)
+
+
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
 @pytest.mark.parametrize("drop", ["before", "after"])
-def test_membership_after_lost_connection_continues(broker: Broker, api: ApiKey, drop: str) -> None:
+def test_membership_after_lost_connection_continues(
+    broker: Broker, clock: Ahead, api: ApiKey, drop: str
+) -> None:
     fault = broker.faults.add(api, drop=drop)  # type: ignore[arg-type]
     with polled(broker, settings()) as member:
         assert broker.faults.wait_for(fault)
+        if (api, drop) == (ApiKey.JOIN_GROUP, "after"):
+            expire_former_member(broker, clock)
         wait_until(lambda: member.owned == ALL)
 
 
@@ -415,10 +440,14 @@ def test_membership_after_lost_connection_continues(broker: Broker, api: ApiKey,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ],
 )
-def test_membership_after_transient_error_continues(broker: Broker, api: ApiKey, code: ErrorCode) -> None:
+def test_membership_after_transient_error_continues(
+    broker: Broker, clock: Ahead, api: ApiKey, code: ErrorCode
+) -> None:
     fault = broker.faults.add(api, error=code)
     with polled(broker, settings()) as member:
         assert broker.faults.wait_for(fault)
+        if (api, code) == (ApiKey.SYNC_GROUP, ErrorCode.UNKNOWN_MEMBER_ID):
+            expire_former_member(broker, clock)
         wait_until(lambda: member.owned == ALL and not member.membership.is_rebalancing)
 
 

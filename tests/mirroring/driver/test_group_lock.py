@@ -24,15 +24,21 @@ from shoal.state_directory import state_dir
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.coordination.group import Group
+from tests.clocks import Time
 from tests.two_brokers import config_of, second_node, wait_until
 
 OFTEN = Timing(heartbeat_interval_s=0.02)
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
+def clock() -> Time:
+    """The time of the broker, at which sessions end."""
+    return Time()
+
+
+@pytest.fixture
+def broker(clock: Time) -> Iterator[Broker]:
+    with Broker(clock=clock) as running:
         yield running
 
 
@@ -213,16 +219,11 @@ def test_moved_coordinator_is_found(broker: Broker) -> None:
             assert mirror.lock.lost is None
 
 
-def _end_sessions(group: Group) -> None:
-    for member in group.members.values():
-        member.expires_at = 0.0
-
-
-def test_group_taken_by_another_after_the_session_is_lost(broker: Broker) -> None:
+def test_group_taken_by_another_after_the_session_is_lost(broker: Broker, clock: Time) -> None:
     with Mirror(broker) as mirror:
         hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
         assert broker.faults.wait_for(hold)  # so that the one before is over
-        broker.groups.read("group", _end_sessions)
+        clock.now += lock.SESSION_TIMEOUT_MS / 1000
         broker.groups.expire()
         with Mirror(broker, "second") as second:
             broker.faults.remove(hold)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.mirroring.model.window import WindowClock
-from tests.window_driver import Time
+from tests.clocks import Time
 
 
 @pytest.fixture

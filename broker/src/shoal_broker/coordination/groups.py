@@ -32,8 +32,9 @@ _SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self) -> None:
-        """Begin without groups."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without groups; the clock, in seconds, ends sessions and rebalances."""
+        self._clock = clock
         self._changed = threading.Condition()
         self._closed = False
         self._groups: dict[str, Group] = {}
@@ -42,7 +43,7 @@ class Groups:
         """Start, or restart after a stop: every session begins again."""
         with self._changed:
             self._closed = False
-            now = time.monotonic()
+            now = self._clock()
             for group in self._groups.values():
                 for member in group.members.values():
                     member.joining = member.syncing = None
@@ -72,7 +73,7 @@ class Groups:
         """Hold the lock, then wake the waiting requests; gives the monotonic time."""
         with self._changed:
             try:
-                yield time.monotonic()
+                yield self._clock()
             finally:
                 self._changed.notify_all()
 
@@ -200,7 +201,7 @@ class Groups:
                 # GROUP_ID_NOT_FOUND came with OffsetCommit v9 (KIP-848).
                 code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
                 raise ApiError(code, f"there is no group {group_id!r}")
-            group.check_member(member_id, instance_id, generation, time.monotonic())
+            group.check_member(member_id, instance_id, generation, self._clock())
             if group.state is GroupState.COMPLETING_REBALANCE:
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
@@ -222,7 +223,7 @@ class Groups:
             group = self._groups.get(group_id)
             if group is None:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
-            group.check_member(member_id, instance_id, generation, time.monotonic())
+            group.check_member(member_id, instance_id, generation, self._clock())
 
     def commit(
         self,

@@ -14,7 +14,7 @@ import enum
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -74,7 +74,8 @@ class Transaction:
 class Transactions:
     """All transactional ids, and the source of producer ids. Safe to use from several threads."""
 
-    def __init__(self, topics: Topics, groups: Groups) -> None:
+    def __init__(self, topics: Topics, groups: Groups, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._topics = topics
         self._groups = groups
         self._producer_ids = itertools.count(_FIRST_PRODUCER_ID)
@@ -179,7 +180,7 @@ class Transactions:
     def _begin(self, transaction: Transaction) -> None:
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
-            transaction.expires_at = time.monotonic() + transaction.timeout_s
+            transaction.expires_at = self._clock() + transaction.timeout_s
 
     def check_partition(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
@@ -249,7 +250,7 @@ class Transactions:
     def expire(self) -> None:
         """Abort transactions that are open for too long; to be called regularly."""
         with self._lock:
-            now = time.monotonic()
+            now = self._clock()
             for transaction in [*self._by_id.values()]:
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)

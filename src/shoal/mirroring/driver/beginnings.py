@@ -13,10 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from shoal.timing import DEFAULT_TIMING, Timing
-
 from ...client.cluster import Cluster
 from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, start_offsets
 from ..model.first_start import FirstStart

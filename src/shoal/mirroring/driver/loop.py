@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from shoal.timing import DEFAULT_TIMING, Timing
-
 from ...errors import ShoalError
+from ...timing import DEFAULT_TIMING, Timing
 from ..control import ControlServer
 from ..model.progress import Phase, Progress
 from ..model.text import first_few
