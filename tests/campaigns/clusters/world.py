@@ -298,6 +298,7 @@ class ClustersWorld:
         if contender.end(_ATTEMPT_S * self._patience) is None:
             contender.kill()
             self.problems.append("a second mirror of the same group did not end")
+        self._note_incidents(contender)
         self._orphans += contender.orphans
 
     # The mirror
