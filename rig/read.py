@@ -17,6 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from rig.judge import compare
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
 
@@ -87,29 +88,13 @@ def assert_same_records(
     Offsets may differ: a mirror drops transaction markers and aborted records.
 
     Raises:
-        AssertionError: A record differs; the text names the first difference.
+        AssertionError: A record is missing, there twice, late, or foreign; the text names the first ones.
     """
     assert sorted(source) == sorted(destination), (
         f"partitions differ: {sorted(source)} in the source, {sorted(destination)} in the destination"
     )
-    for partition in sorted(source):
-        _assert_same_partition(partition, source[partition], destination[partition])
-
-
-def _assert_same_partition(partition: int, source: Sequence[Record], destination: Sequence[Record]) -> None:
-    for index, (ours, theirs) in enumerate(zip(source, destination, strict=False)):
-        if not ours.same_content(theirs):
-            raise AssertionError(
-                f"partition {partition}, record number {index} differs:\n"
-                f"  source      {_brief(ours)}\n  destination {_brief(theirs)}"
-            )
-    if len(source) != len(destination):
-        longer = max(source, destination, key=len)
-        raise AssertionError(
-            f"partition {partition}: {len(source)} records in the source, {len(destination)} in "
-            f"the destination; the first without a partner: "
-            f"{_brief(longer[min(len(source), len(destination))])}"
-        )
+    verdict = compare(source, destination)
+    assert verdict.is_exact, "\n".join([str(verdict), *verdict.details])
 
 
 def _batches(bootstrap: str, topic: str, isolation: Isolation) -> Iterator[tuple[int, list[Record]]]:
@@ -208,16 +193,3 @@ def _record(message: Message) -> Record:
 def _canonical(record: Record) -> bytes:
     """Return bytes that differ for any two different records."""
     return repr((record.key, record.value, record.headers, record.timestamp)).encode()
-
-
-def _brief(record: Record) -> str:
-    def cut(data: bytes | None) -> str:
-        if data is None or len(data) <= 40:
-            return repr(data)
-        return f"{data[:24]!r}... ({len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]})"
-
-    headers = [(name, cut(value)) for name, value in record.headers]
-    return (
-        f"offset {record.offset} timestamp {record.timestamp} key {cut(record.key)} "
-        f"value {cut(record.value)} headers {headers}"
-    )

@@ -197,13 +197,19 @@ def test_group_is_described(source_cluster: KafkaCluster, topic: str) -> None:
     ("copy", "difference"),
     [
         ({0: RECORDS, 1: []}, "partitions differ"),
-        ({0: RECORDS[:-1]}, "5 records in the source, 4 in the destination"),
-        ({0: [*RECORDS, RECORDS[0]]}, "5 records in the source, 6 in the destination"),
-        ({0: [RECORDS[1], RECORDS[0], *RECORDS[2:]]}, "record number 0 differs"),
-        ({0: [*RECORDS[:3], replace(RECORDS[3], value=None), RECORDS[4]]}, "record number 3 differs"),
-        ({0: [replace(RECORDS[0], key=b""), *RECORDS[1:]]}, "record number 0 differs"),
-        ({0: [replace(RECORDS[0], headers=(("h", None),)), *RECORDS[1:]]}, "record number 0 differs"),
-        ({0: [replace(RECORDS[0], timestamp=0), *RECORDS[1:]]}, "record number 0 differs"),
+        ({0: RECORDS[:-1]}, "1 missing"),
+        ({0: [*RECORDS, RECORDS[0]]}, "1 twice"),
+        ({0: [RECORDS[1], RECORDS[0], *RECORDS[2:]]}, "1 late"),
+        (
+            {0: [*RECORDS[:3], replace(RECORDS[3], value=None), RECORDS[4]]},
+            "1 foreign",
+        ),
+        ({0: [replace(RECORDS[0], key=b""), *RECORDS[1:]]}, "1 foreign"),
+        (
+            {0: [replace(RECORDS[0], headers=(("h", None),)), *RECORDS[1:]]},
+            "1 foreign",
+        ),
+        ({0: [replace(RECORDS[0], timestamp=0), *RECORDS[1:]]}, "1 foreign"),
     ],
 )
 def test_difference_is_found(copy: dict[int, list[Record]], difference: str) -> None:

@@ -40,14 +40,14 @@ from .source import Written
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["Reader", "Readers"]
+__all__ = ["Reader", "Readers", "are_exact", "forget_group", "is_done"]
 
 _TOPIC = "topic"
 
-#: A consumer can go on at an offset with one of these.
-_DONE = frozenset({Action.WRITTEN, Action.UNCHANGED, Action.RETURNED, Action.FURTHER})
 #: A group continues at an offset of its own, which nothing has translated.
 _OWN = frozenset({Action.RETURNED, Action.FURTHER})
+#: A consumer can go on at an offset with one of these.
+_DONE = frozenset({Action.WRITTEN, Action.UNCHANGED, *_OWN})
 
 #: Attempts at the last move, after all faults.
 _LAST_MOVES = 3
@@ -195,16 +195,13 @@ class Reader:
             return False
         direction = Direction.FORWARD if self.is_at_source else Direction.REVERSE
         with ExitStack() as connections, suppress(ShoalError):
-            sync = rounds_of(self._world, re.escape(self.name), direction, connections)
+            sync = _rounds_of(self._world, re.escape(self.name), direction, connections)
             report = sync.round({_TOPIC: _TOPIC}, apply=apply or direction is Direction.REVERSE)
             offsets = [each for found in report.groups for each in found.offsets]
-            self._undone = [each for each in offsets if not _is_done(each)]
+            self._undone = [each for each in offsets if not is_done(each)]
             if not offsets or self._undone:
                 return False
-            self._is_exact = {
-                each.partition.partition: each.action in _OWN or each.exactness is Exactness.EXACT
-                for each in offsets
-            }
+            self._is_exact = are_exact(offsets)
             self.is_at_source = not self.is_at_source
             committed = self.offsets(self.here)
             for number in range(len(self.readings)):
@@ -258,7 +255,7 @@ class Readers:
         """Run a round of the mirror; if it fails, the next one has to try again."""
         with suppress(ShoalError):
             if self._sync is None:
-                self._sync = rounds_of(self._world, "reader-.*", Direction.FORWARD, self._connections)
+                self._sync = _rounds_of(self._world, "reader-.*", Direction.FORWARD, self._connections)
             self._sync.round({_TOPIC: _TOPIC}, apply=True)
 
     def die_at_commit(self, *, before: bool) -> None:
@@ -288,7 +285,14 @@ class Readers:
             self._world.problems += each.verdict(to_end=to_end).details
 
 
-def rounds_of(world: TaskWorld, groups: str, direction: Direction, connections: ExitStack) -> GroupSync:
+def are_exact(offsets: Iterable[GroupOffset]) -> dict[int, bool]:
+    """Return whether a consumer reads nothing again from its translated offset, by partition."""
+    return {
+        each.partition.partition: each.action in _OWN or each.exactness is Exactness.EXACT for each in offsets
+    }
+
+
+def _rounds_of(world: TaskWorld, groups: str, direction: Direction, connections: ExitStack) -> GroupSync:
     """Return the rounds of one process, with connections of its own."""
     settings = world.brokers.settings
     source = connections.enter_context(Cluster(settings.source))
@@ -309,6 +313,6 @@ def forget_group(broker: Broker, name: str) -> None:
         broker.groups.delete(name)
 
 
-def _is_done(offset: GroupOffset) -> bool:
+def is_done(offset: GroupOffset) -> bool:
     """Whether a consumer can go on there: a translation that is ahead of the mirror becomes exact later."""
     return offset.action in _DONE and offset.exactness is not Exactness.AHEAD

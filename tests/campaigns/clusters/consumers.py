@@ -20,9 +20,8 @@ import shoal
 from rig.judge import Stay, Verdict, judge
 from rig.read import read_topic
 from shoal.errors import ShoalError
-from shoal.mirroring.model.offset_map import Exactness
-from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.report import GroupOffset
+from tests.world.readers import are_exact, is_done
 
 from .arena import Side
 from .setup import GroupPlan, Setup
@@ -38,12 +37,6 @@ _MOVE_S = 150.0
 
 #: Interval between looks at the translation, and between attempts at a commit.
 _LOOK_S = 0.5
-
-#: Nothing is left to be done for an offset with one of these.
-_DONE = frozenset({Action.WRITTEN, Action.UNCHANGED, Action.RETURNED, Action.FURTHER})
-
-#: A group continues at an offset of its own, which nothing has translated.
-_OWN = frozenset({Action.RETURNED, Action.FURTHER})
 
 Result = TypeVar("Result")
 
@@ -289,15 +282,12 @@ class _MovingGroup:
         while self._has_begun:
             with suppress(ShoalError):
                 offsets = self._translated(apply=applies or is_back, reverse=is_back)
-                if offsets is not None and all(map(_is_done, offsets)):
+                if offsets is not None and all(map(is_done, offsets)):
                     break
             if self.is_over.is_set() or time.monotonic() - began > _MOVE_S * self._patience:
                 raise _Failed(f"cannot leave the {self._side.value}: {offsets}")
             self.is_over.wait(_LOOK_S)
-        self._is_exact = {
-            each.partition.partition: each.action in _OWN or each.exactness is Exactness.EXACT
-            for each in offsets or ()
-        }
+        self._is_exact = are_exact(offsets or ())
         self._side = Side.SOURCE if is_back else Side.DESTINATION
         self.moves += 1
 
@@ -318,11 +308,6 @@ class _MovingGroup:
 
     def _client(self, side: Side) -> dict[str, str]:
         return {"bootstrap.servers": self._bootstraps[side], "isolation.level": self._setup.isolation}
-
-
-def _is_done(offset: GroupOffset) -> bool:
-    """Whether a consumer can go on there: a translation that is ahead of the mirror becomes exact later."""
-    return offset.action in _DONE and offset.exactness is not Exactness.AHEAD
 
 
 def _is_transient(error: Exception) -> bool:

@@ -268,7 +268,7 @@ class ClustersWorld:
         """
         self.arena.proxies[Side.DESTINATION].disturb(held)
         while not held.hits:
-            if self._over.wait(_POLL_S) or not (self.consumers.are_moving or not self.is_settled()):
+            if self._over.wait(_POLL_S) or (self.is_settled() and not self.consumers.are_moving):
                 return False
         return self._do_to_mirror(MirrorRun.kill_with_jvm)
 
@@ -298,6 +298,7 @@ class ClustersWorld:
         if contender.end(_ATTEMPT_S * self._patience) is None:
             contender.kill()
             self.problems.append("a second mirror of the same group did not end")
+        self._note_incidents(contender)
         self._orphans += contender.orphans
 
     # The mirror
@@ -380,7 +381,8 @@ class ClustersWorld:
     def _is_over(self) -> bool:
         """Whether all is copied, and nothing is still to happen."""
         is_eventful = any(each.is_alive() for each in self._happening) or self.consumers.are_moving
-        return not is_eventful and self.is_settled()
+        # Events that are over may have let the source grow since the last look.
+        return not is_eventful and self._looks_settled()
 
     def is_settled(self) -> bool:
         """Whether each partition has its position at its end, or has stopped; any thread may ask."""

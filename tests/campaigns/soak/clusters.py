@@ -105,11 +105,21 @@ class LockedClusters:
         return [name for name in self.admins[side].list_topics(timeout=30).topics if name.startswith(PREFIX)]
 
     def ends(self, side: Side, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end offsets of some partitions."""
+        """Return the end offsets of some partitions, as soon as their leaders answer."""
         asked = {ConfluentPartition(*each): OffsetSpec.latest() for each in partitions}
-        found = self.admins[side].list_offsets(asked, request_timeout=30)
-        ends = {TopicPartition(each.topic, each.partition): end.result() for each, end in found.items()}
-        return {partition: end.offset for partition, end in ends.items()}
+        ends: dict[TopicPartition, int] = {}
+
+        def are_read() -> bool:
+            try:
+                self.topics(side)  # the admin client's leader epochs are those of its last metadata
+                for each, end in self.admins[side].list_offsets(asked, request_timeout=30).items():
+                    ends[TopicPartition(each.topic, each.partition)] = end.result().offset
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(are_read, f"the ends of {len(partitions)} partitions", timeout_s=60)
+        return ends
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         admin = self.admins[Side.SOURCE]
