@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -51,14 +50,12 @@ def test_wrong_response_is_a_value_or_an_error_of_shoal(
     api = data.draw(st.sampled_from(QUESTIONS[question]))
     # Drawn before all steps for which a busy machine may be too slow.
     times = data.draw(st.integers(1, 3))
-    began = time.monotonic()
     with Cluster(impatient_config(broker)) as cluster:
         if api is not ApiKey.API_VERSIONS:
             with contextlib.suppress(Disconnected):
                 cluster.refresh()
         with lying(broker, api, lie, random.Random(seed), times), contextlib.suppress(ShoalError):
             question(cluster)
-    assert time.monotonic() - began < 30
 
 
 # Defects found earlier

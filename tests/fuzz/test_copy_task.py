@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +19,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
-from tests.fuzz.copy_tasks import ASKED, TASK_S, check, filled, hurried, patient, run_task
+from tests.fuzz.copy_tasks import ASKED, check, filled, hurried, patient, run_task
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from tests.two_brokers import TwoBrokers
@@ -79,7 +78,6 @@ def test_verify_with_wrong_responses_reports_or_raises_an_error_of_shoal(
     mirrored: TwoBrokers, lie: Lie, asked: tuple[str, ApiKey], seed: int
 ) -> None:
     side, api = asked
-    began = time.monotonic()
     config = mirrored.settings
     times = random.Random(seed).randint(1, 4)
     with (
@@ -87,4 +85,3 @@ def test_verify_with_wrong_responses_reports_or_raises_an_error_of_shoal(
         contextlib.suppress(ShoalError),
     ):
         verify(config.source, config.destination, {"topic": "topic"}, group=config.group, patience_s=1)
-    assert time.monotonic() - began < TASK_S

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -48,10 +47,8 @@ def test_pump_counts_only_landed_batches_with_any_response(
 
     destination = Destination(answer)
     lots = [lot(0, 8, together_bytes=draw.choice([0, 500])), lot(1, 3), lot(0, 5, topic=1)]
-    began = time.monotonic()
     with served(destination) as connection:
         pumped = pump(connection, lots, wait_ms=_WAIT_MS)
-    assert time.monotonic() - began < 20
     assert (pumped.end == "done") <= (pumped.landed == [8, 3, 5])
     places = [("topic", 0), ("topic", 1), ("other", 0)]
     reached = list(pumped.landed)

@@ -265,7 +265,7 @@ def test_bad_token_is_refused(passing_tokens: Gateway, token: str) -> None:
     producer.poll(1)
     assert KafkaError._AUTHENTICATION in [each.code() for each in errors]
     told = " ".join(each.str() for each in errors)
-    assert "invalid credentials with SASL mechanism OAUTHBEARER" in told or "invalid_token" in told
+    assert "OAUTHBEARER" in told or "invalid_token" in told
     del producer
     wait_until(lambda: passing_tokens.connections == 0, "a connection without a login is kept")
 

@@ -159,7 +159,7 @@ def test_source_topic_recreated_during_a_pause_is_copied_whole_or_not(
         for worker in workers:
             worker.resume()
         stopped = mirrors["fail"].wait_for(lambda line: bool(line.get("stopped")))["stopped"]
-        assert "was deleted and created again" in stopped[f"{topic}-0"]
+        assert "created again" in stopped[f"{topic}-0"]
         whole = len(former) + len(new)
         mirrors["continue"].wait_for(lambda line: line.get("records", 0) >= whole)
         for mirror in mirrors.values():
@@ -187,7 +187,7 @@ def test_at_least_once_shares_its_destination_with_other_writers(
             state=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert ("has committed offsets of another program (1 for" in done.stderr) == (turn == 0)
+        assert ("of another program (1 " in done.stderr) == (turn == 0)
     written_by_others = {record.value for record in strangers}
     found = values(destination_cluster, topic)
     assert [value for value in found if value not in written_by_others] == [

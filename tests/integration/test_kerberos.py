@@ -352,9 +352,7 @@ def test_principal_that_the_keytab_does_not_have_is_named(
     realm: KerberosRealm, keytabs: dict[str, Path]
 ) -> None:
     reason = failure_of(login_of(keytabs["mirror"], "somebody")).reason
-    assert re.search(
-        r"somebody by the keytab '.*': it has no key of this principal. Check principal and", reason
-    )
+    assert all(each in reason for each in ("somebody", f"'{keytabs['mirror']}'", "no key"))
 
 
 def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_path: Path) -> None:
@@ -406,7 +404,7 @@ def test_missing_configuration_of_kerberos_is_named(
 ) -> None:
     monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
     reason = failure_of(login_of(keytabs["mirror"], "mirror")).reason
-    assert "Set default_realm in krb5.conf" in reason
+    assert "default_realm" in reason
 
 
 def cache_login(cache: Path, **more: str) -> KerberosLogin:
@@ -419,7 +417,7 @@ def cache_login(cache: Path, **more: str) -> KerberosLogin:
 
 def test_ticket_cache_without_tickets_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
     reason = failure_of(cache_login(tmp_path / "none")).reason
-    assert re.search(r"the ticket cache '.*none': No credentials cache found. Run kinit", reason)
+    assert all(each in reason for each in (f"{tmp_path}/none'", "Run kinit"))
 
 
 def test_ticket_cache_of_another_principal_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
@@ -440,7 +438,7 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
         assert time.monotonic() < deadline
         time.sleep(0.1)
     # The thread that renews the cache may have tried, too.
-    assert re.search(r"cache' has expired( \('.*kinit -R -c .*' failed: kinit: .*\))?\. Run kinit$", reason)
+    assert re.search(r"cache' has expired\b.* kinit$", reason)
     realm.kinit("expiring", cache)
     assert TicketExchange(login, "localhost", HeldTickets()).next_token()
 
@@ -451,7 +449,7 @@ def test_ticket_that_is_not_renewable_is_named(realm: KerberosRealm, tmp_path: P
     realm.kinit("fixed", tmp_path / "cache", "-l", "1h")
     reason = renew_by_kinit(cache)
     assert reason is not None
-    assert re.search(r"kinit -R -c .*cache' failed: kinit: KDC can't fulfill requested option", reason)
+    assert all(each in reason for each in ("kinit -R", f"{tmp_path}/cache'", "KDC"))
     realm.kinit("fixed", tmp_path / "cache", "-l", "1h", "-r", "2h")
     assert renew_by_kinit(cache) is None
 

@@ -18,9 +18,10 @@ def test_group_is_held_after_taking_over_from_a_dead_process(
     monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
     dead = GroupLock(config, "mirror.lock", "name", lambda *renewed: None)
     dead.acquire([], patience_s=60.0)
-    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 2 on here")
+    ours = "shoal process 2 on here"
+    monkeypatch.setattr(lock, "this_process", lambda: ours)
     with GroupLock(config, "mirror.lock", "name", lambda *renewed: None) as again:
         again.acquire([], patience_s=60.0)
         with Cluster(config) as cluster:
-            assert describe_holder(cluster, "mirror.lock") == "shoal process 2 on here"
+            assert describe_holder(cluster, "mirror.lock") == ours
     dead.release()

@@ -143,7 +143,7 @@ def test_token_with_another_signature_is_refused(kafka: OAuthKafka, tmp_path: Pa
 
 def test_expired_token_is_not_sent(kafka: OAuthKafka, tmp_path: Path) -> None:
     token = kafka.provider.token("mirror", exp=int(time.time()) - 60)
-    assert "has an access token that expired 6" in refusal_of(kafka, tmp_path, token)
+    assert "token that expired 6" in refusal_of(kafka, tmp_path, token)
 
 
 def refusal_of(kafka: OAuthKafka, directory: Path, token: str) -> str:

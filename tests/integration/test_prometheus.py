@@ -527,7 +527,7 @@ def test_prometheus_scrapes_over_tls_with_token_and_certificate(
         "key_file": str(protected.client_certificate),
     }
     assert health(**with_token, tls_config=tls)["health"] == "up"
-    assert health(tls_config=tls)["lastError"] == "server returned HTTP status 401 Unauthorized"
+    assert " 401 " in health(tls_config=tls)["lastError"]
     without_certificate = {"ca_file": str(protected.authority)}
     # The server disconnects with an alert, which Prometheus may or may not read before its request fails.
     assert health(**with_token, tls_config=without_certificate)["health"] == "down"

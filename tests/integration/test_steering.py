@@ -67,5 +67,5 @@ def test_mirror_is_limited_paused_and_stopped_by_its_operator(
         mirror.wait_for(lambda line: line["states"].get("up to date") == PARTITIONS, 240)
         do("stop")
         summary = mirror.wait()
-    assert (mirror.exit_code, summary["ended"]) == (0, "stopped by the control socket")
+    assert (mirror.exit_code, "control socket" in summary["ended"]) == (0, True)
     assert digest_topic(destination, topic) == digest_topic(source, topic)

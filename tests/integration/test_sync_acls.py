@@ -127,8 +127,11 @@ def test_mirror_lets_configurations_and_acls_follow(cluster: Cluster, bootstrap:
     assert alter_topic_configs(cluster, {"synced": {"delete.retention.ms": "5000"}}) == {}
     clusters = ["--from", bootstrap, "--to", bootstrap, "--topics", "synced", "--rename", r"(.*)=copy.\1"]
     plan = json.loads(shoal("mirror", *clusters, "--dry-run", "--json", state=tmp_path).stdout)
-    assert "topic copy.synced: delete.retention.ms=5000 at the source" in plan["differences"]
-    assert f"{replace(MAY_READ, name='copy.synced')}: only at the source" in plan["differences"]
+    for difference in (
+        "topic copy.synced: delete.retention.ms=5000",
+        f"{replace(MAY_READ, name='copy.synced')}:",
+    ):
+        assert any(each.startswith(difference) for each in plan["differences"])
     done = shoal("mirror", *clusters, "--once", "--sync-configs", "--sync-acls", "read", state=tmp_path)
     assert done.returncode == 0, done.stderr
     copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]

@@ -72,7 +72,7 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
         with Shoal("mirror", "--json", *arguments, state=tmp_path / "state") as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == 6)
             before = control(socket, "continue", "first", "destination-loss")
-            assert (before[0], "'first' is not stopped" in before[1]) == (1, True), before
+            assert (before[0], "'first'" in before[1]) == (1, True), before
             delete("first")
             delete("second")
             mirror.wait_for(lambda line: len(line["stopped"]) == 4)
@@ -88,7 +88,8 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
                 assert (code, sentence in text) == (1, True), text
 
             code, text = control(socket, "continue", "first", "destination-loss")
-            assert (code, text) == (0, "first-0, first-1 may continue after destination-loss, this once")
+            assert (code, re.findall(r"\w+-\d", text)) == (0, ["first-0", "first-1"]), text
+            assert "destination-loss" in text
             line = mirror.wait_for(lambda line: line["stopped"].keys() == {"second-0", "second-1"})
             wait_until(lambda: copied("first") == RECORDS, "the first topic's records")
             continued = [each for each in line["incidents"] if each["continued"]]
@@ -96,7 +97,7 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             assert sorted(kinds) == [("first-0", "destination-loss"), ("first-1", "destination-loss")]
             # The mirror itself created the topic.
             reasons = [each["reason"] for each in continued]
-            assert all("the topic of this name is empty now" in each for each in reasons), reasons
+            assert all("is empty now" in each for each in reasons), reasons
             load(source.bootstrap, "first", 2)
             wait_until(lambda: copied("first") == RECORDS + 2, "new records")
             with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:
@@ -108,11 +109,11 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             assert copied("first") == 0
 
             code, text = control(socket, "continue", "second-1", "destination-loss")
-            assert (code, text) == (0, "second-1 may continue after destination-loss, this once")
+            assert (code, re.findall(r"\w+-\d", text)) == (0, ["second-1"]), text
             mirror.wait_for(lambda line: line["stopped"].keys() == {"first-0", "first-1", "second-0"})
             wait_until(lambda: copied("second") == RECORDS / 2, "one partition of the second topic")
             mirror.send_signal(signal.SIGTERM)
             summary = mirror.wait()
         assert (mirror.exit_code, summary["exit_code"]) == (1, 1)  # three are still stopped
         assert re.search(r"first-0.*first-1", mirror.stderr)
-        assert "first-0 continued after destination-loss" in mirror.stderr
+        assert "first-0 continued" in mirror.stderr

@@ -67,9 +67,8 @@ def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers
         summary = mirror.wait()
         assert mirror.exit_code == 4
     assert summary["stopped"] == {}
-    assert len(re.findall("none of them is added", mirror.stderr)) == 1
-    bound = "The bound is 3 a look and 30 since the start (--max-new-partitions), of which 28 are left"
-    assert bound in mirror.stderr
+    assert mirror.stderr.count("--max-new-partitions") == 1
+    assert re.search(r"\b3 a look.*\b30 since.*\b28 are left", mirror.stderr)
 
     # A start adds what it lists.
     assert shoal("mirror", *command, "--once", state=tmp_path).returncode == 0
@@ -98,4 +97,4 @@ def test_topic_that_the_destination_refuses_takes_no_room_from_later_ones(
         wait_until(lambda: partitions(destination, "orders-refused") == 3, 60)
         mirror.send_signal(signal.SIGTERM)
         mirror.wait()
-    assert "none of them is added" not in mirror.stderr
+    assert "--max-new-partitions" not in mirror.stderr

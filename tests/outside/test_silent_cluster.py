@@ -77,7 +77,7 @@ class Watched:
         assert "does not answer" not in self.status()["text"]
 
     def assert_silent(self, silent: str, other: str) -> None:
-        sentence = f"the {silent} cluster does not answer since "
+        sentence = f"the {silent} cluster does"
         line = self.mirror.wait_for(lambda line: bool(line.get("clusters_down")))
         assert list(line["clusters_down"]) == [silent]
         assert line["clusters_down"][silent]["since"] > 0
@@ -85,7 +85,7 @@ class Watched:
         assert all("answer" in reason or "connection" in reason for reason in line["waiting"].values())
         assert len(line["waiting"]) == PARTITIONS
         status, reason = self.get("/readyz")
-        assert (status, f"the {silent} cluster does not answer" in reason) == (503, True), reason
+        assert (status, sentence in reason) == (503, True), reason
         assert self.get("/healthz")[0] == 200  # a restart does not help
         assert self.metric(f'shoal_cluster_up{{cluster="{silent}"}}') == 0
         assert self.metric(f'shoal_cluster_up{{cluster="{other}"}}') == 1
@@ -162,9 +162,8 @@ def test_silent_cluster_is_reported_everywhere_until_it_answers(
             stderr = watched.mirror.stderr
     assert summary["type"] == "summary"
     assert (summary["up_to_date"], list(summary["clusters_down"])) == (False, [silent])
-    assert all(each in stderr for each in (str(silent), "cluster"))
-    assert all(each in stderr for each in (str(silent), "cluster"))
-    assert f"the {other} cluster does not answer" not in stderr
+    assert f"the {silent} cluster does" in stderr
+    assert f"the {other} cluster does" not in stderr
 
 
 def test_copy_without_a_leader_is_not_up_to_date_while_other_brokers_answer(tmp_path: Path) -> None:

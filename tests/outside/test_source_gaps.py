@@ -140,7 +140,7 @@ def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option
         (incident,) = summary["incidents"]
         assert (incident["kind"], incident["lost"], incident["continued"]) == ("source-gap", 4, True)
         assert summary["decisions"] == {"skipped: gap": 4}
-        assert "topic-0 continued after source-gap (4 source offsets lost)" in messages
+        assert re.search(r"topic-0 continued .*\(4 source offsets lost\)", messages)
         assert "skipped: gap" in report.read_text(encoding="utf-8")
         assert two.copied() == history.committed[:3]
 
@@ -209,7 +209,7 @@ def test_compacted_source_that_needs_longer_for_its_records_is_not_skipped(tmp_p
         code, summary, messages = mirror_once(two, tmp_path)
 
         assert code == 1, messages
-        assert "a fetch with a longer wait brought records" in summary["stopped"]["topic-0"]
+        assert "longer wait" in summary["stopped"]["topic-0"]
         assert summary["decisions"] == {}
 
 
@@ -243,7 +243,7 @@ def test_running_mirror_waits_at_a_gap_until_the_next_record(tmp_path: Path) -> 
         history.plain(3).gap_at_the_end(4)
         with Shoal("mirror", "--json", *options_of(two, tmp_path, TIMEOUT_MS), state=tmp_path) as mirror:
             said = mirror.wait_for(lambda line: "is not compact" in json.dumps(line.get("waiting", "")))
-            assert "its log reaches to offset 7" in json.dumps(said["waiting"])
+            assert "offset 7" in json.dumps(said["waiting"])
             history.plain(2)
             wait_until(lambda: two.copied() == history.committed, 60)
             mirror.send_signal(signal.SIGTERM)

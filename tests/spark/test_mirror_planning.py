@@ -250,5 +250,5 @@ def test_topic_that_may_no_longer_be_described_is_not_called_deleted(
     assert rows(driver.planner()) == [("topic", 0, 0, OPEN_END)]
     wait_until(lambda: bool(driver.reports))
     (hidden,) = driver.reports[0]["partitions"]
-    assert "--operation Describe --topic hidden" in hidden["waiting_for"]
+    assert all(each in hidden["waiting_for"] for each in ("--operation Describe", "--topic hidden"))
     assert "deleted" not in hidden["waiting_for"]

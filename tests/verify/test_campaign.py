@@ -163,7 +163,7 @@ def test_complaint_of_doubles_that_retention_would_explain_accepts_those_at_thei
     found = Difference(DifferenceKind.EXTRA, OffsetRange(extra[0], extra[0]), OffsetRange(*extra), 0, 1)
     fault = Fault("doubled run", 30, 0, items[30])
     complaint = _different(ours, _copied([*items[30:], *items]), fault, found).complaint()
-    assert complaint == (None if is_right else "false alarm: different, though excuse full")
+    assert (complaint and complaint.partition(":")[0]) == (None if is_right else "false alarm")
 
 
 def test_complaint_of_a_topic_that_repeats_itself_accepts_other_offsets_for_its_doubles() -> None:

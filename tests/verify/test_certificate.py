@@ -97,7 +97,8 @@ def test_schema_refuses_a_report_without_an_outcome(brokers: TwoBrokers, history
     history.plain(1)
     report = verified(brokers).to_json_object()
     del report["outcome"]
-    assert problems(report) == ["'outcome' is a required property"]
+    (error,) = Draft202012Validator(SCHEMA).iter_errors(report)
+    assert (error.validator, "'outcome'" in error.message) == ("required", True)
 
 
 # Windows and page
@@ -145,13 +146,13 @@ def test_window_of_a_damaged_batch_names_the_damage(brokers: TwoBrokers, history
 
 
 class Tags(HTMLParser):
-    """Collects elements and text."""
+    """Collects elements and text, and leaves the rules of the style out."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.words: list[str] = []
-        self.feed(page)
+        self.feed(re.sub("<style>.*?</style>", "", page, flags=re.DOTALL))
 
     def handle_starttag(self, tag: str, attributes: Sequence[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -166,9 +167,10 @@ def test_page_shows_outcome_offsets_and_records_without_code(brokers: TwoBrokers
     found = Tags(page)
     text = " ".join(found.words)
     assert not {"script", "b", "iframe", "form"} & set(found.tags)
-    assert re.search(r"topic-0.*offsets.*7.*1", text)
+    offsets = r"topic-0: (\w+):(?: source offsets (\d+),?)?(?: destination offsets (\d+))?"
+    assert re.findall(offsets, text) == [("missing", "7", ""), ("altered", "12", "11"), ("extra", "", "15")]
     assert "<b>another</b>" in text
-    assert re.search(r"1.*partitions", text)
+    assert "1 of 1 partitions" in text
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -176,8 +178,7 @@ def test_page_of_an_equal_copy_says_how_it_was_compared(brokers: TwoBrokers, his
     history.plain(3)
     brokers.run()
     text = " ".join(Tags(report_html(verified(brokers))).words)
-    assert re.search(r"3.*1.*batches", text)
-    assert re.search(r"committed.*position", text)
+    assert all(each in text for each in ("3 records in 1 batches", "aligned by origin"))
 
 
 # Signatures
@@ -221,7 +222,7 @@ def test_certificate_is_a_report_that_fits_its_schema_and_holds(
     assert main(["verify", "--check", str(certificate), "--signer", signer]) == 0
     out, err = capsys.readouterr()
     assert re.match(r"signed by SHA256:[A-Za-z0-9+/]{43}\n", out)
-    assert out.splitlines()[-1] == "equal: 20 records are the same"
+    assert out.splitlines()[-1].startswith("equal: 20 records ")
     assert err == ""
 
 
@@ -235,14 +236,15 @@ def test_certificate_without_an_expected_key_is_a_warning(
 ) -> None:
     assert main(["verify", "--check", str(certificate), "--json"]) == 0
     out, err = capsys.readouterr()
-    assert re.search(r"signed.*file", err)
+    assert "--signer" in err
     assert json.loads(out.splitlines()[-1])["signed"] is True
 
 
 def test_altered_certificate_does_not_hold(certificate: Path, capsys: pytest.CaptureFixture[str]) -> None:
     certificate.write_text(certificate.read_text().replace('"records": 20', '"records": 21', 1))
     assert main(["verify", "--check", str(certificate)]) == 1
-    assert re.search(r"signature.*content", capsys.readouterr().err)
+    err = capsys.readouterr().err
+    assert (f"{certificate}: the signature" in err, "--signer" in err) == (True, False)
 
 
 def test_certificate_with_a_name_twice_is_refused(
@@ -259,7 +261,8 @@ def test_certificate_by_another_key_does_not_hold(
 ) -> None:
     signer = str(certificate.parent / "other.pem")
     assert main(["verify", "--check", str(certificate), "--signer", signer]) == 1
-    assert re.search(r"content.*--signer", capsys.readouterr().err)
+    err = capsys.readouterr().err
+    assert all(each in err for each in (f"{certificate}: the signature", "the key of --signer"))
 
 
 @pytest.mark.usefixtures("different")
@@ -291,20 +294,20 @@ def test_documented_program_checks_a_certificate(certificate: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--sign", "{key}"], "--sign KEY and --certificate FILE need each other"),
-        (["--certificate", "a.json"], "--sign KEY and --certificate FILE need each other"),
+        (["--sign", "{key}"], "--sign KEY and --certificate FILE"),
+        (["--certificate", "a.json"], "--sign KEY and --certificate FILE"),
         (["--sign", "{dir}/none.pem", "--certificate", "{dir}/a.json"], "none.pem': No such file"),
-        (["--sign", "{dir}/public.pem", "--certificate", "{dir}/a.json"], "not an Ed25519 private key"),
-        (["--sign", "{dir}/ec.pem", "--certificate", "{dir}/a.json"], "not an Ed25519 private key"),
+        (["--sign", "{dir}/public.pem", "--certificate", "{dir}/a.json"], "Ed25519 private key"),
+        (["--sign", "{dir}/ec.pem", "--certificate", "{dir}/a.json"], "Ed25519 private key"),
         (["--sign", "{key}", "--certificate", "{dir}/none/a.json"], "--certificate"),
         (["--report", "{dir}"], "not a file"),
         (["--show-values"], "--show-values needs --report"),
         (["--signer", "{dir}/public.pem"], "--signer needs --check"),
         (["--check", "{dir}/none.json"], "--check"),
-        (["--check", "{key}"], "is not a signed report of shoal verify"),
+        (["--check", "{key}"], "not a signed report"),
         (["--check", "{dir}/unsigned.json"], "'signature' is missing"),
-        (["--check", "{dir}/forged.json"], "is not a signed report of shoal verify"),
-        (["--check", "{dir}/orders.json", "--signer", "{key}"], "not an Ed25519 public key"),
+        (["--check", "{dir}/forged.json"], "not a signed report"),
+        (["--check", "{dir}/orders.json", "--signer", "{key}"], "Ed25519 public key"),
     ],
 )
 def test_file_that_cannot_be_used_is_one_sentence_and_exit_code_2(

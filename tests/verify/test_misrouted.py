@@ -147,7 +147,8 @@ def test_records_whose_copy_lacked_them_in_an_earlier_round_are_not_said_to_be_i
     topics = {each: each for each in ("orders", "invoices")}
     follower = Follower(settings.source, settings.destination, lambda: topics, patience_s=5.0)
     (missing,) = follower.round(threading.Event()).news
-    assert missing == "orders-0: missing: source offsets 20 to 29 (1 batch, 10 records)"
+    assert all(each in missing for each in ("orders-0: missing:", "offsets 20 to 29", "10 records"))
+    assert "invoices" not in missing
     lay_out(brokers, cut(invoices[:40] + orders[20:30] + invoices[40:], *[10] * 6), "invoices")
     (extra,) = follower.round(threading.Event()).news
     assert re.search(r"1.*10.*orders-0.*20.*29", extra)

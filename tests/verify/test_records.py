@@ -840,7 +840,7 @@ def test_verify_reports_records_with_other_times_as_altered_in_place(sides: Side
     lay_out(sides.brokers, cut([*sides.items[:20], *moved, *sides.items[60:]], *[10] * 10))
     report = sides.report()
     assert (report.altered, report.records) == ([((20, 60), (20, 60))], 60)
-    assert [str(each.detail) for each in report.differences] == ["only the timestamp is another"]
+    assert ["only the timestamp" in str(each.detail) for each in report.differences] == [True]
     assert report.counts == {DifferenceKind.ALTERED: (4, 40)}
 
 
