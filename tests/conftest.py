@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.conformance.servers import add_option as add_server_option
 from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
 from tests.two_brokers import History, TwoBrokers
@@ -27,6 +28,7 @@ sys.addaudithook(_only_python)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_option(parser)
+    add_server_option(parser)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by these marks

@@ -7,6 +7,9 @@
 ``make test-night``
     Marked ``long``: tests that take minutes, need a browser, or repeat a test with another version.
 
+``tests/conformance`` is in all three: each test runs on several servers, and its ``servers.py`` says which
+server is in which tier.
+
 You rarely have to mark a test. All of ``tests/integration`` is ``integration``. If a test uses the fixture
 ``spark`` or ``browser``, it gets its mark by that. If a test of the first tier starts a JVM, it fails, and
 the message names the missing mark.

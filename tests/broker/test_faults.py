@@ -10,7 +10,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.batches import batch
-from tests.broker.conftest import NewTopic
+from tests.broker.new_topic import NewTopic
 from tests.broker.wire import Wire
 
 

@@ -1,4 +1,4 @@
-"""Garbage closes a connection, or gets Kafka's error; the broker lives on."""
+"""Garbage at most closes a connection; no handler raises, and the broker lives on."""
 
 import contextlib
 import logging
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal_broker import Broker
@@ -39,12 +38,6 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture, broker: Broker) -> objec
     assert [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
     with Wire(broker.bootstrap) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
-
-
-@pytest.mark.parametrize("size", [-1, -(2**31), 100 * 1024 * 1024 + 1, 2**31 - 1])
-def test_frame_too_long_or_negative_closes_the_connection(wire: Wire, size: int) -> None:
-    wire.send_bytes(struct.pack(">i", size))
-    assert wire.receive_frame() is None
 
 
 def test_announced_frame_that_never_arrives_takes_little_memory(broker: Broker) -> None:
@@ -99,36 +92,3 @@ def test_damaged_requests_are_refused_or_served(broker: Broker, data: st.DataObj
     whole = data.draw(st.sampled_from([produce_request("a-topic"), join_request(), create_request()]))
     body = data.draw(damaged(st.just(whole[4:])))
     send_and_look(broker, struct.pack(">i", len(body)) + body)
-
-
-@given(st.data())
-@SAME_BROKER
-def test_damaged_batches_are_refused_or_stored_as_valid_ones(
-    broker: Broker, wire: Wire, topic: str, data: st.DataObject
-) -> None:
-    record_set = data.draw(damaged(st.just(bytes(batch(3)))))
-    before = wire.end_offset(topic)
-    answer = wire.produce(topic, record_set)
-    if answer.error_code == ErrorCode.NONE:
-        assert answer.base_offset == before
-    else:
-        assert wire.end_offset(topic) == before
-    assert wire.fetch(topic, before).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize("api", [ApiKey.CREATE_TOPICS, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_GROUPS])
-def test_null_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
-    bodies = {
-        ApiKey.CREATE_TOPICS: struct.pack(">ii?", -1, 0, False),
-        ApiKey.LIST_OFFSETS: struct.pack(">ibi", -1, 0, -1),
-        ApiKey.DESCRIBE_GROUPS: struct.pack(">i", -1),
-    }
-    frame = struct.pack(">hhih", api, 2, 1, -1) + bodies[api]
-    wire.send_bytes(struct.pack(">i", len(frame)) + frame)
-    assert wire.receive_frame() is None
-
-
-@pytest.mark.parametrize("timestamp", [-5, -10, -(2**63), 2**63 - 1])
-def test_empty_log_accepts_any_timestamp(broker: Broker, wire: Wire, topic: str, timestamp: int) -> None:
-    found = wire.list_offset(topic, timestamp)
-    assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, -1, -1)

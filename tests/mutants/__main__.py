@@ -1,7 +1,7 @@
 """
-Mutants of shoal against its tests: ``python -m tests.mutants --help``.
+Mutants of shoal and of its broker against their tests: ``python -m tests.mutants --help``.
 
-Each mutant is a copy of the package with one change to a comparison, `and`, `or`, `not`, `+` or `-`. The
+Each mutant is a copy of the packages with one change to a comparison, `and`, `or`, `not`, `+` or `-`. The
 program draws mutants by a seed from the lines that the tests execute. A failing test kills a mutant. If all
 tests pass, the mutant survived, and the table lists it first. The exit code is 0 whatever survived.
 """

@@ -1,4 +1,4 @@
-"""The parts of ``src/shoal`` that are mutated, and the tests that are to kill their mutants."""
+"""The parts of shoal and of its broker that are mutated, and the tests that are to kill their mutants."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["AREAS", "CAMPAIGNS", "ROOT", "SOURCES", "Area", "modules_of"]
+__all__ = [
+    "AREAS",
+    "CAMPAIGNS",
+    "PACKAGES",
+    "ROOT",
+    "SOURCES",
+    "Area",
+    "module_named",
+    "modules_of",
+    "name_of",
+]
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "src" / "shoal"
+
+#: The directories of the packages.
+SOURCES = (ROOT / "src", ROOT / "broker" / "src")
+
+PACKAGES = (SOURCES[0] / "shoal", SOURCES[1] / "shoal_broker")
 
 #: The random campaigns that need no process but their own.
 CAMPAIGNS = ("tests/campaigns/test_campaign.py",)
@@ -17,10 +31,10 @@ CAMPAIGNS = ("tests/campaigns/test_campaign.py",)
 
 class Area(NamedTuple):
     """
-    A part of the package.
+    A part of a package.
 
     Attributes:
-        sources: Its modules, as patterns below ``src/shoal``.
+        sources: Its modules, as patterns below one of the directories of packages.
         tests: Its tests, as paths of files and directories.
 
     """
@@ -30,20 +44,37 @@ class Area(NamedTuple):
 
 
 AREAS = {
-    "records": Area(("records/**/*.py",), ("tests/records",)),
-    "protocol": Area(("protocol/**/*.py",), ("tests/protocol",)),
-    "client": Area(("client/**/*.py",), ("tests/client",)),
-    "copy": Area(("mirroring/task/*.py",), CAMPAIGNS),
-    "resume": Area(("mirroring/task/resume/*.py",), CAMPAIGNS),
+    "records": Area(("shoal/records/**/*.py",), ("tests/records",)),
+    "protocol": Area(("shoal/protocol/**/*.py",), ("tests/protocol",)),
+    "client": Area(("shoal/client/**/*.py",), ("tests/client",)),
+    "copy": Area(("shoal/mirroring/task/*.py",), CAMPAIGNS),
+    "resume": Area(("shoal/mirroring/task/resume/*.py",), CAMPAIGNS),
     "position": Area(
-        ("mirroring/task/moving_position.py", "mirroring/model/position.py", "mirroring/positions.py"),
+        (
+            "shoal/mirroring/task/moving_position.py",
+            "shoal/mirroring/model/position.py",
+            "shoal/mirroring/positions.py",
+        ),
         CAMPAIGNS,
     ),
-    "verify": Area(("verify/**/*.py",), ("tests/verify",)),
+    "verify": Area(("shoal/verify/**/*.py",), ("tests/verify",)),
+    "broker": Area(("shoal_broker/**/*.py",), ("tests/conformance", "tests/broker")),
 }
 
 
 def modules_of(areas: Iterable[str]) -> list[Path]:
     """Return the modules of some areas, each once, sorted."""
     patterns = [pattern for area in areas for pattern in AREAS[area].sources]
-    return sorted({module for pattern in patterns for module in SOURCES.glob(pattern)})
+    return sorted({module for pattern in patterns for root in SOURCES for module in root.glob(pattern)})
+
+
+def name_of(module: Path) -> str:
+    """Return a module's path below the directory of its package."""
+    (root,) = (root for root in SOURCES if module.is_relative_to(root))
+    return str(module.relative_to(root))
+
+
+def module_named(name: str) -> Path:
+    """Return the module that `name_of` names."""
+    (found,) = (root / name for root in SOURCES if (root / name).exists())
+    return found

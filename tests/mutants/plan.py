@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["PLAN", "Plan"]
+__all__ = ["PACKAGE_NAMES", "PLAN", "Plan"]
+
+#: The packages whose mutants are tried.
+PACKAGE_NAMES = ("shoal", "shoal_broker")
 
 #: The environment variable with the path of the plan.
 PLAN = "SHOAL_MUTANTS_PLAN"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .plan import PLAN, Plan
+from .plan import PACKAGE_NAMES, PLAN, Plan
 
 _plan = Plan(**json.loads(Path(os.environ[PLAN]).read_text(encoding="utf-8")))
 _seconds: dict[str, float] = {}
@@ -28,8 +28,8 @@ def _write(event: str, **more: Any) -> None:
 
 
 # Before pytest imports a conftest, which may fail in a mutated module.
-_package = importlib.util.find_spec("shoal")
-_write("package", path=_package.origin if _package else None)
+_packages = [importlib.util.find_spec(name) for name in PACKAGE_NAMES]
+_write("package", paths=[each.origin if each else None for each in _packages])
 
 
 @pytest.hookimpl(trylast=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .areas import ROOT
-from .plan import PLAN, Plan
+from .areas import ROOT, SOURCES
+from .plan import PACKAGE_NAMES, PLAN, Plan
 
 __all__ = ["BrokenRun", "Outcome", "Runs"]
 
@@ -58,7 +58,7 @@ class Runs:
 
     def run(
         self,
-        sources: Path,
+        sources: Path | None,
         arguments: Sequence[str],
         folder: Path,
         *,
@@ -69,25 +69,29 @@ class Runs:
         Run pytest.
 
         Args:
-            sources: The directory that has the package ``shoal``.
+            sources: The directory that has the packages ``shoal`` and ``shoal_broker``; None for the
+                unmutated ones.
             arguments: Paths of tests, and further arguments.
             folder: An existing, empty directory for the files of this run.
             deadlines: As in `Plan`.
             timeout_s: The seconds after which the whole run is ended.
 
         Raises:
-            BrokenRun: Python found another ``shoal``.
+            BrokenRun: Python found another package.
         """
         plan, events, log = folder / "plan.json", folder / "events", folder / "log"
         plan.write_text(json.dumps(Plan(str(events), deadlines)._asdict()), encoding="utf-8")
-        path = [str(sources), str(ROOT / "broker" / "src"), os.environ.get("PYTHONPATH", "")]
+        roots = SOURCES if sources is None else (sources, sources)
+        path = [*map(str, roots), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), PLAN: str(plan)}
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not integration and not long"]
         command += ["-p", "tests.mutants.recorder", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += [f"--basetemp={folder / 'tests'}", *arguments]
+        # The setting would put the unmutated broker before the path.
+        command += ["-o", "pythonpath=.", f"--basetemp={folder / 'tests'}", *arguments]
         with log.open("wb") as output:
             exit_code = self._wait(command, environment, output.fileno(), timeout_s)
-        outcome = _read(events, exit_code, sources)
+        packages = [root / name / "__init__.py" for root, name in zip(roots, PACKAGE_NAMES, strict=True)]
+        outcome = _read(events, exit_code, [str(each) for each in packages])
         if outcome is None:
             raise BrokenRun(log.read_text(encoding="utf-8", errors="replace")[-4_000:])
         return outcome
@@ -116,8 +120,8 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _read(events: Path, exit_code: int | None, sources: Path) -> Outcome | None:
-    """Return the result that a file of events has; None if it is of another package."""
+def _read(events: Path, exit_code: int | None, packages: list[str]) -> Outcome | None:
+    """Return the result that a file of events has; None if it is of other packages."""
     passed: dict[str, float] = {}
     failed: dict[str, str] = {}
     unfinished: str | None = None
@@ -126,7 +130,7 @@ def _read(events: Path, exit_code: int | None, sources: Path) -> Outcome | None:
         event: dict[str, Any] = json.loads(line)
         match event["event"]:
             case "package":
-                is_right_package = event["path"] == str(sources / "shoal" / "__init__.py")
+                is_right_package = event["paths"] == packages
             case "start":
                 unfinished = event["test"]
             case "failed":

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from coverage import CoverageData
 
-from .areas import ROOT, SOURCES
+from .areas import PACKAGES, ROOT, SOURCES, name_of
 from .run import BrokenRun, Runs
 
 __all__ = ["Survey", "survey"]
@@ -23,10 +23,10 @@ class Survey:
     The results of the unmutated run.
 
     Attributes:
-        digest: A hash of the package, of the tests and of the arguments.
+        digest: A hash of the packages, of the tests and of the arguments.
         seconds: The time of each test that passed.
         failed: The tests that failed; they judge no mutant.
-        lines: For each module, as its path below ``src/shoal``, the tests that execute a line.
+        lines: For each module, by `name_of`, the tests that execute a line.
 
     """
 
@@ -59,8 +59,9 @@ def survey(runs: Runs, tests: Sequence[str], file: Path | None) -> Survey:
         folder = Path(name)
         settings = folder / "coveragerc"
         settings.write_text(f"[run]\ndata_file = {folder / 'coverage'}\n", encoding="utf-8")
-        coverage = [f"--cov={SOURCES}", "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
-        outcome = runs.run(SOURCES.parent, [*coverage, *tests], folder)
+        coverage = [f"--cov={package}" for package in PACKAGES]
+        coverage += ["--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
+        outcome = runs.run(None, [*coverage, *tests], folder)
         if outcome.exit_code not in (0, 1) or not outcome.passed:
             log = (folder / "log").read_text(encoding="utf-8", errors="replace")
             raise BrokenRun(f"the tests do not run unmutated\n{log[-4_000:]}")
@@ -81,13 +82,13 @@ def _lines(file: Path, passed: set[str]) -> dict[str, dict[int, list[str]]]:
             line: sorted({context.rpartition("|")[0] for context in contexts} & passed)
             for line, contexts in data.contexts_by_lineno(module).items()
         }
-        lines[str(Path(module).relative_to(SOURCES))] = {line: each for line, each in found.items() if each}
+        lines[name_of(Path(module))] = {line: each for line, each in found.items() if each}
     return lines
 
 
 def _digest(tests: Sequence[str]) -> str:
     digest = sha256("\n".join(tests).encode())
-    for folder in (SOURCES, ROOT / "broker" / "src", ROOT / "tests"):
+    for folder in (*SOURCES, ROOT / "tests"):
         for module in sorted(folder.rglob("*.py")):
             if not module.is_relative_to(ROOT / "tests" / "mutants"):
                 digest.update(module.read_bytes())

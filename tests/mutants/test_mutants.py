@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.areas import AREAS, ROOT, SOURCES, modules_of
+from tests.mutants.areas import AREAS, ROOT, module_named, modules_of, name_of
 from tests.mutants.mutations import Site, mutate, sites
 from tests.mutants.report import share_of, table_of, write_json
 from tests.mutants.run import BrokenRun, Outcome, Runs
 from tests.mutants.survey import Survey, survey
 from tests.mutants.trial import Mutant, Result, Verdict, draw, judge, try_mutant
 
-MUTANT = Mutant("records/batch.py", Site(0, 7, "a < b", "a <= b"), ("one", "two"))
+MUTANT = Mutant("shoal/records/batch.py", Site(0, 7, "a < b", "a <= b"), ("one", "two"))
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,7 @@ def test_run_that_left_out_a_test_has_no_verdict() -> None:
 
 def test_draw_depends_on_its_seed_and_takes_executed_lines_alone() -> None:
     modules = modules_of(["records"])
-    executed = {
-        str(module.relative_to(SOURCES)): {line: ["slow", "quick"] for line in range(1, 200)}
-        for module in modules
-    }
+    executed = {name_of(module): {line: ["slow", "quick"] for line in range(1, 200)} for module in modules}
     surveyed = Survey("", {"slow": 2.0, "quick": 1.0}, {}, executed)
     drawn, executed_count, count = draw(surveyed, modules, 1, 10)
     assert len(drawn) == 10 < executed_count < count
@@ -106,7 +103,7 @@ def test_report_lists_survivors_first_and_counts_the_killed(tmp_path: Path) -> N
     killed = Result(MUTANT, Verdict.KILLED, "one", "AssertionError")
     survived = Result(MUTANT, Verdict.SURVIVED)
     lines = table_of([killed, survived]).splitlines()
-    assert lines[2] == "| records/batch.py:7 | `a < b → a <= b` | **survived** 2 tests |"
+    assert lines[2] == "| shoal/records/batch.py:7 | `a < b → a <= b` | **survived** 2 tests |"
     assert lines[3].endswith("| killed by one |")
     assert share_of([killed, survived]) == "1 of 2 killed, 0 of them by time"
     write_json(tmp_path / "results", [killed, survived], seed=3)
@@ -126,10 +123,18 @@ def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others(tmp_path
     surveyed = survey(runs, tests, kept)
     assert surveyed.failed == {}
     assert survey(runs, tests, kept) == surveyed
-    mutants, _, _ = draw(surveyed, [SOURCES / "net" / "address.py"], 0, 100)
+    mutants, _, _ = draw(surveyed, [module_named("shoal/net/address.py")], 0, 100)
     mutant = next(each for each in mutants if each.site.before == "not addresses")
     killed = try_mutant(runs, surveyed, mutant)
     assert (killed.verdict, killed.killer in mutant.tests) == (Verdict.KILLED, True)
     others = tuple(sorted(surveyed.seconds.keys() - set(mutant.tests)))
     assert others
     assert try_mutant(runs, surveyed, replace(mutant, tests=others)).verdict is Verdict.SURVIVED
+
+
+def test_mutant_of_the_broker_is_killed_by_its_own_test(tmp_path: Path) -> None:
+    """The unmutated broker must not be the one that Python finds first."""
+    runs, tests = Runs(), ["tests/broker/storage/test_walk.py"]
+    surveyed = survey(runs, tests, None)
+    mutants, _, _ = draw(surveyed, [module_named("shoal_broker/storage/walk.py")], 0, 100)
+    assert Verdict.KILLED in {try_mutant(runs, surveyed, each).verdict for each in mutants[:3]}

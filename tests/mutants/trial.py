@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .areas import SOURCES
+from .areas import PACKAGES, module_named, name_of
 from .mutations import Site, mutate, sites
 from .run import BrokenRun, Outcome, Runs
 from .survey import Survey
@@ -41,7 +41,7 @@ class Mutant:
     A mutant that is executed by tests.
 
     Attributes:
-        module: Its module, as a path below ``src/shoal``.
+        module: Its module, by `name_of`.
         tests: The tests that execute its line, in the order in which they run.
 
     """
@@ -81,9 +81,8 @@ def draw(survey: Survey, modules: Iterable[Path], seed: int, count: int) -> tupl
         The mutants, the number of all mutants that tests execute, and the number of all. A line that tests
         begin or cease to execute changes the rest of a draw little: all are shuffled first.
     """
-    names = [str(module.relative_to(SOURCES)) for module in modules]
     everything = [
-        (name, site) for name in names for site in sites((SOURCES / name).read_text(encoding="utf-8"))
+        (name_of(module), site) for module in modules for site in sites(module.read_text(encoding="utf-8"))
     ]
     total = len(everything)
     random.Random(seed).shuffle(everything)
@@ -106,7 +105,7 @@ def try_mutant(runs: Runs, survey: Survey, mutant: Mutant) -> Result:
     with TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         shadow = folder / "src"
-        _write_package(shadow, mutant)
+        _write_packages(shadow, mutant)
         files = sorted({test.partition("::")[0] for test in mutant.tests})
         timeout_s = _START_S + sum(deadlines.values())
         outcome = runs.run(shadow, files, folder, deadlines=deadlines, timeout_s=timeout_s)
@@ -133,12 +132,13 @@ def judge(mutant: Mutant, outcome: Outcome) -> Result:
     return Result(mutant, Verdict.SURVIVED)
 
 
-def _write_package(shadow: Path, mutant: Mutant) -> None:
-    """Write a package of links to the files, compiled ones included, but for the mutated module."""
-    shutil.copytree(SOURCES, shadow / "shoal", copy_function=os.symlink)
-    module = shadow / "shoal" / mutant.module
+def _write_packages(shadow: Path, mutant: Mutant) -> None:
+    """Write packages of links to the files, compiled ones included, but for the mutated module."""
+    for package in PACKAGES:
+        shutil.copytree(package, shadow / package.name, copy_function=os.symlink)
+    module = shadow / mutant.module
     module.unlink()
     for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
         compiled.unlink()
-    source = (SOURCES / mutant.module).read_text(encoding="utf-8")
+    source = module_named(mutant.module).read_text(encoding="utf-8")
     module.write_text(mutate(source, mutant.site.number), encoding="utf-8")

@@ -3,7 +3,7 @@ Offsets of partitions by time, the start or the end (ListOffsets), and by leader
 
 Special timestamps: -1 is the end (with ``read_committed`` the last stable offset), and -2 the start. -3 is
 the record with the largest timestamp (v7, KIP-734). -4 is the local log's start (v8, KIP-405), here the same
-as -2.
+as -2. In a version before, and for any other negative timestamp, the error is UNSUPPORTED_VERSION.
 
 The answer has the leader epoch of the record's batch, or of the log's start; for -1 it is the current one.
 """
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 
+from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
 from ..storage.batches import TimestampAndOffset
@@ -31,6 +33,7 @@ _LATEST = -1
 _EARLIEST = -2
 _MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
+_FIRST_VERSIONS = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8}
 _READ_COMMITTED = 1
 
 
@@ -52,6 +55,8 @@ def _at_time(state: BrokerState, call: Call, topic: str, wanted: Any, committed:
     partition = wanted.partition_index
     answer = _ListOffsetsTopic.ListOffsetsPartitionResponse(partition_index=partition)
     with call.part(answer), call.faults_at(topic, partition):
+        if wanted.timestamp < 0 and call.version < _FIRST_VERSIONS.get(wanted.timestamp, 1 << 15):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{call.version} lacks {wanted.timestamp}")
         log = state.led_log(topic, partition)
         log.epochs.check(wanted.current_leader_epoch)
         found = _find(log, wanted.timestamp, committed)

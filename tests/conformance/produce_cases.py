@@ -36,7 +36,7 @@ from tests.batches import (
     payload,
     raw_batch,
 )
-from tests.broker.playing import EVERY, ProduceCase, Request, Stored
+from tests.conformance.playing import EVERY, ProduceCase, Request, Stored
 
 __all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT"]
 

@@ -11,7 +11,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
-from tests.broker.conftest import NewTopic
+from tests.broker.new_topic import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 
 TOPIC, BROKER = 2, 4
@@ -135,6 +135,7 @@ def test_missing_topic_is_unknown_and_not_created(wire: Wire, unique: str) -> No
         assert list(topic.partitions) == []
 
 
+@pytest.mark.not_before("3.1")
 def test_topic_is_found_by_its_id(wire: Wire, topic: str) -> None:
     topic_id = metadata(wire, topic).topics[0].topic_id
     wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=topic_id)
@@ -142,6 +143,7 @@ def test_topic_is_found_by_its_id(wire: Wire, topic: str) -> None:
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, topic, topic_id)
 
 
+@pytest.mark.not_before("3.1")
 def test_missing_topic_id_is_unknown(wire: Wire) -> None:
     wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=uuid.uuid4())
     (found,) = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=False).topics

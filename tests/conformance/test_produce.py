@@ -21,7 +21,7 @@ from tests.batches import (
     raw_batch,
     view,
 )
-from tests.broker.conftest import NewTopic
+from tests.broker.new_topic import NewTopic
 from tests.broker.wire import Wire
 
 EVERY_CODEC = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())

@@ -1,8 +1,8 @@
 """
 Kafka 4.1.0's answer and log for each of the produce cases, and their recorder.
 
-The embedded broker is held to ``produce_recordings.json``, without a Kafka; the integration tests hold
-Kafka to it. To record again, as after a new case: ``python -m tests.broker.produce_recordings``.
+Every server is held to ``produce_recordings.json`` (``test_produce_cases``). To record again, as after a new
+case: ``python -m tests.conformance.produce_recordings``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import json
 from functools import cache
 from pathlib import Path
 
-from tests.broker.playing import Outcome, check
-from tests.broker.produce_cases import CASES
+from tests.conformance.playing import Outcome, check
+from tests.conformance.produce_cases import CASES
 
 __all__ = ["name_of", "recorded"]
+
+#: Of the line that was recorded. Later lines differ in some cases, which ``differences`` names.
+_VERSION = "4.1.2"
 
 _FILE = Path(__file__).with_suffix(".json")
 
@@ -33,11 +36,11 @@ def recorded() -> dict[str, Outcome]:
 
 def _record() -> None:
     from rig import KafkaCluster
-    from tests.broker.conftest import create_and_await
+    from tests.broker.new_topic import create_and_await
     from tests.broker.wire import Wire
 
     outcomes: dict[str, Outcome] = {}
-    with KafkaCluster() as kafka, Wire(kafka.bootstrap) as wire:
+    with KafkaCluster(version=_VERSION) as kafka, Wire(kafka.bootstrap) as wire:
         for case in CASES:
             for version in case.versions:
                 topic = create_and_await(wire, f"case-{len(outcomes)}", 1, **case.config)

@@ -9,10 +9,7 @@ from typing import Any
 
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_records, split
-from tests.batches import (
-    TIMESTAMP,
-    patched,
-)
+from tests.batches import TIMESTAMP, patched
 from tests.broker.wire import Wire
 
 __all__ = ["EVERY", "Outcome", "ProduceCase", "Request", "Stored", "check"]
@@ -113,7 +110,7 @@ def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str)
         )
         answers.append(_words_of(answer))
         where = f"request {number} of {case.name!r}, v{version}"
-        assert ErrorCode(answer.error_code) is request.code, where
+        assert ErrorCode(answer.error_code) is request.code, f"{where}: {_words_of(answer)}"
         assert answer.base_offset == _base_offset(request, end_offset), where
         if request.code is ErrorCode.NONE and request.stored is not Stored.NOTHING:
             assert sent is not None

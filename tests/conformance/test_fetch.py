@@ -10,8 +10,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
 from tests.batches import batch
-from tests.broker.conftest import NewTopic
+from tests.broker.new_topic import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
+from tests.conformance.conftest import Connect
 
 #: Longer than a test waits for an answer: one that comes does not come because time is up.
 FOR_EVER_MS = 10 * PATIENCE_S * 1000
@@ -121,7 +122,7 @@ def test_fetch_with_min_bytes_available_is_answered_at_once(wire: Wire, loaded: 
 
 
 def test_waiting_fetch_is_answered_once_min_bytes_are_produced(
-    wire: Wire, broker_address: str, topic: str
+    wire: Wire, connect: Connect, topic: str
 ) -> None:
     wire.send_fetch([(topic, 0, 0)], max_wait_ms=FOR_EVER_MS, min_bytes=2 * SIZE)
     answered = threading.Event()
@@ -133,7 +134,7 @@ def test_waiting_fetch_is_answered_once_min_bytes_are_produced(
 
     waiting = threading.Thread(target=receive)
     waiting.start()
-    with Wire(broker_address) as other:
+    with connect() as other:
         other.produce(topic, batch([b"x" * 100] * 2))
         assert not answered.wait(0.2), "one batch is not enough"
         other.produce(topic, batch([b"x" * 100] * 2))
