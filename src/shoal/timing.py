@@ -102,6 +102,8 @@ class Timing:
         quiet_s: A task is quiet after so long without data.
         last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
             or aligns.
+        sign_of_life_s: A task without news reports at least so often that it is there, and the resources
+            that it uses.
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
         adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
@@ -176,6 +178,7 @@ class Timing:
     recreated_after_s: float = 1.0
     quiet_s: float = 5.0
     last_moments_s: float = 1.0
+    sign_of_life_s: float = 15.0
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0
     adopt_look_s: float = 0.25
