@@ -2,7 +2,8 @@
 The times that shoal's threads wait, in one value.
 
 A user's options set other times, such as intervals. These here have defaults that fit, and no option. They
-travel in the settings of a task, so that a test waits for milliseconds without a word to any module.
+travel in the settings of a cluster's connections, of a mirror, of its tasks and of a gateway. So a test that
+must not wait so long gives other times to what it makes, and patches no module.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["DEFAULT_TIMING", "Timing"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """
-    How long a mirror and its tasks wait, and for what. Seconds, unless a name ends otherwise.
+    How long threads wait, and for what. Seconds, unless a name ends otherwise.
 
     Attributes:
         anyone_patience_s: The limit for one broker to connect and to answer, as long as another could answer
@@ -59,7 +60,6 @@ class Timing:
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
         http_leaving_s: The limit for the end of a closed connection's thread, on a busy machine.
-        turn_look_s: The interval at which a wait for a turn checks that its client is still connected.
         topic_limit_kept_s: How long a gateway keeps a topic's max.message.bytes. Java's default of
             metadata.max.age.ms: a client may notice a change as late as this.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
@@ -102,6 +102,8 @@ class Timing:
         quiet_s: A task is quiet after so long without data.
         last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
             or aligns.
+        sign_of_life_s: A task without news reports at least so often that it is there, and the resources
+            that it uses.
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
         adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
@@ -123,12 +125,15 @@ class Timing:
 
     """
 
+    # Connections
     anyone_patience_s: float = 1.0
     longest_left_out_s: float = 5.0
     busy_for_s: float = 10.0
+    # Spark's jobs
     sound_s: float = 60.0
     job_end_patience_s: float = 5.0
     plan_look_s: float = 1.0
+    # The driver of a mirror
     heartbeat_interval_s: float = 3.0
     first_line_s: float = 10.0
     tell_s: int = 5
@@ -145,17 +150,20 @@ class Timing:
     control_patience_s: float = 5.0
     jvm_look_interval_s: float = 30.0
     first_jvm_look_interval_s: float = 1.0
+    # Metrics and page
     http_peer_s: float = 10.0
     http_request_s: float = 30.0
     http_leaving_s: float = 1.0
-    turn_look_s: float = 0.25
+    # A gateway
     topic_limit_kept_s: float = 300.0
     memory_patience_s: float = 10.0
     next_leaves_s: float = 1.0
     longest_leave_s: float = 10.0
+    # MirrorMaker 1's command line
     one_start_ms: int = 60_000
     prepare_retry_s: float = 5.0
     handler_patience_s: float = 30.0
+    # A task
     stalled_s: float = 2.5
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0
@@ -170,6 +178,7 @@ class Timing:
     recreated_after_s: float = 1.0
     quiet_s: float = 5.0
     last_moments_s: float = 1.0
+    sign_of_life_s: float = 15.0
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0
     adopt_look_s: float = 0.25

@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 
 from shoal.net.turns import Turns
-from shoal.timing import Timing
 
 PATIENCE_S = 120.0
 
@@ -137,7 +136,7 @@ def test_turn_of_client_that_left_ends_without_one() -> None:
 
 
 def test_look_calls_the_check_at_once() -> None:
-    turns = Turns(1, Timing(turn_look_s=PATIENCE_S * 2))
+    turns = Turns(1, look_s=PATIENCE_S * 2)
     looks, has_left = threading.Semaphore(0), threading.Event()
 
     def leave() -> None:

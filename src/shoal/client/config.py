@@ -92,7 +92,7 @@ class ClientConfig:
         isolation_level: The visibility of transactions in a fetch.
         security: TLS and SASL with their secrets; None for PLAINTEXT.
         answer_sizes: The bounds of the brokers' responses.
-        timing: How long to wait for one of several brokers.
+        timing: How long to wait for one of several brokers, and to write rows of a data frame.
 
     """
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..timing import DEFAULT_TIMING, Timing
-
 __all__ = ["Turns"]
 
 #: The half-life of a client's use.
@@ -53,8 +51,8 @@ class Turns:
 
     """
 
-    def __init__(self, places: int, timing: Timing = DEFAULT_TIMING) -> None:
-        self.look_s = timing.turn_look_s
+    def __init__(self, places: int, look_s: float = 0.25) -> None:
+        self.look_s = look_s
         self._free = places
         self._waiting: list[_Waiting] = []
         self._use: dict[Hashable, _Use] = {}

@@ -336,7 +336,7 @@ def test_flag_file_pauses_everything_as_long_as_it_exists(
     with mirror.task() as task:
         flag.touch()
         wait_until(lambda: task.steering.is_paused)
-        assert mirror.steering.status.throttled_by == (f"the file {flag} exists",)
+        wait_until(lambda: mirror.steering.status.throttled_by == (f"the file {flag} exists",))
         flag.unlink()
         wait_until(lambda: not task.steering.is_paused)
 

@@ -18,7 +18,7 @@ from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.mirroring.sync import follower
 from shoal.mirroring.sync.follower import GroupFollower, pause_s
 from shoal.protocol.apis import ApiKey
-from shoal.timing import DEFAULT_TIMING, Timing
+from shoal.timing import Timing
 from tests.mirroring.sync.conftest import Groups
 from tests.mirroring.sync.test_groups import mixed
 from tests.two_brokers import wait_until
@@ -29,10 +29,14 @@ def has_committed(groups: Groups, offset: int) -> bool:
     return committed is not None and committed.offset == offset
 
 
+#: A round begins so soon after the one before.
+OFTEN = Timing(shortest_refresh_s=0.05)
+
+
 class Following:
     """A follower, and what it reports."""
 
-    def __init__(self, groups: Groups, timing: Timing = DEFAULT_TIMING, **options: object) -> None:
+    def __init__(self, groups: Groups, timing: Timing = OFTEN, **options: object) -> None:
         settings = groups.two.settings
         self.metrics = Metrics()
         self.warnings: list[str] = []
@@ -40,9 +44,13 @@ class Following:
             settings.source,
             settings.destination,
             TopicSelection("topic"),
-            {"groups": ".*", "groups_interval_s": 1, **options},
+            {"groups": ".*", **options},
         )
-        found = GroupFollower.of(replace(given, timing=timing), self.metrics, self.warnings.append)
+        found = GroupFollower.of(
+            replace(given, timing=timing, groups_interval_s=timing.shortest_refresh_s),
+            self.metrics,
+            self.warnings.append,
+        )
         assert found is not None
         self.follower = found
         self.follower.begin(settings.group, lambda: groups.topics)
@@ -151,7 +159,7 @@ def test_follower_warns_of_a_broker_that_lists_no_groups_for_some_time(
     wait_until(lambda: fault.hits > 2)
     assert following.warnings == []
     following.follower.close()
-    impatient = Following(groups, Timing(unlisted_s=0.0))
+    impatient = Following(groups, replace(OFTEN, unlisted_s=0.0))
     wait_until(lambda: bool(impatient.warnings))
     impatient.follower.close()
     (sentence,) = impatient.warnings

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.model.reports import CopyReport, TaskReport
-from shoal.mirroring.task import session
 from shoal.mirroring.task.session import Interval, TaskSession
-from shoal.timing import DEFAULT_TIMING
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
@@ -31,16 +28,13 @@ def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
     assert sent["peak_rss_bytes"] > 0
 
 
-def test_show_life_reports_only_after_a_while_without_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sign_of_life_s", "reports"), [(3600.0, 1), (0.0, 2)])
+def test_show_life_reports_only_after_a_while_without_a_report(sign_of_life_s: float, reports: int) -> None:
     control = Watched()
-    task = TaskSession(control, DEFAULT_TIMING)
+    task = TaskSession(control, Timing(sign_of_life_s=sign_of_life_s))
     task.report()
     task.show_life()
-    assert len(control.reports) == 1
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + session._SIGN_OF_LIFE_S)
-    task.show_life()
-    assert len(control.reports) == 2
+    assert len(control.reports) == reports
 
 
 def test_ends_soon_only_in_the_last_moments(monkeypatch: pytest.MonkeyPatch) -> None:

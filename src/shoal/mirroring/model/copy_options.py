@@ -363,7 +363,7 @@ class CopySettings(CopyOptions):
         surface: How sentences spell options.
         retry_stopped_s: The time between two attempts of a stopped partition; 0 if the mirror tries no more.
         prefixes: The prefixes of topics that expressions select, and those of their copies.
-        timing: How long a task waits.
+        timing: How long a task waits. Each cluster has times of its own.
 
     """
 

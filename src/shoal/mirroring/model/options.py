@@ -187,7 +187,7 @@ class MirrorOptions:
         steering: The options that pause, limit and order the copying.
         copy: The options of copying, which tasks receive.
         surface: How sentences of tasks spell options.
-        timing: How long the driver and its tasks wait.
+        timing: How long the driver and its tasks wait. Each cluster has times of its own.
 
     """
 

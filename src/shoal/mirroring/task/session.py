@@ -24,9 +24,6 @@ from ..model.reports import ProcessReport, TaskReport
 
 __all__ = ["Interval", "TaskSession"]
 
-#: A task without news reports at least so often that it is there, and the resources that it uses.
-_SIGN_OF_LIFE_S = 15.0
-
 
 class Interval:
     """A time span that passes again and again, for the first time at once."""
@@ -64,7 +61,7 @@ class TaskSession:
 
     def show_life(self) -> None:
         """Send a report without news if there was none for a while."""
-        if time.monotonic() - self._reported_at >= _SIGN_OF_LIFE_S:
+        if time.monotonic() - self._reported_at >= self._timing.sign_of_life_s:
             self.report()
 
     @property
