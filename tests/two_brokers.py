@@ -220,7 +220,7 @@ class History:
     def gap_at_the_end(self, offsets: int) -> Self:
         """End the log after a gap: no client can do this, but a compacted and rolled log can."""
         self.next_offset += offsets
-        self.log._log_end_offset = self.next_offset
+        self.log.end_at(self.next_offset)
         return self
 
 
@@ -231,11 +231,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, elect
     Without the election it is as if an older copy of the disk was put back.
     """
     before = broker.log(topic, partition)
-    after = Log(before.name, before.config)
-    for batch in batches_of(before):
-        if batch.header.next_offset <= end:
-            after.store(batch.view)
-    after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
+    after = before.truncated(end)
     after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after
@@ -624,7 +620,8 @@ def may_compact(broker: Broker, topic: str = "topic") -> None:
 
 def begin_at(log: Log, offset: int) -> None:
     """Make an empty log begin at an offset, as if all its records were deleted."""
-    log._log_start_offset = log._log_end_offset = offset
+    log.end_at(offset)
+    log.delete_records(offset)
 
 
 class Lagging(Log):

@@ -137,8 +137,8 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
         first.report(TaskReport(is_idle=True))
         wait_until(lambda: len(driver.reports) == 1)
         driver.server.renew(MemberId(), 60.0)
-        assert driver.server._windows is not None
-        assert driver.server._windows.remaining_s == 100
+        assert driver.server.windows is not None
+        assert driver.server.windows.remaining_s == 100
 
         def all_say_so() -> bool:
             for each in (first, second):
@@ -154,7 +154,7 @@ def test_idle_task_reports_quiet_before_its_end(
 ) -> None:
     monkeypatch.setattr(worker, "QUIET_S", 0.2)
     monkeypatch.setattr(session, "_LAST_MOMENTS_S", 60.0)
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
+    monkeypatch.setattr("shoal.mirroring.model.window.LONGEST_QUIET", 2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
 
@@ -163,8 +163,8 @@ def test_idle_task_reports_quiet_before_its_end(
         driver.server.renew(MemberId(), 60.0)  # all tasks receive the remaining time
 
     def goes_on_for(seconds: float) -> bool:
-        assert driver.server._windows is not None
-        return driver.server._windows.remaining_s == seconds
+        assert driver.server.windows is not None
+        return driver.server.windows.remaining_s == seconds
 
     history.plain(2)
     with driver.connect() as control:
@@ -357,7 +357,7 @@ def test_window_continues_while_a_partition_is_aligned(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each window would begin the alignment again, and none would complete it."""
-    monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 1)
+    monkeypatch.setattr("shoal.mirroring.model.window.LONGEST_QUIET", 1)
     driver = Driver(brokers, slice_s=1.5)
     history.plain(2)
     with driver.slice():

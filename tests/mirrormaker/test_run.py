@@ -164,7 +164,7 @@ def test_new_topic_is_mirrored_whole(makers: Makers) -> None:
 def test_topic_created_between_runs_is_mirrored_whole_with_latest(
     makers: Makers, way: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beginnings, "_ONE_START_MS", 0)
+    monkeypatch.setattr(beginnings, "ONE_START_MS", 0)
     makers.consumer_properties = "auto.offset.reset=latest\n"
     makers.produce(9)
     maker = makers.start(*way, include="orders.*")

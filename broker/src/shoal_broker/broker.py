@@ -81,7 +81,7 @@ class Broker(BrokerState):
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
         super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
-        self._server = Server(host, port, partial(answer, self))
+        self.server = Server(host, port, partial(answer, self))
         self._stopping = threading.Event()
         self._housekeepers: list[threading.Thread] = []
         self._was_started = False
@@ -89,7 +89,7 @@ class Broker(BrokerState):
     @property
     def port(self) -> int:
         """The port, known after the first start and the same after a restart."""
-        return self._server.port
+        return self.server.port
 
     @property
     def bootstrap(self) -> str:
@@ -154,7 +154,7 @@ class Broker(BrokerState):
         """
         self.fetch_sessions.forget_all()
         self.purgatory.open()
-        self._server.start()
+        self.server.start()
         self.leaders.joined(Node(self.node_id, self.host, self.port))
 
     def hang_up(self) -> None:
@@ -162,7 +162,7 @@ class Broker(BrokerState):
         self.leaders.left(self.node_id)
         self.purgatory.close()
         self.groups.wake()
-        self._server.stop()
+        self.server.stop()
 
     def close(self) -> None:
         """Stop the housekeeping."""

@@ -18,7 +18,7 @@ __all__ = ["MessageMemory"]
 
 #: The limit for answers that the gateway encodes again, until their clients have read them. Twice the largest
 #: answer by default, the metadata of 200,000 topics (:mod:`..client.answer_sizes`).
-_ANSWERS_BYTES = 128 * 1024 * 1024
+ANSWERS_BYTES = 128 * 1024 * 1024
 
 _REQUEST_TOO_SLOW = (
     "{host} sent a request of {size} bytes too slowly while other requests waited for memory, so the gateway "
@@ -43,7 +43,7 @@ class MessageMemory:
 
         """
         self.requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW)
-        self.answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW)
+        self.answers = MemoryBudget(ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW)
 
     def request(self, client: Client, size_bytes: int) -> AbstractContextManager[Share | None]:
         """Wait for a request's memory before it is received, and hold it; None if the request is small."""

@@ -26,7 +26,7 @@ __all__ = ["Beginnings", "find_beginnings"]
 
 #: Members of a group that start within this time count as one start: each marks only its own partitions,
 #: and another member may have marked its own first. It also covers the difference of their clocks.
-_ONE_START_MS = 60_000
+ONE_START_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _at_their_ends(
     if remembered is None:
         return set()  # an older shoal, or a consumer: nothing shows that they were there
     found = set()
-    if seen_at_start is not None and remembered.at_ms >= seen_at_start[0] - _ONE_START_MS:
+    if seen_at_start is not None and remembered.at_ms >= seen_at_start[0] - ONE_START_MS:
         found = set(unknown) & set(seen_at_start[1])
     topics = source.metadata.topics
     known = {each.topic for each in state.partitions}

@@ -23,7 +23,7 @@ from ...topic_partition import TopicPartition
 __all__ = ["WindowClock", "WindowPlan"]
 
 #: Without news, a window lasts at most this multiple of its length.
-_LONGEST_QUIET = 8
+LONGEST_QUIET = 8
 
 #: The shortest window that ends early: partitions in trouble must not stop the others.
 _SHORTEST_S = 3.0
@@ -109,6 +109,11 @@ class WindowClock:
             self._ends_at = self._began_at + (self._shortest_s if self._stale else self._length_s)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the current window has had a task."""
+        return self._began_at is not None
+
+    @property
     def _shortest_s(self) -> float:
         return min(_SHORTEST_S, self._length_s)
 
@@ -157,7 +162,7 @@ class WindowClock:
         if self._prepared is not None and not for_ever:
             return False
         is_dismissed = self.dismiss()
-        limit = math.inf if for_ever else self._began_at + _LONGEST_QUIET * self._length_s
+        limit = math.inf if for_ever else self._began_at + LONGEST_QUIET * self._length_s
         ends_at = min(limit, self._now() + self._length_s)
         changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
         self._was_prepared &= not changed

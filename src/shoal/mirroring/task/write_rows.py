@@ -136,7 +136,7 @@ def _write_partition(
     # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
     # nothing is written. In the other order ours would follow that request, and double its batch.
     last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=_PATIENCE_S)
-    start, end = patiently(lambda: _bounds(cluster, partition), patience_s=_PATIENCE_S)
+    start, end = patiently(lambda: bounds_of(cluster, partition), patience_s=_PATIENCE_S)
     written = _already_written(cluster, partition, batches, start, end)
     first = end - sum(each.header.records_count for each in batches[:written])
     if written == len(batches):
@@ -175,7 +175,7 @@ def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int
         raise
 
 
-def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+def bounds_of(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
     start = list_offsets(cluster, {partition: EARLIEST})[partition]
     end = log_end_offsets(cluster, [partition])[partition]
     high_watermark = list_offsets(cluster, {partition: LATEST})[partition]
