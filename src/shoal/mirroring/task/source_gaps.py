@@ -4,7 +4,7 @@ Partitions of which the source sends nothing, though their logs go on: a gap at 
 Only a cleaner leaves such a gap. A broker that reads from remote storage may send empty answers for minutes,
 and the next read brings records. So a gap is skipped only if :func:`~shoal.client.scan.look_for_gap` confirms
 it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for
-``_PATIENCE`` request timeouts, and then has an incident.
+``PATIENCE`` request timeouts, and then has an incident.
 
 A look takes as long as the source lets a fetch wait, up to a request timeout. A look for a partition that is
 being copied has a thread and connections of its own, so it delays no other partition. An alignment that reads
@@ -31,7 +31,7 @@ from .partition import PartitionCopy
 __all__ = ["SourceGaps"]
 
 #: The number of request timeouts after which a range with an end waits no longer: five minutes by default.
-_PATIENCE = 10
+PATIENCE = 10
 
 #: The most that counts of the time between two empty answers. A partition may have been held meanwhile. The
 #: pauses are at most 10 s, but each answer is about one partition, and hundreds may be silent.
@@ -94,7 +94,7 @@ class SourceGaps:
 
     @property
     def _patience_s(self) -> float:
-        return _PATIENCE * self._source.config.request_timeout_s
+        return PATIENCE * self._source.config.request_timeout_s
 
     def _silence_of(self, copy: PartitionCopy, end: int, *, is_first: bool) -> _Silence:
         place = copy.intake.fetch_offset, copy.source_topic_id
