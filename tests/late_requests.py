@@ -45,11 +45,11 @@ class Requests:
 
         class Watched(ProduceConnection):
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-                requests._take(view for views in batches.values() for view in views)
+                requests.take(view for views in batches.values() for view in views)
                 super().prepare(batches)
 
             def pump(self, *args: Any, **options: Any) -> Pumped | None:
-                tap = _Tap(requests._show, requests._pass)
+                tap = _Tap(requests.show, requests.pass_on)
                 lend = self._connection.lend
 
                 @contextlib.contextmanager
@@ -76,7 +76,7 @@ class Requests:
         self._before_each = control.check_lease
         return control
 
-    def _take(self, views: Iterator[memoryview]) -> None:
+    def take(self, views: Iterator[memoryview]) -> None:
         self.sent.extend(bytes(view) for view in views)
         self._count()
 
@@ -88,13 +88,13 @@ class Requests:
                 self.killed = True
                 raise Killed
 
-    def _show(self, frame: bytes) -> None:
+    def show(self, frame: bytes) -> None:
         version = int.from_bytes(frame[2:4])
         self.sent += (
             bytes(each.record_set) for each in decode_produce_request(memoryview(frame), version).partitions
         )
 
-    def _pass(self) -> None:
+    def pass_on(self) -> None:
         self._before_each()
         self._count()
 

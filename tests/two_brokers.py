@@ -233,7 +233,7 @@ class History:
     def gap_at_the_end(self, offsets: int) -> Self:
         """End the log after a gap: no client can do this, but a compacted and rolled log can."""
         self.next_offset += offsets
-        self.log._log_end_offset = self.next_offset
+        self.log.end_at(self.next_offset)
         return self
 
 
@@ -646,7 +646,8 @@ def may_compact(broker: Broker, topic: str = "topic") -> None:
 
 def begin_at(log: Log, offset: int) -> None:
     """Make an empty log begin at an offset, as if all its records were deleted."""
-    log._log_start_offset = log._log_end_offset = offset
+    log.end_at(offset)
+    log.delete_records(offset)
 
 
 class Lagging(Log):

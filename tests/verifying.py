@@ -130,7 +130,4 @@ def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[byte
 
 def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
     """Flip one bit of a stored batch; negative positions count from its end."""
-    stored = log._batches._all[batch_index]
-    data = bytearray(stored.view)
-    data[position] ^= 1 << bit
-    log._batches._all[batch_index] = stored._replace(view=memoryview(data))
+    log.flip_bit(batch_index, position, bit)

@@ -29,6 +29,7 @@ and ``str()`` returns a sentence: the object, the problem and the remedy.
 
 from __future__ import annotations
 
+import enum
 import functools
 import traceback
 from collections.abc import Callable
@@ -392,6 +393,8 @@ class PartitionStopped(ShoalError):
         unmirrored_from: The first source offset whose record is missing at the destination, if that is not
             ``offset``: the source's topic was recreated, or the destination lost records.
         can_heal: Whether the partition may continue with the same options once the cause is gone.
+        cause: The kind of the incident, or a case of the module that stops the partition; None if there is
+            neither. Reports do not have it.
 
     """
 
@@ -403,8 +406,10 @@ class PartitionStopped(ShoalError):
         reason: str,
         unmirrored_from: int | None = None,
         can_heal: bool = True,
+        cause: enum.Enum | None = None,
     ) -> None:
         super().__init__(topic, partition, offset, reason)
+        self.cause = cause
         self.unmirrored_from = unmirrored_from
         self.can_heal = can_heal
         self.topic = topic

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from shoal.cli.parser import options_of
 from shoal_broker.cli import broker, demo
 
 Main = Callable[[Sequence[str]], int]
@@ -40,6 +41,6 @@ def test_wrong_argument_is_one_sentence_and_one_object(
 
 @pytest.mark.parametrize("parser", [broker.make_parser(), demo.make_parser()], ids=lambda each: each.prog)
 def test_each_option_has_a_help_text_and_the_example_parses(parser: argparse.ArgumentParser) -> None:
-    assert [action.option_strings for action in parser._actions if not action.help] == []
+    assert [action.option_strings for action in options_of(parser) if not action.help] == []
     (example,) = [line for line in (parser.epilog or "").splitlines() if line.startswith(f"  {parser.prog} ")]
     parser.parse_args(shlex.split(example)[1:])

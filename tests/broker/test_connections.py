@@ -18,10 +18,6 @@ _LONG_MS = 2**31 - 1
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-def connections(broker: Broker) -> int:
-    return len(broker._server._listener._sockets) - 1  # the one that listens
-
-
 def send_long_fetch(wire: Wire) -> None:
     wire.send_fetch([("topic", 0, 0)], version=4, min_bytes=1, max_wait_ms=_LONG_MS)
 
@@ -53,11 +49,11 @@ def test_clients_that_leave_a_long_fetch_leave_no_threads_or_descriptors(broker:
     wires = [Wire(broker.bootstrap) for _ in range(50)]
     for wire in wires:
         send_long_fetch(wire)
-    wait_until(lambda: len(broker.purgatory._waiting) == len(wires))
+    wait_until(lambda: broker.purgatory.waiting == len(wires))
     for wire in wires:
         wire.close()
-    wait_until(lambda: connections(broker) == 0)
-    assert not broker.purgatory._waiting
+    wait_until(lambda: broker.server.connections == 0)
+    assert broker.purgatory.waiting == 0
     assert len(list(_DESCRIPTORS.iterdir())) <= before
 
 
@@ -71,7 +67,7 @@ def test_clients_that_leave_a_join_are_removed(broker: Broker) -> None:
         wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 1 + len(wires))
         for wire in wires:
             wire.close()
-        wait_until(lambda: connections(broker) == 1)
+        wait_until(lambda: broker.server.connections == 1)
 
 
 def test_requests_before_a_hang_up_are_served(broker: Broker) -> None:

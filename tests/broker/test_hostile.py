@@ -25,7 +25,7 @@ def send_and_look(broker: Broker, data: bytes) -> None:
     """Send bytes and hang up; whatever comes back is fine."""
     with Wire(broker.bootstrap) as wire, contextlib.suppress(OSError):
         wire.send_bytes(data)
-        wire._socket.shutdown(socket.SHUT_WR)
+        wire.socket.shutdown(socket.SHUT_WR)
         # A request may ask for a wait; that it is long is no harm.
         while wire.receive_frame() is not None:
             pass

@@ -49,7 +49,7 @@ class Wire:
 
     def __init__(self, address: str, client_id: str = "test") -> None:
         host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._with_coordinator: set[str] = set()
@@ -66,12 +66,12 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     # Bytes
 
     def send_bytes(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self.socket.sendall(data)
 
     def receive_frame(self) -> bytes | None:
         """Return the next frame without its size, or None if the broker closed the connection."""
@@ -84,7 +84,7 @@ class Wire:
     def _receive(self, size: int) -> bytes | None:
         data = bytearray()
         while len(data) < size:
-            received = self._socket.recv(size - len(data))
+            received = self.socket.recv(size - len(data))
             if not received:
                 return None
             data += received

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import VERBS, main, make_parser
-from shoal.cli.parser import verbs_of
+from shoal.cli.parser import options_of, verbs_of
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -141,7 +141,7 @@ def test_script_names_every_verb_and_option(script: Path) -> None:
     names = {
         name
         for verb, _ in verbs_of(parser).values()
-        for action in verb._actions
+        for action in options_of(verb)
         if action.help != "==SUPPRESS=="
         for name in action.option_strings
     }

@@ -12,6 +12,7 @@ import pytest
 from shoal.cli import main, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal.cli.mirror import parse
+from shoal.cli.parser import options_of, verb_parser
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.steering_options import SteeringOptions
@@ -36,11 +37,9 @@ def read(tmp_path: Path) -> Read:
 
 
 def mirror_parser() -> argparse.ArgumentParser:
-    for action in make_parser()._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            parser: argparse.ArgumentParser = action.choices["mirror"]
-            return parser
-    raise AssertionError
+    parser = verb_parser(make_parser(), "mirror")
+    assert parser is not None
+    return parser
 
 
 #: Of each option: the text in the file, and the equivalent command line.
@@ -109,7 +108,7 @@ SAYINGS = {
 def test_every_option_of_help_can_be_set_in_the_file(read: Read, tmp_path: Path) -> None:
     listed = {
         action.option_strings[-1].removeprefix("--")
-        for action in mirror_parser()._actions
+        for action in options_of(mirror_parser())
         if action.help != argparse.SUPPRESS
     }
     assert listed - {"help", "config"} == set(SAYINGS)

@@ -14,6 +14,7 @@ import pytest
 
 from shoal.cli import VERBS, make_parser
 from shoal.cli.config_file import with_config_file
+from shoal.cli.parser import options_of
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.prepare.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 from tests.cli.sentences import ANYTHING, sentences
@@ -49,7 +50,7 @@ def test_every_verb_is_documented(generator: ModuleType) -> None:
 
 def test_every_option_has_a_help_text(generator: ModuleType) -> None:
     for parser in generator.verbs(make_parser()).values():
-        for action in parser._actions:
+        for action in options_of(parser):
             assert action.help, action.option_strings
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from shoal.cli import main, make_parser
-from shoal.cli.parser import verbs_of
+from shoal.cli.parser import options_of, verbs_of
 from tests.sasl_broker import sasl_broker
 from tests.spark.test_java import make_java
 
 #: The verbs that have ``--json``.
 VERBS = [
-    name for name, (verb, _) in verbs_of(make_parser()).items() if "--json" in verb._option_string_actions
+    name
+    for name, (verb, _) in verbs_of(make_parser()).items()
+    if any("--json" in each.option_strings for each in options_of(verb))
 ]
 
 SELECTED = ("--topics", "orders")

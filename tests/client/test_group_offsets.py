@@ -96,7 +96,7 @@ def test_stable_read_of_partitions_refuses_a_first_offset_in_an_open_transaction
     cluster: Cluster, reader: GroupOffsetsReader, pending: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka's answer for all topics leaves it out."""
-    monkeypatch.setattr(group_offsets, "_PARTITIONS_AT_ONCE", 2)  # several requests, also of one group
+    monkeypatch.setattr(group_offsets, "PARTITIONS_AT_ONCE", 2)  # several requests, also of one group
     commit(cluster, "h", 7)
     partitions = {"topic": [0, 1], "other": [0], "no such topic": [0]}
     assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}

@@ -57,7 +57,7 @@ def run_task(brokers: TwoBrokers) -> TaskResult | ShoalError:
     running = brokers.start(control=control)
     deadline = time.monotonic() + TASK_S
     while running.is_running and time.monotonic() < deadline:
-        running._thread.join(0.05)
+        running.ends_within(0.05)
         if time.monotonic() > deadline - TASK_S / 2:
             control.request_stop()
     try:

@@ -144,7 +144,7 @@ def _other(value: object, draw: random.Random) -> object:
 def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int) -> Iterator[None]:
     """Make a broker lie in its next responses to an API; then it answers correctly again."""
     left = times
-    honest = broker._server._answer
+    honest = broker.server.answer
 
     def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[bytes | memoryview]:
         nonlocal left
@@ -162,8 +162,8 @@ def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int
             raise CloseConnection("a lie", told)
         return [told]
 
-    broker._server._answer = answer
+    broker.server.answer = answer
     try:
         yield
     finally:
-        broker._server._answer = honest
+        broker.server.answer = honest

@@ -64,7 +64,7 @@ def test_damaged_recorded_frame_is_read_or_refused(largest_for_compiled: int, da
     vector = data.draw(st.sampled_from(RECORDED))
     frame = data.draw(mutated(vector.frame[:4096]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
+        patch.setattr(codec, "LARGEST_FOR_COMPILED", largest_for_compiled)
         with bounded(len(frame)):
             read_all(vector, frame)
 
@@ -90,7 +90,7 @@ def test_garbage_is_decoded_or_refused_as_any_message(
     head = struct.pack(">hhih", api_key, version, 1, -1) if is_request else b"\0\0\0\1"
     frame = memoryview(head + body)
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ProtocolError):
-        patch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
+        patch.setattr(codec, "LARGEST_FOR_COMPILED", largest_for_compiled)
         with bounded(len(frame)):
             if is_request:
                 decode_request(read_request_header(frame), frame)
@@ -126,7 +126,7 @@ def test_null_in_a_field_that_is_not_nullable_is_refused(
     api_key: ApiKey, largest_for_compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a field is not nullable, null is refused: Kafka's own reader raises "serialized as null"."""
-    monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
+    monkeypatch.setattr(codec, "LARGEST_FOR_COMPILED", largest_for_compiled)
     refused = 0
     for is_request in (True, False):
         ours = (request_class if is_request else response_class)(api_key)

@@ -257,7 +257,7 @@ def test_clients_that_never_read_delay_no_others_and_take_little_memory(server: 
     for wire in wires:
         wire.send_bytes(wanted * 5)
     for wire in wires:
-        assert wire._socket.recv(100, socket.MSG_PEEK)
+        assert wire.socket.recv(100, socket.MSG_PEEK)
     for _ in range(10):
         assert fetch(server, 3, topic)[1] == ErrorCode.NONE
     assert server.peak_bytes() - bytes_before < len(wires) * 3 * _MEGABYTE

@@ -45,7 +45,7 @@ def send_and_look(address: str, data: bytes) -> None:
     """Send bytes and hang up; whatever comes back is fine."""
     with Wire(address) as wire, contextlib.suppress(OSError):
         wire.send_bytes(data)
-        wire._socket.shutdown(socket.SHUT_WR)
+        wire.socket.shutdown(socket.SHUT_WR)
         while wire.receive_frame() is not None:
             pass
 

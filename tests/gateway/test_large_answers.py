@@ -35,8 +35,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
             assert go_on.wait(PATIENCE_S)
         original(answer, *rest)
 
-    original = rewriting._rewrite_brokers
-    monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
+    original = rewriting.rewrite_brokers
+    monkeypatch.setattr(rewriting, "rewrite_brokers", rewrite_brokers)
     yield go_on
     go_on.set()
 
@@ -72,7 +72,7 @@ def test_small_answer_does_not_wait_for_large_ones(
     large = [ask_for_many(behind, connect) for _ in range((os.cpu_count() or 1) + 1)]
     wait_until(lambda: waiting() == len(large) - 1, "they do not wait")
     with Wire(behind.address()) as small:
-        small._socket.settimeout(PATIENCE_S / 3)
+        small.socket.settimeout(PATIENCE_S / 3)
         assert small.call(ApiKey.METADATA, 1, topics=[]).brokers
     held.set()
     for each in large:
@@ -115,7 +115,7 @@ def test_client_that_does_not_read_its_response_yields_its_turn(
     names = [f"{number:05}" + "x" * 240 for number in range(4_000)]
     with gateway_before(cluster, timing=Timing(memory_patience_s=0.2)) as behind:
         slow = connect(behind.address())
-        slow._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         slow.send_bytes(old_request(ApiKey.METADATA, 1, names))
         answers = behind.gateway.memory.answers
         wait_until(lambda: answers.held == 1, "nothing is sent")

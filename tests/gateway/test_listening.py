@@ -196,14 +196,14 @@ class TlsWire(Wire):
     def __init__(self, address: str, context: ssl.SSLContext) -> None:
         super().__init__(address)
         try:
-            self._tls = self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+            self._tls = self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
         except BaseException:
-            self._socket.close()
+            self.socket.close()
             raise
 
     def say_goodbye(self) -> None:
         """End TLS, and wait for no answer to that."""
-        self._socket.settimeout(0)
+        self.socket.settimeout(0)
         with contextlib.suppress(OSError):
             self._tls.unwrap()
 
@@ -247,7 +247,7 @@ def test_client_without_tls_is_disconnected(encrypted: Behind, authority: Author
         wire.send(ApiKey.METADATA, 1, topics=[])
         frame = None
         with contextlib.suppress(OSError):
-            frame = wire._socket.recv(100)
+            frame = wire.socket.recv(100)
         assert frame is None or not frame.startswith(b"\0\0")  # a TLS alert, or nothing
     with TlsWire(encrypted.address(), trusting(authority)) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers

@@ -187,8 +187,8 @@ def test_rewritten_responses_take_turns(limited: Behind, monkeypatch: pytest.Mon
         left.append(working.SMALL_TURNS.free)
         original(*arguments)
 
-    original = rewriting._rewrite_brokers
-    monkeypatch.setattr(rewriting, "_rewrite_brokers", rewrite_brokers)
+    original = rewriting.rewrite_brokers
+    monkeypatch.setattr(rewriting, "rewrite_brokers", rewrite_brokers)
     turns = working.SMALL_TURNS.free
     with Wire(limited.address()) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
@@ -234,5 +234,5 @@ class _Slow:
 
 def _with_small_window(address: str) -> Wire:
     wire = Wire(address)
-    wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     return wire

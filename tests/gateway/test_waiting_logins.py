@@ -91,6 +91,6 @@ def test_login_beyond_its_deadline_stops_waiting(
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=("PLAIN",), login_s=1.0) as behind:
         wire = wait_for_turn(behind, connect)
-        wire._socket.settimeout(PATIENCE_S / 3)
+        wire.socket.settimeout(PATIENCE_S / 3)
         assert wire.receive_frame() is None
         assert waiting() == 0

@@ -61,10 +61,10 @@ def test_large_request_alone_waits_for_a_turn(behind: Behind, topic: str, connec
         large.send_bytes(old_request(ApiKey.LIST_OFFSETS, 0, -1, [(topic, partitions)]))
         small.send_bytes(old_request(ApiKey.LIST_OFFSETS, 0, -1, [(topic, [(0, -1, 1)])]))
         assert small.receive_frame() is not None
-        large._socket.settimeout(0.2)
+        large.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             large.receive_frame()
-    large._socket.settimeout(PATIENCE_S)
+    large.socket.settimeout(PATIENCE_S)
     assert large.receive_frame() is not None
 
 

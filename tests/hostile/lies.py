@@ -180,7 +180,7 @@ def lying_about(
     told: Told,
 ) -> Iterator[None]:
     """Make a broker lie in a share of its responses to some APIs, up to a number of lies."""
-    honest = broker._server._answer
+    honest = broker.server.answer
     before = told.total()
 
     def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[Part]:
@@ -202,8 +202,8 @@ def lying_about(
             told[lie, api.name] += 1
         return said
 
-    broker._server._answer = answer
+    broker.server.answer = answer
     try:
         yield
     finally:
-        broker._server._answer = honest
+        broker.server.answer = honest

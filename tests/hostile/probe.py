@@ -56,7 +56,7 @@ class Probe:
     def _connected(self) -> Wire:
         wire = Wire(self._address, "honest")
         if self._log_in is not None:
-            self._log_in(wire._socket)
+            self._log_in(wire.socket)
         return wire
 
     def _run(self) -> None:

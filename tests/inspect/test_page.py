@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from shoal.inspect.bars import Bar, bar_chart
-from shoal.inspect.page import _cost_bar, page_html
+from shoal.inspect.page import cost_bar, page_html
 from shoal_broker import Broker
 from tests.inspect.topics import history, inspected
 
@@ -58,4 +58,4 @@ def test_bars_have_one_scale_and_show_a_bound() -> None:
     ],
 )
 def test_cpu_seconds_have_three_digits_and_no_exponent(bounds: tuple[float, float], text: str) -> None:
-    assert _cost_bar("shoal", bounds, 1).text == text
+    assert cost_bar("shoal", bounds, 1).text == text

@@ -129,7 +129,7 @@ def test_damaged_source_batch_after_foreign_records_is_reported_in_order(
     foreign(brokers.destination)
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
     (stopped,) = going_on(brokers, IncidentKind.FOREIGN_RECORDS).start().result().stopped
-    assert re.search(r"5.*2.*CORRUPT_MESSAGE", stopped.reason)
+    assert (stopped.offset, "CORRUPT_MESSAGE" in stopped.reason) == (5, True)
     assert ours(brokers) == history.committed
 
 
@@ -218,8 +218,7 @@ def test_mirrored_records_absent_in_the_source_stop_the_partition(
     brokers.destination.log("topic").store(memoryview(strange))
     history.plain(1)
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert re.search(r"1.*2.*mirrored", stopped.reason)
-    assert re.search(r"source.*them", stopped.reason)
+    assert all(each in stopped.reason for each in ("offsets 1 to 2 ", "source offset 1 ", "compaction"))
 
 
 def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(
@@ -350,9 +349,7 @@ def test_batch_that_is_always_answered_as_an_older_one_stops_the_partition(
 
     answers(brokers.destination, ApiKey.DESCRIBE_PRODUCERS, shows_less)
     (stopped,) = going_on(brokers, *IncidentKind).start().result().stopped
-    assert re.search(r"offset.*1.*topic-0", stopped.reason)
-    assert "instead of 4" in stopped.reason
-    assert re.search(r"second.*ended", stopped.reason)
+    assert all(each in stopped.reason for each in ("offset 1 of topic-0", "instead of 4", "second try"))
 
 
 # A topic that is created again while it is aligned
@@ -384,7 +381,7 @@ def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
         assert brokers.copied() == history.committed
     else:
         (stopped,) = brokers.start().result().stopped
-        assert re.search(r"deleted.*mirrored", stopped.reason)
+        assert stopped.cause is IncidentKind.DESTINATION_LOSS
 
 
 def test_source_created_again_between_metadata_and_log_start_is_one_reset(
@@ -469,8 +466,7 @@ def test_tail_lost_during_a_run_is_found_by_the_next_batch_s_offset(
         run(brokers)
         assert brokers.copied() == history.committed[:1] + history.committed[3:]
     else:
-        assert re.search(r"offset.*1", stopped[0].reason)
-        assert re.search(r"3.*destination", stopped[0].reason)
+        assert stopped[0].cause is IncidentKind.DESTINATION_LOSS
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
@@ -651,7 +647,7 @@ def test_dead_task_s_run_without_remaining_records_ends_before_the_rest(
     write_and_die_behind_aborted_records(brokers, history)
     history.log = lose_tail(brokers.source, "topic", 66)
     brokers.source.topics.alter(brokers.source.topics.topic("topic"), {"cleanup.policy": "compact,delete"})
-    history.log._log_end_offset = history.next_offset  # taken whole: it leaves no trace in the log
+    history.log.end_at(history.next_offset)  # taken whole: it leaves no trace in the log
     history.log.delete_records(start)
     history.plain(2)
     run(going_on(brokers, *IncidentKind), *incident)
@@ -669,7 +665,7 @@ def test_dead_task_s_run_without_a_known_end_stops_the_partition(
     history.log.delete_records(start)
     before = brokers.copied()
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert re.search(r"nothing.*10.*71", stopped.reason)
+    assert re.search(r"nothing .* offset 10 .*\b71\b", stopped.reason)
     assert brokers.copied() == before
 
 
@@ -711,7 +707,7 @@ def test_truncated_source_without_epochs_is_found_by_its_refusal(
     run(brokers)  # nothing was asked of it that it does not have
     ranges = [CopyRange("topic", 0, "topic", 0, 9)]
     (stopped,) = brokers.start(ranges).result().stopped
-    assert re.search(r"3.*6.*mirrored", stopped.reason)
+    assert stopped.cause is IncidentKind.SOURCE_RESET
     control = Watched()
     running = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
     wait_until(lambda: incidents(control) == [["source-reset", 0, True]])
@@ -729,7 +725,7 @@ def test_source_that_loses_a_tail_before_it_is_mirrored_ends_the_range(
     planned = brokers.ranges()
     lose_tail(brokers.source, "topic", 3, election=election)
     (stopped,) = brokers.start(planned).result().stopped
-    assert re.search(r"3.*6.*planned", stopped.reason)
+    assert stopped.cause is IncidentKind.SOURCE_RESET
     control = Watched()
     assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
     assert incidents(control) == [["source-reset", 3, True]]
@@ -861,7 +857,7 @@ def test_source_leader_change_during_a_run_repeats_the_check(brokers: TwoBrokers
     log = lose_tail(brokers.source, "topic", 4)
     history.log, history.next_offset = log, 4
     (stopped,) = running.result().stopped
-    assert re.search(r"source.*lost", stopped.reason)
+    assert stopped.cause is IncidentKind.SOURCE_RESET
 
 
 # A source that deletes too early

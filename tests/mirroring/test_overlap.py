@@ -37,7 +37,7 @@ class Overlap:
 
     @property
     def window(self) -> int:
-        return self.server._current_window
+        return self.server.current_window
 
     def prepare(self) -> int:
         """Come to the last seconds of the window, and plan the next one; return its number."""
@@ -52,14 +52,14 @@ class Overlap:
 
     def has_begun(self) -> bool:
         """Whether the window that was planned last is the current one, and has a task."""
-        windows = self.server._windows
-        return windows is not None and windows.current == windows.planned and windows._began_at is not None
+        windows = self.server.windows
+        return windows is not None and windows.current == windows.planned and windows.has_begun
 
     def ready(self) -> int:
-        return len(self.server._ready)
+        return len(self.server.ready)
 
     def connected(self) -> int:
-        return len(self.server._tasks)
+        return len(self.server.tasks)
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def news(overlap: Overlap) -> None:
 def alignment(overlap: Overlap) -> None:
     with overlap.driver.connect(overlap.window) as task:
         task.report(TaskReport(aligns=True))
-        wait_until(lambda: overlap.server._windows is not None and overlap.server._windows.remaining_s > 5)
+        wait_until(lambda: overlap.server.windows is not None and overlap.server.windows.remaining_s > 5)
 
 
 def tasks_that_have_to_end(overlap: Overlap) -> None:
@@ -408,7 +408,7 @@ def test_next_task_waits_for_the_lease_of_a_silent_present_task(overlap: Overlap
         with overlap.driver.connect(overlap.prepare()) as following:
             taken = taking(following)
             overlap.end_window(lease_s=1.0)
-            wait_until(lambda: any(each.is_fenced for each in overlap.server._tasks))
+            wait_until(lambda: any(each.is_fenced for each in overlap.server.tasks))
             for _ in range(10):
                 overlap.server.renew(MemberId(), 60.0)  # not for the silent task
             assert taken.result(20).given_up == frozenset()

@@ -143,8 +143,8 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
         first.report(TaskReport(is_idle=True))
         wait_until(lambda: len(driver.reports) == 1)
         driver.server.renew(MemberId(), 60.0)
-        assert driver.server._windows is not None
-        assert driver.server._windows.remaining_s == 100
+        assert driver.server.windows is not None
+        assert driver.server.windows.remaining_s == 100
 
         def all_say_so() -> bool:
             for each in (first, second):

@@ -10,7 +10,7 @@ from shoal.errors import ConfigError
 from shoal.handlers import Filter, MirrorMakerMessageHandler
 from shoal.mirroring.model.copy_options import Handling
 from shoal.mirrormaker.handlers import load_handler
-from shoal.mirrormaker.task import _apart
+from shoal.mirrormaker.task import apart
 from shoal.records import Codec
 from tests import batches
 
@@ -48,13 +48,13 @@ def test_filter_with_unknown_argument_names_it() -> None:
 def test_waiting_records_do_not_keep_a_large_response_in_memory() -> None:
     answer = FetchedBytes(100_000)
     small, large = batch_of(memoryview(answer)[50:1_050]), batch_of(memoryview(answer)[:50_000])
-    assert _apart(large) is large
-    copied = _apart(small)
+    assert apart(large) is large
+    copied = apart(small)
     assert copied.value == small.value
     assert copied.value.nbytes == 1_000
     assert copied.value.obj is not answer
     alone = batch_of(memoryview(b"alone"))
-    assert _apart(alone) is alone
+    assert apart(alone) is alone
 
 
 class Initialised(MirrorMakerMessageHandler):

@@ -116,7 +116,7 @@ def test_compared_versions_include_those_removed_in_kafka_4() -> None:
 
 @pytest.fixture(params=[COMPILED, CHECKED], ids=["compiled", "checked"])
 def _each_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", request.param)
+    monkeypatch.setattr(codec, "LARGEST_FOR_COMPILED", request.param)
 
 
 EACH_DECODER = pytest.mark.usefixtures("_each_decoder")
@@ -138,9 +138,9 @@ def test_kio_frame_decoded_and_encoded_has_the_same_bytes(versions: list[Case]) 
 def test_kio_decoders_return_the_same_message(versions: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     for case in versions:
         frame = case.frame(random.Random(str(case)))
-        monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", COMPILED)
+        monkeypatch.setattr(codec, "LARGEST_FOR_COMPILED", COMPILED)
         compiled = case.decode(frame)
-        monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", CHECKED)
+        monkeypatch.setattr(codec, "LARGEST_FOR_COMPILED", CHECKED)
         assert case.decode(frame) == compiled, case
 
 
@@ -176,7 +176,7 @@ def test_damaged_frame_is_read_or_refused(
 ) -> None:
     frame = data.draw(damaged(st.just(case.frame(draw))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
+        patch.setattr(codec, "LARGEST_FOR_COMPILED", largest_for_compiled)
         with contextlib.suppress(ProtocolError):
             case.decode(frame)
 
@@ -217,7 +217,7 @@ def test_large_frame_is_decoded_like_a_small_one() -> None:
     brokers = [broker(version=12, node_id=node, host=f"host-{node}", port=9092) for node in range(6000)]
     response = response_class(ApiKey.METADATA)(version=12, brokers=brokers, topics=[])
     frame = memoryview(encode_response(response, 1))[4:]
-    assert len(frame) > codec._LARGEST_FOR_COMPILED
+    assert len(frame) > codec.LARGEST_FOR_COMPILED
     assert decode_response(ApiKey.METADATA, 12, frame) == response
 
 

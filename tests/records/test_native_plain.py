@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.native import NATIVE
-from shoal.records.fingerprint import _fingerprint_plain
-from shoal.records.plain import _stamp_plain
+from shoal.records.fingerprint import fingerprint_plain_in_python
+from shoal.records.plain import stamp_plain_in_python
 from tests.batches import batch
 from tests.native_path import needs_native
 from tests.strategies import INT16, INT64, batches
@@ -34,13 +34,13 @@ def compare(
                 end_offset=end_offset,
                 transactional=transactional,
             )
-            for walk in (_fingerprint_plain, NATIVE.fingerprint_plain)
+            for walk in (fingerprint_plain_in_python, NATIVE.fingerprint_plain)
         )
         assert by_native == by_python
     names = ("producer_id", "producer_epoch", "base_sequence")
     arguments = dict(zip(names, identity, strict=True), first_offset=first_offset, end_offset=end_offset)
     reference, stamped = bytearray(record_set), bytearray(record_set)
-    expected = _stamp_plain(memoryview(reference), 0, **arguments)
+    expected = stamp_plain_in_python(memoryview(reference), 0, **arguments)
     assert NATIVE.stamp_plain(memoryview(stamped), 0, **arguments) == expected
     assert stamped == reference
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
-from shoal.spark.launch.session import _authentication, spark_session
+from shoal.spark.launch.session import authentication_settings, spark_session
 
 NOBODY = 65534
 
@@ -112,9 +112,9 @@ def test_spark_with_authentication_and_encryption_receives_credentials(
 
 
 def test_local_masters_have_authentication_settings() -> None:
-    local = _authentication({"spark.master": "local[*,4]"})
+    local = authentication_settings({"spark.master": "local[*,4]"})
     assert local == {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-    first, second = (_authentication({"spark.master": "local-cluster[2,1,1024]"}) for _ in range(2))
+    first, second = (authentication_settings({"spark.master": "local-cluster[2,1,1024]"}) for _ in range(2))
     assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]
-    off = _authentication({"spark.master": "local[1]", "spark.authenticate": "false"})
+    off = authentication_settings({"spark.master": "local[1]", "spark.authenticate": "false"})
     assert off == {"spark.network.crypto.enabled": "false"}

@@ -107,7 +107,7 @@ def engine_on(
     warnings: list[str] = []
     monkeypatch.setattr(engine, "spark_context", lambda *_, **__: context)
     monkeypatch.setattr(engine, "WindowPlanner", lambda *_: Planner(windows))
-    monkeypatch.setattr(SparkEngine, "_run_nothing", lambda _: None)
+    monkeypatch.setattr(SparkEngine, "run_nothing", lambda _: None)
     started = SparkEngine(job.options, warnings.append)
     started.start(tmp_path)
     return started, warnings
@@ -294,7 +294,7 @@ def test_job_of_the_next_window_begins_before_the_present_one_ends(overlap: Over
     assert not overlap.running.done()
     overlap.spark.end(1)
     assert overlap.stays(1, 2)
-    wait_until(lambda: overlap.control._current_window == 2)
+    wait_until(lambda: overlap.control.current_window == 2)
 
 
 def test_window_without_slots_for_its_tasks_begins_after_the_present_one(
@@ -329,7 +329,7 @@ def test_job_that_fails_in_the_overlap_dismisses_the_next_window(overlap: Overla
     overlap.come_to_the_last_seconds()
     wait_until(lambda: overlap.spark.begun == [1, 2])
     overlap.spark.end(1, CRASHED)
-    wait_until(lambda: overlap.control._windows is not None and not overlap.control._windows.is_prepared(2))
+    wait_until(lambda: overlap.control.windows is not None and not overlap.control.windows.is_prepared(2))
     overlap.spark.end(2)
     wait_until(lambda: overlap.spark.begun == [1, 2, 3])
 

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import Abort, _connect, start_jvm
+from shoal.spark.launch.jvm import Abort, connect_gateway, start_jvm
 
 # Answers as Spark's launcher with the command of a JVM, itself; as that JVM it dies as Spark does.
 JAVA = """#!/bin/sh
@@ -86,7 +86,7 @@ def test_command_that_the_end_of_the_jvm_interrupts_is_not_logged(
 ) -> None:
     secret = b"secret"
     with subprocess.Popen(["true"]) as process:
-        gateway = _connect(struct.pack(">ii", ending_jvm, len(secret)) + secret, process)
+        gateway = connect_gateway(struct.pack(">ii", ending_jvm, len(secret)) + secret, process)
     with caplog.at_level(logging.WARNING):
         assert gateway._gateway_client.send_command("last\n", retry=False) == "x"
     assert caplog.records == []

@@ -19,7 +19,7 @@ from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.spark.launch import session
 from shoal.spark.launch.archive import ClassArchive
 from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import Abort, _Start, quick_class_path, start_jvm
+from shoal.spark.launch.jvm import Abort, JvmStart, quick_class_path, start_jvm
 from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
 
 TIMEOUT_S = 240
@@ -81,20 +81,20 @@ def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
     with pytest.raises(ConfigError, match=rf"Spark's.*{log_file}"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
+        JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
 
 
 def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
     with pytest.raises(ConfigError, match=r"spark.log.*symbolic"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
+        JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
     assert not other.exists()
 
 
 def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
     abort = Abort()
-    start = _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", abort)
+    start = JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", abort)
     abort.request()
     with pytest.raises(ShoalError, match=r"signal.*9"):
         start.run(["sleep", "60"])

@@ -84,5 +84,5 @@ def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterat
     jobs = Jobs()
     with monkeypatch.context() as patched:
         patched.setattr(engine, "spark_context", lambda *_, **__: Context(parallelism, jobs))
-        patched.setattr(engine.SparkEngine, "_run_nothing", lambda _: None)  # there are no processes to start
+        patched.setattr(engine.SparkEngine, "run_nothing", lambda _: None)  # there are no processes to start
         yield jobs

@@ -150,8 +150,8 @@ def test_decode_returns_the_append_time(reader: LogReader, history: History) -> 
 def test_digests_of_many_fetches_are_complete(
     reader: LogReader, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_BUFFER_BYTES", 80_000)
-    monkeypatch.setattr("shoal.client.fetch._SMALLEST_PARTITION_MAX_BYTES", 1000)
+    monkeypatch.setattr(reading, "BUFFER_BYTES", 80_000)
+    monkeypatch.setattr("shoal.client.fetch.SMALLEST_PARTITION_MAX_BYTES", 1000)
     history.plain(*[5] * 200)
     assert ranges(reader, 0, 1000) == [(start, start + 5) for start in range(0, 1000, 5)]
 

@@ -167,7 +167,7 @@ def test_records_that_repeat_themselves_are_compared_as_a_whole(
     by_another_task: int,
 ) -> None:
     """By the first share, if the search comes to the end of the copy; else by another task."""
-    monkeypatch.setattr("shoal.verify.portion._BEHIND", searched)
+    monkeypatch.setattr("shoal.verify.portion.SEARCHED_BEHIND", searched)
     same = [Item(NOW_MS, None, b"alive")] * COUNT
     load(history, brokers, same, same)
     report, (_, again) = in_shares()

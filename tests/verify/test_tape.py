@@ -28,8 +28,8 @@ from tests.verifying import partition
 @pytest.fixture(autouse=True)
 def small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each fetch bring a few batches."""
-    monkeypatch.setattr(reading, "_BUFFER_BYTES", 80_000)
-    monkeypatch.setattr("shoal.client.fetch._SMALLEST_PARTITION_MAX_BYTES", 1000)
+    monkeypatch.setattr(reading, "BUFFER_BYTES", 80_000)
+    monkeypatch.setattr("shoal.client.fetch.SMALLEST_PARTITION_MAX_BYTES", 1000)
 
 
 def new_reader(cluster: Cluster) -> LogReader:
@@ -65,7 +65,7 @@ def digests(reader: LogReader, start: int, end: int) -> list[Digest]:
 def test_reading_from_a_kept_place_has_the_digests_of_a_new_reading(
     cluster: Cluster, history: History, monkeypatch: pytest.MonkeyPatch, kept: int, most: int
 ) -> None:
-    monkeypatch.setattr(tape, "_MOST_BATCHES", most)
+    monkeypatch.setattr(tape, "MOST_BATCHES", most)
     end = history.next_offset
     for start in range(end):
         with closing(new_reader(cluster)) as again, closing(new_reader(cluster)) as fresh:

@@ -91,7 +91,7 @@ class Broker(BrokerState):
     @property
     def port(self) -> int:
         """The port, known after the first start and the same after a restart."""
-        return self._server.port
+        return self.server.port
 
     @property
     def bootstrap(self) -> str:
@@ -156,7 +156,7 @@ class Broker(BrokerState):
         """
         self.fetch_sessions.forget_all()
         self.purgatory.open()
-        self._server.start()
+        self.server.start()
         self.leaders.joined(Node(self.node_id, self.host, self.port))
 
     def hang_up(self) -> None:
@@ -164,7 +164,7 @@ class Broker(BrokerState):
         self.leaders.left(self.node_id)
         self.purgatory.close()
         self.groups.wake()
-        self._server.stop()
+        self.server.stop()
 
     def close(self) -> None:
         """Stop the housekeeping."""

@@ -49,13 +49,18 @@ class Server:
                 whether the client hung up; it returns the parts of the answer.
 
         """
-        self._answer = answer
+        self.answer = answer
         self._listener = Listener(host, port, self._admit, "shoal-broker")
 
     @property
     def port(self) -> int:
         """The port, known after the first start."""
         return self._listener.port
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections of clients."""
+        return self._listener.connections
 
     def start(self) -> None:
         """
@@ -91,7 +96,7 @@ class Server:
     def _serve_requests(self, client: socket.socket, host: str) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (frame := _receive(client)) is not None:
-            send_gathered(client, self._answer(frame, host, partial(has_hung_up, client)))
+            send_gathered(client, self.answer(frame, host, partial(has_hung_up, client)))
 
 
 def _receive(sock: socket.socket) -> memoryview | None:

@@ -7,7 +7,7 @@ import argparse
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from .config_file import DIRECTORIES, FILES
 from .options import Subparsers
-from .parser import verbs_of
+from .parser import options_of, verbs_of
 
 __all__ = ["add_parser", "run"]
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     parser = make_parser()
     for verb in _with_short_descriptions(parser):
-        for action in verb._actions:
+        for action in options_of(verb):
             metavar = action.metavar if isinstance(action.metavar, str) else ""
             # shtab reads this attribute of an action.
             if metavar.startswith((FILES, _PATH)):

@@ -26,7 +26,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..nearest import did_you_mean
-from .parser import no_end_time, verb_parser
+from .parser import no_end_time, options_of, verb_parser
 
 __all__ = ["DIRECTORIES", "FILES", "add_config_option", "with_config_file"]
 
@@ -56,7 +56,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         help="read options from a TOML file, each under its own name without the dashes. The command line "
         "wins, and --no-OPTION wins over a true in the file",
     )
-    for action in list(parser._actions):
+    for action in list(options_of(parser)):
         if isinstance(action, argparse._StoreTrueAction):
             parser.add_argument(
                 f"--no-{_key(action)}", dest=action.dest, action="store_false", help=argparse.SUPPRESS
@@ -76,7 +76,7 @@ def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) 
 
     """
     verb = verb_parser(parser, arguments[0]) if arguments else None
-    if verb is None or not any(action.dest == _DESTINATION for action in verb._actions):
+    if verb is None or not any(action.dest == _DESTINATION for action in options_of(verb)):
         return list(arguments)
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument(_OPTION, nargs="?")
@@ -88,7 +88,7 @@ def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) 
 
 def _arguments(verb: argparse.ArgumentParser, file: str) -> Iterator[str]:
     """Yield the arguments that mean the same as the file."""
-    actions = {_key(action): action for action in verb._actions if action.help != argparse.SUPPRESS}
+    actions = {_key(action): action for action in options_of(verb) if action.help != argparse.SUPPRESS}
     for key, value in _read(file).items():
         if key in (_OPTION.lstrip("-"), "help"):
             raise ConfigError(f"{_OPTION} {file}: {key} is for the command line only")

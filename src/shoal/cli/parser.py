@@ -16,7 +16,16 @@ from typing import Any, NoReturn, TypeAlias
 from ..errors import ConfigError, OptionError, ShoalError
 from ..nearest import did_you_mean
 
-__all__ = ["Parser", "Spelling", "no_end_time", "sentence_of", "spelling", "verb_parser", "verbs_of"]
+__all__ = [
+    "Parser",
+    "Spelling",
+    "no_end_time",
+    "options_of",
+    "sentence_of",
+    "spelling",
+    "verb_parser",
+    "verbs_of",
+]
 
 #: A function from the name of an option's field to its spelling on the command line.
 Spelling: TypeAlias = Callable[[str], str]
@@ -88,9 +97,14 @@ def no_end_time(name: str, known: Iterable[str]) -> str:
     return ": a mirror has no end time yet. --once ends at the present end of each partition"
 
 
+def options_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """Return all options and arguments of a parser. No public attribute of argparse has them."""
+    return parser._actions
+
+
 def verbs_of(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
     """Return the parser of each verb, and the verb's line in the help of the program."""
-    for action in parser._actions:
+    for action in options_of(parser):
         if isinstance(action, argparse._SubParsersAction):
             lines = {each.dest: each.help or "" for each in action._choices_actions}
             return {name: (verb, lines.get(name, "")) for name, verb in action.choices.items()}
@@ -107,7 +121,7 @@ def spelling(parser: argparse.ArgumentParser, verb: str | None) -> Spelling:
     """Return a function from the name of an option's field to the option of the verb, or of the program."""
     found = parser if verb is None else verb_parser(parser, verb)
     options: dict[str, Sequence[str]] = {}
-    for action in found._actions if found else ():
+    for action in options_of(found) if found else ():
         # The first: config_file.py adds --no-X for the same field behind it.
         options.setdefault(action.dest, action.option_strings)
     return lambda field: next(iter(options.get(field, ())), f"--{field.replace('_', '-')}")

@@ -40,7 +40,7 @@ _MOST_UNASKED = 1000
 
 #: The smallest limit of a partition, so that any batch of the default
 #: max.message.bytes (1 MiB + 12) fits, at any place in the request.
-_SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
+SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
 
 _FIRST_VERSION_WITH_SESSIONS = 7
 _SESSION_ERRORS = frozenset(
@@ -340,7 +340,7 @@ class Fetcher:
         while self._busy and next(iter(self._busy.values())) < busy_since:
             self._busy.pop(next(iter(self._busy)))
         share = self._max_bytes // max(1, len(self._behind), len(self._busy))
-        return max(_SMALLEST_PARTITION_MAX_BYTES, share)
+        return max(SMALLEST_PARTITION_MAX_BYTES, share)
 
     # Answers
 

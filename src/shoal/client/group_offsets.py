@@ -32,7 +32,7 @@ _GROUPS_AT_ONCE = 16
 _STABLE_FROM = 7
 
 #: The number of partitions in requests that name them. An answer without offsets has 20 bytes for each.
-_PARTITIONS_AT_ONCE = 10_000
+PARTITIONS_AT_ONCE = 10_000
 
 #: Partitions by topic.
 _Partitions: TypeAlias = Mapping[str, Collection[int]]
@@ -211,9 +211,9 @@ def _in_requests(groups: Mapping[str, _Partitions]) -> Iterator[dict[str, dict[s
         for topic, numbers in partitions.items()
         for each in numbers
     ]
-    for start in range(0, len(every), _PARTITIONS_AT_ONCE):
+    for start in range(0, len(every), PARTITIONS_AT_ONCE):
         part: dict[str, dict[str, list[int]]] = {}
-        for group, topic, number in every[start : start + _PARTITIONS_AT_ONCE]:
+        for group, topic, number in every[start : start + PARTITIONS_AT_ONCE]:
             part.setdefault(group, {}).setdefault(topic, []).append(number)
         yield part
 

@@ -19,7 +19,7 @@ __all__ = ["MessageMemory"]
 
 #: The limit for answers that the gateway encodes again, until their clients have read them. Twice the largest
 #: answer by default, the metadata of 200,000 topics (:mod:`..client.answer_sizes`).
-_ANSWERS_BYTES = 128 * 1024 * 1024
+ANSWERS_BYTES = 128 * 1024 * 1024
 
 _REQUEST_TOO_SLOW = (
     "{host} sent a request of {size} bytes too slowly while other requests waited for memory, so the gateway "

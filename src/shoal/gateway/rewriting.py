@@ -31,11 +31,11 @@ def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes:
     if api_key == ApiKey.FIND_COORDINATOR:
         _rewrite_coordinators(answer, header.api_version, nodes)
     else:
-        _rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
+        rewrite_brokers(answer, "node_id" if api_key == ApiKey.METADATA else "broker_id", nodes)
     return codec.encode_response(answer, header.correlation_id)
 
 
-def _rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:
+def rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:
     advertised = nodes.advertise(
         {getattr(each, id_field): Address(each.host, each.port) for each in answer.brokers}
     )

@@ -166,7 +166,7 @@ class Facts:
     opened: Counter[str] = field(default_factory=Counter)
     runs: list[tuple[int, int]] = field(default_factory=list)
     spanned: int = 0
-    _previous_ms: int | None = None
+    _previous_ms: int | None = field(default=None, compare=False)
 
     def begin_run(self, first: int) -> None:
         """Begin to read at an offset. A run that continues the one before it is the same run."""

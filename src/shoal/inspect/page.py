@@ -110,8 +110,8 @@ def _conversions(costs: Sequence[MirrorCost]) -> str:
 
 
 def _cpu(costs: Sequence[MirrorCost]) -> str:
-    movers = [_cost_bar(each.mirror, each.mover_s, 1) for each in costs]
-    brokers = [_cost_bar(each.mirror, each.broker_s, 3) for each in costs]
+    movers = [cost_bar(each.mirror, each.mover_s, 1) for each in costs]
+    brokers = [cost_bar(each.mirror, each.broker_s, 3) for each in costs]
     caption = (
         f"CPU-seconds of one copy of all that is in the logs, from measured costs ({SOURCES}). A pale bar is "
         "a bound: the measurements do not separate the cost of a record from that of its bytes."
@@ -122,7 +122,7 @@ def _cpu(costs: Sequence[MirrorCost]) -> str:
     return _section("CPU", caption, charts)
 
 
-def _cost_bar(mirror: str, bounds: tuple[float, float], series: int) -> Bar:
+def cost_bar(mirror: str, bounds: tuple[float, float], series: int) -> Bar:
     least, most = bounds
     texts = _seconds(least), _seconds(most)
     if texts[0] == texts[1]:

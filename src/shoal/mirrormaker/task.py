@@ -343,7 +343,7 @@ class _HandlerTask:
 
     def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
-            return producer.send(output.topic, _apart(output))
+            return producer.send(output.topic, apart(output))
         return producer.send(
             output.topic,
             output.value,
@@ -456,7 +456,7 @@ class _HandlerTask:
             time.sleep(0.1)
 
 
-def _apart(batch: RawRecord) -> RawRecord:
+def apart(batch: RawRecord) -> RawRecord:
     """
     Copy a batch out of its fetch response if it is a small part of the response.
 

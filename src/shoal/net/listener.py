@@ -90,6 +90,12 @@ class Listener:
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
 
+    @property
+    def connections(self) -> int:
+        """The number of connections whose sockets are open."""
+        with self._lock:
+            return len(self._sockets - {self._listener})
+
     def start(self) -> None:
         """
         Listen, and serve in threads.

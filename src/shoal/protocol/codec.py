@@ -43,7 +43,7 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 
 #: The largest frame for the compiled decoder: metadata of some 1,500 partitions. The worst input of 64 KiB
 #: takes half a second, and one of 1 MiB would take minutes.
-_LARGEST_FOR_COMPILED = 64 * 1024
+LARGEST_FOR_COMPILED = 64 * 1024
 
 #: The types whose null is a length of -1 on the wire.
 _NULLABLE_TYPES = frozenset({"string", "bytes", "records"})
@@ -287,7 +287,7 @@ def _decode_body(
     layout = message_class._struct
     options = {"compact": flexible, "tagged": flexible, "data_class": message_class}
     try:
-        if len(frame) <= _LARGEST_FOR_COMPILED:
+        if len(frame) <= LARGEST_FOR_COMPILED:
             message, end = layout.compiled_decode_from(version, **options)(frame, position)
         else:
             body = frame[position:]

@@ -126,7 +126,7 @@ def fingerprint_plain(
         transactional: Whether transactional batches are plain: nothing of them was aborted.
 
     """
-    walk = _fingerprint_plain if NATIVE is None else NATIVE.fingerprint_plain
+    walk = fingerprint_plain_in_python if NATIVE is None else NATIVE.fingerprint_plain
     return PlainFingerprints._make(
         walk(
             record_set,
@@ -138,7 +138,7 @@ def fingerprint_plain(
     )
 
 
-def _fingerprint_plain(
+def fingerprint_plain_in_python(
     record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
 ) -> tuple[int, int, bool, bytes]:
     end, offset = len(record_set), first_offset

@@ -76,7 +76,7 @@ def stamp_plain(
         base_sequence: The first batch's sequence; the others continue it.
 
     """
-    walk = _stamp_plain if NATIVE is None else NATIVE.stamp_plain
+    walk = stamp_plain_in_python if NATIVE is None else NATIVE.stamp_plain
     return PlainRun._make(
         walk(
             record_set,
@@ -90,7 +90,7 @@ def stamp_plain(
     )
 
 
-def _stamp_plain(
+def stamp_plain_in_python(
     record_set: memoryview,
     position: int,
     *,

@@ -108,11 +108,11 @@ class SparkEngine:
                     self._key = resources.enter_context(key_for_tasks(self._context, directory))
             self._resources = resources.pop_all()
         if is_ours and is_on_this_machine(self._options.master):
-            self._warm_up = threading.Thread(target=self._run_nothing, name="shoal-warm-up", daemon=True)
+            self._warm_up = threading.Thread(target=self.run_nothing, name="shoal-warm-up", daemon=True)
             self._warm_up.start()
         return self._log_file
 
-    def _run_nothing(self) -> None:
+    def run_nothing(self) -> None:
         """
         Run a task that does nothing: its classes, the daemon and a worker are there for the first job.
 

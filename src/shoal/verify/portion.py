@@ -53,7 +53,7 @@ __all__ = ["PortionComparison", "join_neighbours"]
 _TIMED_RECORDS = 256
 
 #: How far the place of a record at the destination may lie from the first record of its time.
-_BEFORE, _BEHIND = 4_096, 65_536
+_BEFORE, SEARCHED_BEHIND = 4_096, 65_536
 
 #: The source's offsets to search with: enough for the largest head of a log.
 _HEAD_OFFSETS = 65_536
@@ -269,7 +269,8 @@ class PortionComparison:
         if since is None:
             return _Unplaced.BEHIND
         there = OffsetRange(
-            max(logs.destination_log.start, since - _BEFORE), min(logs.destination_log.end, since + _BEHIND)
+            max(logs.destination_log.start, since - _BEFORE),
+            min(logs.destination_log.end, since + SEARCHED_BEHIND),
         )
         found = meet_again(LogPair(logs.source, logs.destination, head, there))
         if found is not None and found.is_proven:

@@ -53,7 +53,7 @@ __all__ = ["LogReader"]
 
 _BASE_OFFSET = struct.Struct(">q")
 
-_BUFFER_BYTES = 4 * 1024 * 1024
+BUFFER_BYTES = 4 * 1024 * 1024
 
 #: The buffer to fetch a batch again, and the batches behind it.
 _AGAIN_BYTES = 1024 * 1024
@@ -203,7 +203,7 @@ class LogReader:
                 raise
 
     def _until_broken(self, walk: _Walk) -> Iterator[Digests]:
-        reader, self._idle = self._idle or self._connect(_BUFFER_BYTES), None
+        reader, self._idle = self._idle or self._connect(BUFFER_BYTES), None
         try:
             reader.ask(walk.offset)
             while True:
@@ -283,7 +283,7 @@ class LogReader:
         return batch, None
 
     def _second_look(self, batch: RecordBatch, first: CorruptBatch) -> tuple[RecordBatch, str | None]:
-        with closing(self._connect(_BUFFER_BYTES)) as reader:
+        with closing(self._connect(BUFFER_BYTES)) as reader:
             try:
                 reader.ask(batch.header.base_offset)
                 again = next(split(self._receive(reader).record_set))

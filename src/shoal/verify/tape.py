@@ -18,7 +18,7 @@ from .errors import DamagedLog
 __all__ = ["Tape"]
 
 #: The number of batches to keep: 1.5 MB as rows of runs, 512 MB of a log with batches of 8 KB.
-_MOST_BATCHES = 65_536
+MOST_BATCHES = 65_536
 
 #: A batch that is not in a run takes as much memory as so many rows.
 _ROWS_OF_DIGEST = 20
@@ -78,7 +78,7 @@ class Tape:
         offset = start_offset
         while True:
             if number == len(self._kept):
-                if self._rows > _MOST_BATCHES and self._reading is not None:
+                if self._rows > MOST_BATCHES and self._reading is not None:
                     # There is no room for more: this reading continues by itself.
                     reading, self._reading = self._reading, None
                     with closing(reading):

@@ -32,7 +32,7 @@ def test_repeated_request_of_a_forgotten_producer_is_recognized(
 
 def test_sequences_wrap_around_within_a_request() -> None:
     log = new_log()
-    log._log_end_offset = LARGEST_SEQUENCE - 1
+    log.end_at(LARGEST_SEQUENCE - 1)
     batches = numbered(LARGEST_SEQUENCE - 1, 1, 3, 2)
     assert admitted_batches(memoryview(b"".join(batches)), 11) is not None
     for _ in range(2):

@@ -291,7 +291,7 @@ def test_connections_of_strangers_do_not_affect_the_driver(
 def test_connections_without_token_do_not_keep_tasks_out(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.control.strangers._MOST", 4)
+    monkeypatch.setattr("shoal.mirroring.control.strangers.MOST_STRANGERS", 4)
     with contextlib.ExitStack() as held:
         strangers = [
             held.enter_context(socket.create_connection(driver.server.address, timeout=30)) for _ in range(20)

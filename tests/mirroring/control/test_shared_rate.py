@@ -43,7 +43,7 @@ class Worker:
 def run(workers: dict[str, Worker], seconds: float, shared: SharedRate[str] | None = None) -> SharedRate[str]:
     """Let workers fetch for so long, in steps of 10 ms, with grants every 50 ms."""
     shared = shared or SharedRate(RATE, 0.0)
-    start = shared._at
+    start = shared.at
     for tick in range(1, round(seconds * 100) + 1):
         now = start + tick / 100
         for key, worker in workers.items():

@@ -129,7 +129,7 @@ def test_page_has_the_values_of_the_certificate_as_text_and_no_code(tmp_path: Pa
 def test_page_of_many_offsets_names_the_number_that_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificate_page, "_MOST_ROWS", 1)
+    monkeypatch.setattr(certificate_page, "MOST_ROWS", 1)
     page = certificate_page.certificate_html(CERTIFICATE, "orders.json")
     assert "1 of 2." in page
     assert "orders-1" not in page

@@ -101,13 +101,13 @@ def test_socket_is_of_mode_0600_and_is_removed_at_the_end(tmp_path: Path) -> Non
 
 
 def test_process_of_another_user_gets_no_answer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "_user_of", lambda connection: os.geteuid() + 1)
+    monkeypatch.setattr(control_socket, "user_of", lambda connection: os.geteuid() + 1)
     assert converse(path, b"status\n") == b""
 
 
 def test_user_is_that_of_the_process_at_the_other_end(path: str) -> None:
     with connect(path) as connection:
-        assert control_socket._user_of(connection) == os.geteuid()
+        assert control_socket.user_of(connection) == os.geteuid()
 
 
 # Hostile input
@@ -244,7 +244,7 @@ def test_socket_that_this_user_may_not_open_is_another_user_s(
 
 
 def test_client_refuses_a_listener_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "_user_of", lambda connection: os.geteuid() + 1)
+    monkeypatch.setattr(control_socket, "user_of", lambda connection: os.geteuid() + 1)
     with pytest.raises(ConfigError, match=r"belongs.*another"):
         ask_mirror(path, "status")
 

@@ -268,8 +268,9 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
     other = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
     )
-    assert re.search(r"another.*machine", other.stderr)
-    with pytest.raises(ConfigError, match=r"another.*machine"):
+    in_use = re.escape(f"'{tmp_path}': another shoal")
+    assert re.search(in_use, other.stderr)
+    with pytest.raises(ConfigError, match=in_use):
         MirrorIdentity(tmp_path)
     identity.release()
     MirrorIdentity(tmp_path).release()

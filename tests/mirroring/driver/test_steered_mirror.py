@@ -48,7 +48,7 @@ class Mirrors:
             "commit_interval_ms": 50,
             **options,
         }
-        parsed = MirrorOptions.parse(self._client("source"), self._client("destination"), self._topics, given)
+        parsed = MirrorOptions.parse(self.client("source"), self.client("destination"), self._topics, given)
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(run_mirror, parsed, on_notice=self.notices.append, stop=stop)
             try:
@@ -60,7 +60,7 @@ class Mirrors:
 
     _topics = TopicSelection("orders,logs")
 
-    def _client(self, name: str) -> ClientConfig:
+    def client(self, name: str) -> ClientConfig:
         settings = self.brokers.settings
         return settings.source if name == "source" else settings.destination
 
@@ -131,8 +131,8 @@ def test_mirror_is_paused_over_windows_and_a_restart_and_stopped(mirrors: Mirror
 def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mirrors: Mirrors) -> None:
     with mirrors.running():
         options = MirrorOptions.parse(
-            mirrors._client("source"),
-            mirrors._client("destination"),
+            mirrors.client("source"),
+            mirrors.client("destination"),
             TopicSelection("orders"),
             {"control": mirrors.socket, "group": "another"},
         )

@@ -369,7 +369,7 @@ def test_nice_mirror_backs_off_until_latencies_are_well_below_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe = Probe()
-    monkeypatch.setattr(Steering, "_make_probes", lambda self, options: [probe])
+    monkeypatch.setattr(Steering, "make_probes", lambda self, options: [probe])
     with Mirror(tmp_path, nice=20) as mirror, mirror.task() as task:
         probe.answer_in(0.025)
         wait_until(lambda: task.steering.is_paused)

@@ -205,7 +205,7 @@ def mirrored(seed: int, *, in_peace: bool = False, with_other_writers: bool = Fa
 def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
     most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
     seen = dict.fromkeys(Exactness, 0)
     for seed in range(SEEDS):
         mirror = mirrored(seed, with_other_writers=with_other_writers)
@@ -227,7 +227,7 @@ def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
 def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
     most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
     for seed in range(SEEDS):
         mirror = mirrored(seed, with_other_writers=with_other_writers)
         for offset in range(mirror.end + 2):
@@ -240,7 +240,7 @@ def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
 def test_translation_without_compaction_retention_and_incidents_is_always_exact(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
     for seed in range(SEEDS):
         mirror = mirrored(seed, in_peace=True)
         there = [mirror.map.to_destination(each, mirror) for each in range(mirror.position + 1)]

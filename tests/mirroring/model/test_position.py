@@ -105,7 +105,7 @@ def test_position_of_the_present_layout_is_read_with_its_map() -> None:
 def test_position_of_a_newer_layout_is_refused_with_a_sentence(
     readable: str, metadata: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(position_module, "_PREFIX", readable)
+    monkeypatch.setattr(position_module, "PREFIX", readable)
     with pytest.raises(ConfigError) as refused:
         MirrorPosition.from_committed(Committed(10, metadata.decode()))
     assert f"({metadata[:60].decode()!r})" in str(refused.value)

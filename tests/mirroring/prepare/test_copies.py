@@ -301,15 +301,14 @@ def test_copy_deleted_with_its_source_topic_is_recreated(mirrored: TwoBrokers) -
     assert mirrored.destination.topics.get("topic") is not None
 
 
-def test_copy_without_position_back_at_the_second_look_is_kept(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_without_position_back_at_the_second_look_is_kept(brokers: TwoBrokers, history: History) -> None:
     driver = Driver(brokers)
-    brokers.destination.faults.add(
+    gone = brokers.destination.faults.add(
         ApiKey.METADATA, times=1, topic="topic", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
-    monkeypatch.setattr(driver.watch, "_create_again", pytest.fail)
+    created = brokers.destination.faults.add(ApiKey.CREATE_TOPICS, times=None)
     driver.look()
+    assert (gone.hits, created.hits) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(
 def test_commit_of_much_metadata_is_sent_in_parts(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr(commit, "AT_ONCE_BYTES", 1_000)
     requests = broker.faults.add(ApiKey.OFFSET_COMMIT, times=None)
     outcomes = committed(cluster, *(translated(number, "m" * 100) for number in range(3)))
     assert set(outcomes.values()) == {WRITTEN}

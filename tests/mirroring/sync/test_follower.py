@@ -171,7 +171,7 @@ def test_follower_counts_no_more_than_a_part_while_the_mirror_runs(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last round is exact again."""
-    monkeypatch.setattr(follower, "_MOST_COUNTED", 2)
+    monkeypatch.setattr(follower, "MOST_COUNTED", 2)
     mixed(groups)
     groups.commit("source", "g", 14)
     following = Following(groups)

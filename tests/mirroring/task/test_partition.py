@@ -152,7 +152,7 @@ def refused_once(brokers: TwoBrokers) -> PartitionCopy:
 def test_suspect_second_refusal_soon_stops_the_partition(refused_once: PartitionCopy) -> None:
     refused_once.suspect(5, "it is refused")
     assert refused_once.state.stopped is not None
-    assert re.search(r"refused.*second", refused_once.state.stopped.reason)
+    assert all(each in refused_once.state.stopped.reason for each in ("it is refused", "second try"))
 
 
 def test_suspect_second_refusal_minutes_later_counts_as_the_first(
@@ -174,7 +174,7 @@ def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy)
         assert refused_once.state.stopped is None
     refused_once.suspect(5, "error -1", patience_s=1e-9)
     assert refused_once.state.stopped is not None
-    assert re.search(r"error.*-1.*4", refused_once.state.stopped.reason)
+    assert all(each in refused_once.state.stopped.reason for each in ("error -1", "4 more tries"))
 
 
 def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(brokers: TwoBrokers) -> None:
@@ -203,7 +203,7 @@ def test_second_refusal_after_a_long_alignment_stops_the_partition(
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
     (stopped,) = brokers.start().result().stopped
-    assert re.search(r"second.*ended", stopped.reason)
+    assert all(each in stopped.reason for each in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "second try"))
 
 
 def test_second_refusal_after_a_long_outage_counts_as_the_first(

@@ -62,7 +62,7 @@ class ScriptedBroker:
         with connected:
             frame = self._read(connected)
             assert frame is not None
-            self._send(connected, frame[4:8] + VERSIONS)
+            self.send(connected, frame[4:8] + VERSIONS)
             self._answer(connected)
 
     def _answer(self, connected: socket.socket) -> None:
@@ -84,10 +84,10 @@ class ScriptedBroker:
             offset += self.received[answered][0].records_count
             answered += 1
             entry = struct.pack(">ihqqq", 0, *outcome, -1, 0) + b"\1\0\0"
-            self._send(connected, frame[4:8] + b"\0\2\6topic\2" + entry + b"\0" + bytes(4) + b"\0")
+            self.send(connected, frame[4:8] + b"\0\2\6topic\2" + entry + b"\0" + bytes(4) + b"\0")
 
     @staticmethod
-    def _send(connected: socket.socket, frame: bytes) -> None:
+    def send(connected: socket.socket, frame: bytes) -> None:
         connected.sendall(struct.pack(">i", len(frame)) + frame)
 
     @staticmethod
@@ -280,12 +280,12 @@ def test_malformed_answer_leaves_everything_in_flight_unknown(
     copy: PartitionCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = ScriptedBroker(as_expected)
-    before = broker._send
+    before = broker.send
 
     def send(connected: socket.socket, frame: bytes) -> None:
         before(connected, frame.replace(b"topic", b"other") if len(broker.received) > 1 else frame)
 
-    monkeypatch.setattr(broker, "_send", send)
+    monkeypatch.setattr(broker, "send", send)
     with pytest.raises(ProtocolError):
         pumped(broker, copy)
     assert copy.state.current is PartitionState.UNALIGNED

@@ -213,14 +213,14 @@ def test_late_request_behind_the_second_attempt_is_not_written_again(
 def test_late_request_after_the_log_was_read_is_not_written_again(
     brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bounds = module._bounds
+    bounds = module.bounds_of
 
     def then_it_arrives(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
         found = bounds(cluster, partition)
         arrive(brokers.settings.destination, [late])
         return found
 
-    monkeypatch.setattr(module, "_bounds", then_it_arrives)
+    monkeypatch.setattr(module, "bounds_of", then_it_arrives)
     write(brokers, ROWS, writer=writer)
     assert values(brokers) == ONCE
 
@@ -228,13 +228,13 @@ def test_late_request_after_the_log_was_read_is_not_written_again(
 def test_late_request_before_the_log_is_read_fails_the_attempt_and_doubles_nothing(
     brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bounds = module._bounds
+    bounds = module.bounds_of
 
     def it_arrives_before(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
         arrive(brokers.settings.destination, [late])
         return bounds(cluster, partition)
 
-    monkeypatch.setattr(module, "_bounds", it_arrives_before)
+    monkeypatch.setattr(module, "bounds_of", it_arrives_before)
     with pytest.raises(ShoalError):
         write(brokers, ROWS, writer=writer)
     monkeypatch.undo()

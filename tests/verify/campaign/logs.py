@@ -92,8 +92,8 @@ def replaced(broker: Broker, topic: str, found: Iterable[bytes | bytearray | mem
     after = Log(before.name, before.config)
     for batch in found:
         after.store(memoryview(batch))
-    after._log_start_offset = before.log_start_offset
-    after._log_end_offset = end
+    after.end_at(end)
+    after.delete_records(before.log_start_offset)
     broker.topics.topic(topic).logs[0] = after
     return after
 

@@ -37,6 +37,11 @@ class Purgatory:
         """Whether the broker stopped."""
         return self._closed
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return len(self._waiting)
+
     def open(self) -> None:
         """Accept requests that wait."""
         self._closed = False

@@ -40,6 +40,12 @@ class Batches:
         """Append a batch, whose bytes must not change from now on."""
         self._all.append(batch)
 
+    def flip_bit(self, index: int, position: int, bit: int) -> None:
+        """Flip one bit of a byte of a batch. The header that was read from it stays."""
+        data = bytearray(self._all[index].view)
+        data[position] ^= 1 << bit
+        self._all[index] = self._all[index]._replace(view=memoryview(data))
+
     def header_at(self, offset: int) -> BatchHeader | None:
         """Return the header of the batch that holds an offset; None if there is none of magic 2."""
         index = self._index_of(offset)

@@ -226,6 +226,42 @@ class Log:
                 self._add(batch)
             self._wake_watchers()
 
+    # For tests: what the cleaner, an election and a disk do to a log
+
+    def end_at(self, offset: int) -> None:
+        """
+        End at an offset behind the last batch, as a log whose last batches compaction removed.
+
+        Raises:
+            ValueError: The log ends behind the offset.
+
+        """
+        with self._lock:
+            if offset < self._log_end_offset:
+                raise ValueError(f"{self.name} ends at {self._log_end_offset}, behind {offset}")
+            self._log_end_offset = offset
+
+    def inherit(self, other: Log) -> None:
+        """Take the ends, leader epochs and producers of another log, as one whose batches were cleaned."""
+        with self._lock:
+            self._log_start_offset, self._log_end_offset = other.log_start_offset, other.log_end_offset
+            self._epochs, self._producers = other._epochs, other._producers
+
+    def truncated(self, end: int) -> Log:
+        """Return a log with the batches that end at an offset or before it, as after an unclean election."""
+        after = Log(self.name, self.config)
+        with self._lock:
+            for batch in self._batches:
+                if batch.header.next_offset <= end:
+                    after._add(batch)
+            after._epochs.starts = [each for each in self._epochs.starts if each[1] <= after.log_end_offset]
+        return after
+
+    def flip_bit(self, batch_index: int, position: int, bit: int) -> None:
+        """Flip one bit of a stored batch, as a disk that fails; a negative position counts from its end."""
+        with self._lock:
+            self._batches.flip_bit(batch_index, position, bit)
+
     def _write(self, batches: Sequence[RecordBatch]) -> AppendInfo:
         """Copy batches into the log; return the place of the first one, and the time of the last."""
         first_offset = self._log_end_offset

@@ -82,6 +82,7 @@ class ControlServer:
     Attributes:
         address: Host and port for the tasks.
         token: The secret in a task's first line.
+        windows: The clock of the windows; None if tasks end with their work.
 
     """
 
@@ -163,7 +164,7 @@ class ControlServer:
             else:
                 attempt.clock_s = typed(float, words["clock_s"])
                 window = words["window"]
-                attempt.window = self._current_window if window is None else typed(int, window)
+                attempt.window = self.current_window if window is None else typed(int, window)
                 self._clock.compare(typed(str, words["process"]), typed(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
@@ -188,10 +189,10 @@ class ControlServer:
 
     def _begin(self, attempt: Attempt) -> None:
         with self._changed:
-            if self._windows:
-                self._windows.advance()
-                if attempt.window == self._windows.current:
-                    self._windows.begin()
+            if self.windows:
+                self.windows.advance()
+                if attempt.window == self.windows.current:
+                    self.windows.begin()
             self._tasks.add(attempt)
             attempt.connection.sendall(self._state(attempt))
 
@@ -216,7 +217,7 @@ class ControlServer:
             self._leave(attempt, report.leaves)
         if report.aligns:
             with self._changed:
-                if self._windows and self._windows.prolong(for_ever=True):
+                if self.windows and self.windows.prolong(for_ever=True):
                     self._send_to_all()
         if report.is_idle:
             self._note_idle(attempt)
@@ -244,11 +245,11 @@ class ControlServer:
     def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
         """Hand an attempt its partitions, once it is its turn and no older attempt can write them."""
         with self._changed:
-            is_early = self._windows is not None and self._windows.is_prepared(attempt.window)
-            is_in_time = attempt.window == self._current_window
-            if is_in_time and self._windows:
+            is_early = self.windows is not None and self.windows.is_prepared(attempt.window)
+            is_in_time = attempt.window == self.current_window
+            if is_in_time and self.windows:
                 # The task may have connected while its window was the next one.
-                self._windows.begin()
+                self.windows.begin()
         if is_early:
             self._start(self._take_in_turn, attempt, asked)
             return
@@ -308,7 +309,7 @@ class ControlServer:
 
     def _await_turn(self, attempt: Attempt) -> bool:
         """Wait for the end of the window before an attempt's; return whether its own follows."""
-        windows = self._windows
+        windows = self.windows
         assert windows is not None, "else no attempt is early"
         self._ready.add(attempt)
         self._hasten()
@@ -325,8 +326,8 @@ class ControlServer:
 
     def _hasten(self) -> None:
         """End the window once all tasks of the next one have asked for their partitions."""
-        if self._windows is not None and len(self._ready) >= self._awaited:
-            self._windows.hasten()
+        if self.windows is not None and len(self._ready) >= self._awaited:
+            self.windows.hasten()
             self._send_to_all()
 
     def _await_alone(self, attempt: Attempt, rivals: Sequence[Attempt], patience_s: float) -> bool:
@@ -342,7 +343,7 @@ class ControlServer:
 
     def _may_wait(self, attempt: Attempt) -> bool:
         """Whether an attempt still waits for its partitions; its window or the mirror may end before."""
-        window_is_over = self._windows is not None and self._windows.remaining_of(attempt.window) <= 0
+        window_is_over = self.windows is not None and self.windows.remaining_of(attempt.window) <= 0
         return attempt in self._tasks and not (attempt.is_fenced or self._stop or window_is_over)
 
     def _hand_over(
@@ -369,16 +370,16 @@ class ControlServer:
         now = time.monotonic()
         with self._changed:
             self._idle_at[attempt] = now
-            present = [each for each in self._tasks if each.window == self._current_window]
+            present = [each for each in self._tasks if each.window == self.current_window]
             all_idle = all(now - self._idle_at.get(each, -math.inf) < _IDLE_FOR_S for each in present)
-            if all_idle and self._windows and self._windows.prolong():
+            if all_idle and self.windows and self.windows.prolong():
                 self._idle_at.clear()
                 self._send_to_all()
 
     def _state(self, attempt: Attempt) -> bytes:
         """Return the state for a task. The attempt has the lease in it from now on."""
         membership = self._membership
-        ends_in_s = self._windows.remaining_of(attempt.window) if self._windows else None
+        ends_in_s = self.windows.remaining_of(attempt.window) if self.windows else None
         lease_until = self._lease_until
         if attempt.is_fenced:
             ends_in_s, lease_until = 0.0, min(lease_until, attempt.lease_until)
@@ -392,7 +393,7 @@ class ControlServer:
                 "lease_s": max(0.0, lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "ends_in_s": ends_in_s,
-                "lead_s": self._windows.lead_s if self._windows else 0.0,
+                "lead_s": self.windows.lead_s if self.windows else 0.0,
             }
         )
 
@@ -403,33 +404,46 @@ class ControlServer:
         if self._stop:
             return None
         self._last_report_at = time.monotonic()
-        if self._windows:
+        if self.windows:
             with self._changed:
                 # Before the driver makes the plan, which lacks all later reports.
-                self._windows.plan()
+                self.windows.plan()
         return self._events.plan()
+
+    @property
+    def tasks(self) -> frozenset[Attempt]:
+        """The tasks that are connected."""
+        with self._changed:
+            return frozenset(self._tasks)
+
+    @property
+    def ready(self) -> frozenset[Attempt]:
+        """The tasks of the next window that wait for their partitions."""
+        with self._changed:
+            return frozenset(self._ready)
 
     # The successor of a window
 
     @property
-    def _current_window(self) -> int:
-        return self._windows.current if self._windows else 0
+    def current_window(self) -> int:
+        """The number of the current window; 0 without windows."""
+        return self.windows.current if self.windows else 0
 
     @property
     def planned_window(self) -> int:
         """The number of the window that was planned last; tasks send it in their first line."""
-        return self._windows.planned if self._windows else 0
+        return self.windows.planned if self.windows else 0
 
     @property
     def is_next_due(self) -> bool:
         """Whether it is time to prepare the next window while this one lasts."""
         with self._changed:
-            return not self._stop and self._windows is not None and self._windows.is_next_due
+            return not self._stop and self.windows is not None and self.windows.is_next_due
 
     def plan_ahead(self) -> WindowPlan | None:
         """Plan the next window while this one lasts; None if it does not last, or the mirror stops."""
         with self._changed:
-            if not self.is_next_due or self._windows is None or not self._windows.prepare():
+            if not self.is_next_due or self.windows is None or not self.windows.prepare():
                 return None
             self._ready.clear()
             self._awaited = math.inf
@@ -445,7 +459,7 @@ class ControlServer:
     def dismiss_next(self) -> None:
         """Give the next window up. Its tasks end, without any partition."""
         with self._changed:
-            if self._windows and self._windows.dismiss():
+            if self.windows and self.windows.dismiss():
                 self._send_to_all()
 
     def follow(self, number: int, following: int) -> bool:
@@ -457,11 +471,11 @@ class ControlServer:
 
         """
         with self._changed:
-            if self._windows is None:
+            if self.windows is None:
                 return False
-            self._windows.advance(over=number)
+            self.windows.advance(over=number)
             self._changed.notify_all()
-            return following == self._windows.current
+            return following == self.windows.current
 
     # Steering
 
@@ -504,7 +518,7 @@ class ControlServer:
     def end_window(self) -> None:
         """End the window early, to assign the partitions again."""
         with self._changed:
-            if self._windows and self._windows.end():
+            if self.windows and self.windows.end():
                 self._send_to_all()
 
     def end_tasks(self, seconds: float) -> bool:
@@ -517,7 +531,7 @@ class ControlServer:
         """
         with self._changed:
             tasks = set(self._tasks)
-            if self._windows and self._windows.end(at_once=True):
+            if self.windows and self.windows.end(at_once=True):
                 self._send_to_all()
         deadline = time.monotonic() + seconds
         while (left := tasks & self._tasks) and time.monotonic() < deadline:

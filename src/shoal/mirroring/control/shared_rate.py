@@ -65,7 +65,7 @@ class SharedRate(Generic[K]):
     def __init__(self, bytes_per_s: int, now: float) -> None:
         """Begin without savings; ``now`` is a time in seconds, on any clock that does not go back."""
         self.bytes_per_s = bytes_per_s
-        self._at = now
+        self.at = now
         self._spare = 0.0
         self._members: dict[K, _Member] = {}
 
@@ -109,8 +109,8 @@ class SharedRate(Generic[K]):
 
     def _advance(self, now: float) -> None:
         """Share out what the time since the last call brings."""
-        self._spare += self.bytes_per_s * max(0.0, now - self._at)
-        self._at = max(now, self._at)
+        self._spare += self.bytes_per_s * max(0.0, now - self.at)
+        self.at = max(now, self.at)
         part = []
         for member in self._members.values():
             if member.is_asking or now - member.asked_at <= _TAKES_PART_S:

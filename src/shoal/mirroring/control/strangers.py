@@ -10,7 +10,7 @@ import time
 __all__ = ["Strangers", "first_line"]
 
 #: More than tasks that connect at the same moment. Each task sends its first line at once.
-_MOST = 256
+MOST_STRANGERS = 256
 
 #: The longest wait for the end of a closed connection's thread, on a busy machine.
 _LEAVING_S = 1.0
@@ -34,9 +34,9 @@ class Strangers:
     def enter(self, connection: socket.socket) -> bool:
         """Give a connection a place, before it has a thread; return False if no place became free in time."""
         with self._changed:
-            if len(self._waiting) >= _MOST:
+            if len(self._waiting) >= MOST_STRANGERS:
                 self._send_oldest_away()
-            if not self._changed.wait_for(lambda: len(self._waiting) < _MOST, _LEAVING_S):
+            if not self._changed.wait_for(lambda: len(self._waiting) < MOST_STRANGERS, _LEAVING_S):
                 return False
             self._waiting[connection] = None
             return True

@@ -13,7 +13,7 @@ from .gates import GATES, Gate
 __all__ = ["certificate_html"]
 
 #: A browser lays out a table of so many rows at once. The JSON has all of them.
-_MOST_ROWS = 5_000
+MOST_ROWS = 5_000
 
 #: A heading, and the class of its column.
 _Column = tuple[str, str]
@@ -141,8 +141,8 @@ def _section(
     """Return a table with its heading, up to the largest number of rows."""
     lines = []
     for number, row in enumerate(rows):
-        if number == _MOST_ROWS:
-            caption = f"{caption} The first {_MOST_ROWS:,} of {count:,}. The certificate has all of them."
+        if number == MOST_ROWS:
+            caption = f"{caption} The first {MOST_ROWS:,} of {count:,}. The certificate has all of them."
             break
         cells = "".join(
             f'<td class="{kind}">{escape(value)}</td>' for value, (_, kind) in zip(row, columns, strict=True)

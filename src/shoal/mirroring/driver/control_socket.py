@@ -158,7 +158,7 @@ class ControlSocket:
             self._slots.release()
 
     def _serve(self, client: socket.socket) -> None:
-        if (user := _user_of(client)) not in (os.geteuid(), 0):
+        if (user := user_of(client)) not in (os.geteuid(), 0):
             _log.warning("a process of user %d is not allowed to use the control socket", user)
             return
         line = _read_line(client, self._patience_s)
@@ -209,7 +209,7 @@ def _read_line(client: socket.socket, patience_s: float) -> bytes:
     return first + newline
 
 
-def _user_of(connection: socket.socket) -> int:
+def user_of(connection: socket.socket) -> int:
     """Return the user of the process at the other end."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(credentials)
@@ -289,7 +289,7 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_CLIENT_TIMEOUT_S)
             connection.connect(path)
-            if _user_of(connection) not in (os.geteuid(), 0):
+            if user_of(connection) not in (os.geteuid(), 0):
                 raise ConfigError(others)
             # A mirror that turns a client away does not read its line.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):

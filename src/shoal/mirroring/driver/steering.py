@@ -72,7 +72,7 @@ class Steering:
         self._warn = once_each(warn)
         self._notify = notify
         self._priorities = Priorities()
-        self._probes = self._make_probes(options)
+        self._probes = self.make_probes(options)
         self._lock = threading.Lock()  # held during a command, and during a look
         self._set = self._file.read()
         self._commits = 0
@@ -89,7 +89,8 @@ class Steering:
             kept = ", as set on the control socket" if self._set != SetSteering() else ""
             self._notify(f"steering{kept}: {', '.join(known)}")
 
-    def _make_probes(self, options: MirrorOptions) -> list[LatencyProbe]:
+    def make_probes(self, options: MirrorOptions) -> list[LatencyProbe]:
+        """Return a probe of each cluster's latency, if the mirror has to be nice."""
         if self._options.nice is None:
             return []
         return [

@@ -203,7 +203,7 @@ class Taken(Protocol):
 
 
 #: The number of milestones that stay. Their distance doubles backwards, so 40 reach over all offsets.
-_MOST_MILESTONES = 40
+MOST_MILESTONES = 40
 
 #: Larger than any offset.
 _OFFSETS = 2**63
@@ -259,7 +259,7 @@ class OffsetMap:
         if stretch is Stretch.REPEATED and destination == last.destination:
             stretch = Stretch.BROKEN  # nothing lies in between
         added = (*self.milestones, Milestone(source, destination, stretch))
-        return replace(self, milestones=_thinned(added, _MOST_MILESTONES))
+        return replace(self, milestones=_thinned(added, MOST_MILESTONES))
 
     def cut(self, source: int, destination: int) -> OffsetMap:
         """Return the map up to the offsets behind which one side lost its records."""

@@ -35,7 +35,7 @@ __all__ = [
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
-_PREFIX = _ANY_VERSION + "2"
+PREFIX = _ANY_VERSION + "2"
 #: Without an offset map.
 _FORMER_PREFIX = _ANY_VERSION + "1"
 
@@ -175,7 +175,7 @@ class MirrorPosition:
         }
         if self.first_start is not None:
             values["first"] = self.first_start.to_json_object()
-        return _PREFIX + json.dumps(values, separators=(",", ":"))
+        return PREFIX + json.dumps(values, separators=(",", ":"))
 
     @classmethod
     def from_committed(cls, committed: Committed) -> MirrorPosition | None:
@@ -190,9 +190,9 @@ class MirrorPosition:
         if not committed.metadata.startswith(_ANY_VERSION):
             return None
         try:
-            if committed.metadata.startswith((_PREFIX, _FORMER_PREFIX)):
-                values = json.loads(committed.metadata[len(_PREFIX) :])
-                has_map = committed.metadata.startswith(_PREFIX)
+            if committed.metadata.startswith((PREFIX, _FORMER_PREFIX)):
+                values = json.loads(committed.metadata[len(PREFIX) :])
+                has_map = committed.metadata.startswith(PREFIX)
                 offsets = OffsetMap.from_json_object(values["map"]) if has_map else None
                 return cls._from_values(committed.offset, values, offsets).with_milestone()
         except (ValueError, KeyError, TypeError, RecursionError):

@@ -107,6 +107,11 @@ class WindowClock:
             self._ends_at = self._began_at + (self._shortest_s if self._stale else self._length_s)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the current window has had a task."""
+        return self._began_at is not None
+
+    @property
     def _shortest_s(self) -> float:
         return min(self._timing.shortest_window_s, self._length_s)
 

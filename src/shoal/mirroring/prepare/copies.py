@@ -139,6 +139,6 @@ def stops_of_deleted(
         position = positions.get(partition)
         reached, unmirrored_from = (position.source_offset, position.origin[0]) if position else (0, None)
         sentence = f"{reason}. {advice}"
-        stopped = PartitionStopped(*partition, reached, sentence, unmirrored_from, can_heal=False)
+        stopped = PartitionStopped(*partition, reached, sentence, unmirrored_from, can_heal=False, cause=kind)
         stops[partition] = stopped, Incident(kind, reason)
     return stops

@@ -42,7 +42,7 @@ _OTHER_TYPE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FO
 
 #: The coordinator writes the offsets of a request as one batch, of max.message.bytes (1 MB by default) at
 #: most. An offset takes 100 bytes, its topic's name and its metadata.
-_AT_ONCE_BYTES = 500_000
+AT_ONCE_BYTES = 500_000
 _OFFSET_BYTES = 100
 
 
@@ -158,7 +158,7 @@ def _in_parts(offsets: Iterable[ToCommit]) -> Iterator[list[ToCommit]]:
     for each in offsets:
         # A character has four bytes at most.
         more = _OFFSET_BYTES + len(each.partition.topic) + 4 * len(each.mark.to_metadata())
-        if part and size + more > _AT_ONCE_BYTES:
+        if part and size + more > AT_ONCE_BYTES:
             yield part
             part, size = [], 0
         part.append(each)

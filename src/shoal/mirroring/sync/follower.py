@@ -42,7 +42,7 @@ _NAMED = 100
 
 #: The most offsets that one count may span while the mirror runs: a group far behind, among transactions or
 #: compacted records, would have the driver read large parts of a topic. The last round has no bound.
-_MOST_COUNTED = 100_000
+MOST_COUNTED = 100_000
 
 
 #: The part of a core that rounds may take, if they need not wait longer than that many intervals for it.
@@ -132,7 +132,7 @@ class GroupFollower:
             is_last = False
 
             def taken_of(partition: TopicPartition) -> SourceTaken:
-                most = None if is_last else _MOST_COUNTED
+                most = None if is_last else MOST_COUNTED
                 return SourceTaken(source, partition, settings, most_counted=most)
 
             sync = GroupSync(

@@ -463,15 +463,16 @@ class PartitionCopy:
         else:
             self.stop_with(refusal)
 
-    def stop(self, reason: str, *, can_heal: bool = True) -> None:
-        """Stop this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
+    def stop(self, reason: str, *, can_heal: bool = True, cause: IncidentKind | None = None) -> None:
+        """Stop this partition, with a sentence; the others as of :class:`PartitionStopped`."""
         self._advance()
-        self.stop_with(PartitionStopped(*self.source, self.next_offset, reason, can_heal=can_heal))
+        where = *self.source, self.next_offset
+        self.stop_with(PartitionStopped(*where, reason, can_heal=can_heal, cause=cause))
 
     def stop_for(self, incident: Incident, advice: str) -> None:
         """Stop this partition for an incident: only an option lets it go on, which the advice names."""
         self.count_incidents([incident])
-        self.stop(f"{incident.reason}. {advice}", can_heal=False)
+        self.stop(f"{incident.reason}. {advice}", can_heal=False, cause=incident.kind)
 
     def goes_on_after(self, kind: IncidentKind, reason: str, lost: int, advice: str) -> bool:
         """

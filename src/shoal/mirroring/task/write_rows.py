@@ -176,7 +176,7 @@ def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int
         raise
 
 
-def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+def bounds_of(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
     start = list_offsets(cluster, {partition: EARLIEST})[partition]
     end = log_end_offsets(cluster, [partition])[partition]
     high_watermark = list_offsets(cluster, {partition: LATEST})[partition]

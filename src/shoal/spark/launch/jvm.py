@@ -139,7 +139,7 @@ def start_jvm(
     """
     room = _temporary_directory()
     environ = {**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}
-    start = _Start(environ, log_file, abort)
+    start = JvmStart(environ, log_file, abort)
     try:
         settings = room / "spark.properties"
         settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
@@ -235,7 +235,7 @@ def quick_class_path(command: Sequence[str]) -> list[str]:
     return [*command[:position], class_path, *command[position + 1 :]]
 
 
-def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> Jvm:
+def _run_with(archive: ClassArchive, start: JvmStart, command: Sequence[str]) -> Jvm:
     """Run ``command`` with its archive; if there is none yet, perhaps record the classes for one."""
     java, *arguments = command
     if options := archive.options():
@@ -261,7 +261,7 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
 
 
 @dataclass(frozen=True)
-class _Start:
+class JvmStart:
     environ: Mapping[str, str]
     log_file: Path
     abort: Abort
@@ -286,7 +286,7 @@ class _Start:
                 while not announcement.exists():
                     if _ended(process):
                         raise _early_end(process.returncode, self.log_file, begin)
-                return Jvm(process, _connect(announcement.read_bytes(), process))
+                return Jvm(process, connect_gateway(announcement.read_bytes(), process))
         except BaseException:
             _end(process)
             raise
@@ -303,7 +303,7 @@ class _Start:
             ) from error
 
 
-def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
+def connect_gateway(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
     """Let PySpark connect as it does to a JVM that another program started."""
     port, length = struct.unpack_from(">ii", announcement)
     secret = announcement[8 : 8 + length].decode()

@@ -144,7 +144,7 @@ def spark_context(
     environ = _environment(local, conf, state_dir)
     settings = {**_defaults(local, daemon, environ), **conf, "spark.master": master}
     if local:
-        settings = {**_authentication(settings), **settings}
+        settings = {**authentication_settings(settings), **settings}
     abort = abort or Abort()
     try:
         return _start(settings, environ, log_file, state_dir, on_warning, abort, overlapping=overlapping)
@@ -279,7 +279,7 @@ def _defaults(local: bool, daemon: str | None, environ: Mapping[str, str]) -> di
     return {**ours, **theirs}
 
 
-def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
+def authentication_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return settings that authenticate and encrypt Spark's connections, unless the user disables both."""
     if settings.get("spark.authenticate", "true").strip().lower() != "true":
         # Spark refuses encryption without authentication, and the JVM of a stopped session still has that

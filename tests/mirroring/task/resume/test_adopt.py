@@ -114,7 +114,7 @@ def test_copy_that_began_later_is_refused_with_the_missing_records_and_the_optio
     recut(adopting, history.committed[6:14], 3)
     said = refused(adopting)
     assert "topic-0 on" in said
-    assert re.search(r"0.*6.*missing", said)
+    assert re.search(r"\b6 records would be missing\b", said)
     assert "--adopt-from-later" in said
 
 
@@ -163,7 +163,7 @@ def test_copy_that_began_later_and_deleted_its_beginning_is_refused(
     recut(adopting, history.committed[6:38], 4)
     adopting.destination.log("topic").delete_records(8)
     said = refused(adopting)
-    assert re.search(r"14.*8.*6.*missing", said)
+    assert re.search(r"\b14 records .* than 8 .*\b6 records would be missing\b", said)
 
 
 def test_copy_whose_source_lost_its_beginning_to_retention_continues(
@@ -347,7 +347,7 @@ def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_take
     varied(history, 4)
     recut(adopting, history.uncommitted, 3, 6)
     said = refused(adopting)
-    assert re.search(r"4.*6.*3.*transactions", said)
+    assert all(each in said for each in ("extra:", "offsets 4 to 6", "isolation.level=read_uncommitted"))
     assert "isolation.level=read_uncommitted" in said
     uncommitted = adopting.read_uncommitted()
     completes(uncommitted)
@@ -457,7 +457,7 @@ def test_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, h
 
     answers(adopting.destination, ApiKey.FETCH, write_more)
     (stopped,) = adopting.start().result().stopped
-    assert re.search(r"6.*8.*another", stopped.reason)
+    assert all(each in stopped.reason for each in ("offset 6 ", "at 8 now", "another program"))
     assert "Stop that program" in stopped.reason
     assert not has_pair(adopting)
 
@@ -472,8 +472,7 @@ def test_copy_with_a_running_mirror_is_refused(adopting: TwoBrokers, history: Hi
         )
         member.join([TopicPartition("topic", 0)])
         said = refused(adopting)
-        assert re.search(r"'former'.*position", said)
-        assert re.search(r"mirror.*work", said)
+        assert all(each in said for each in ("group 'former'", "at work", "client 'shoal'"))
         member.leave()
 
 

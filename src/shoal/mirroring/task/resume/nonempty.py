@@ -8,6 +8,7 @@ could double records. So the partition stops, with a description of the copy and
 
 from __future__ import annotations
 
+import enum
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,11 +28,30 @@ from .tail import Tail, last_batch, last_data_batch
 if TYPE_CHECKING:
     from ...other_groups import OtherGroups, OtherPosition
 
-__all__ = ["behind_what_is_there"]
+__all__ = ["Held", "behind_what_is_there"]
 
 #: The most source batches that are decoded to find one record by its time. Records of the same millisecond
 #: may come before it.
 _MOST_DECODED_BATCHES = 64
+
+
+class Held(enum.Enum):
+    """The content of a destination partition for which the mirror's group has no position."""
+
+    #: Another group has the position.
+    OF_ANOTHER_GROUP = enum.auto()
+    #: All records are deleted.
+    NOTHING = enum.auto()
+    #: The last batch is in the source, behind other records.
+    BEHIND_OTHER_RECORDS = enum.auto()
+    #: The last batch is in the source, and nothing shows that the records before it were mirrored.
+    BEHIND_UNKNOWN_RECORDS = enum.auto()
+    #: The last batch is in the source, several times.
+    SEVERAL_TIMES = enum.auto()
+    #: The last record is in the source, in another batch.
+    IN_OTHER_BATCHES = enum.auto()
+    #: The last batch and its last record are not in the source.
+    NOT_IN_SOURCE = enum.auto()
 
 
 class _HeldRecords(NamedTuple):
@@ -39,15 +59,19 @@ class _HeldRecords(NamedTuple):
     The content of a destination partition.
 
     Attributes:
+        held: The case.
         what: A phrase about it.
         advice: The options that apply.
-        is_reset: Whether the source may have been deleted and created again since.
 
     """
 
+    held: Held
     what: str
     advice: str
-    is_reset: bool = False
+
+    @property
+    def is_reset(self) -> bool:
+        return self.held is Held.NOT_IN_SOURCE
 
 
 def behind_what_is_there(
@@ -96,7 +120,7 @@ def behind_what_is_there(
             return SourcePlace(logs.source_offset_at(EARLIEST)), None
         incidents.append(Incident(kind, reason))
     sentence = f"{reason}. {finding.advice}"
-    raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
+    raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False, cause=finding.held)
 
 
 def _look_at(
@@ -121,6 +145,7 @@ def _look_at(
     if tail is None:
         what = f"held records before offset {log.end}, all deleted since"
         return _HeldRecords(
+            Held.NOTHING,
             what,
             f"Nothing shows how far the source was mirrored. Mirror into an empty topic ({rename}), or "
             f"use {allow} to copy from source offset {start} on, also records that were here "
@@ -136,29 +161,33 @@ def _look_at(
             f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
             "source topic was deleted and filled again, or another program wrote to the copy"
         )
-        return _HeldRecords(what, f"Mirror into an empty topic ({rename}). {twice}")
+        return _HeldRecords(
+            Held.BEHIND_OTHER_RECORDS, what, f"Mirror into an empty topic ({rename}). {twice}"
+        )
     if preceding is Preceding.NOT_SHOWN:
         what = (
             f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
             "which the source has before it: the source topic was deleted and filled again, or the copy "
             "began later than this mirror, or one side holds too little that can be compared"
         )
-        return _HeldRecords(what, f"{adopt}. {allow} does not apply, since it would copy them twice")
+        advice = f"{adopt}. {allow} does not apply, since it would copy them twice"
+        return _HeldRecords(Held.BEHIND_UNKNOWN_RECORDS, what, advice)
     if batch and batch.places:
         what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
-        return _HeldRecords(what, f"{adopt}. {twice}")
+        return _HeldRecords(Held.SEVERAL_TIMES, what, f"{adopt}. {twice}")
     if (batch and batch.has_last_record) or _is_last_record_in_source(logs):
         what = (
             f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
             "the source was compacted"
         )
-        return _HeldRecords(what, f"Stop that program, such as MirrorMaker 2. {adopt}. {twice}")
+        advice = f"Stop that program, such as MirrorMaker 2. {adopt}. {twice}"
+        return _HeldRecords(Held.IN_OTHER_BATCHES, what, advice)
     what = (
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
         "or compacted it, or the source topic was deleted and created again"
     )
     kept = f"{surface.continuing(IncidentKind.SOURCE_RESET)} does the same"
-    return _HeldRecords(what, f"Mirror into an empty topic ({rename}). {twice}. {kept}", is_reset=True)
+    return _HeldRecords(Held.NOT_IN_SOURCE, what, f"Mirror into an empty topic ({rename}). {twice}. {kept}")
 
 
 def _of_another_group(
@@ -172,7 +201,7 @@ def _of_another_group(
     if can_adopt:
         adopt = settings.surface.option("adopt")
         advice += f", or {adopt} to let group {settings.group!r} take the copy over"
-    return _HeldRecords(what, advice)
+    return _HeldRecords(Held.OF_ANOTHER_GROUP, what, advice)
 
 
 def _is_last_record_in_source(logs: PartitionLogs) -> bool:

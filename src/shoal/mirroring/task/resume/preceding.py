@@ -41,8 +41,8 @@ __all__ = ["Preceding", "compare_preceding"]
 
 #: The most records of the source that are compared before the last batch, and their most bytes on each side.
 #: A shorter log is compared as a whole, so that the answer is exact.
-_MOST_RECORDS = 10_000
-_MOST_BYTES = 4 * 1024 * 1024
+MOST_RECORDS = 10_000
+MOST_BYTES = 4 * 1024 * 1024
 
 #: More bytes are read as long as they hold too few records: large ones, aborted or compacted ones.
 _MOST_BYTES_FOR_FEW = 64 * 1024 * 1024
@@ -55,8 +55,8 @@ _LEAST_SAME = 16
 
 #: The number of the source's first records that must be in a copy that is not compared as a whole. They are
 #: looked for among this number of the copy's first records.
-_FIRST_RECORDS = 64
-_FIRST_AMONG = 10_000
+FIRST_RECORDS = 64
+FIRST_AMONG = 10_000
 _FIRST_BYTES = 256 * 1024
 
 #: The most comparisons: a topic that repeats itself, and was compacted, may need very many.
@@ -153,12 +153,12 @@ class _Comparison:
         """The longest stretch that may be read, or that is needed."""
         bytes_each = max(1, self.tail.header.size // self._tail_size)
         least = self._tail_size + _LEAST_SAME
-        offsets = max(least, self._tail_size + min(_MOST_RECORDS, _MOST_BYTES // bytes_each))
+        offsets = max(least, self._tail_size + min(MOST_RECORDS, MOST_BYTES // bytes_each))
         left_bytes = _MOST_BYTES_FOR_FEW
         found = SourceStretch(self.end)
         while left_bytes > 0:
             is_last_try = offsets <= least or found.records > 0
-            most_bytes = left_bytes if is_last_try else min(left_bytes, 2 * _MOST_BYTES)
+            most_bytes = left_bytes if is_last_try else min(left_bytes, 2 * MOST_BYTES)
             stretch = self._read_source(offsets, most_bytes)
             left_bytes -= stretch.bytes
             if stretch.is_cut:
@@ -169,9 +169,9 @@ class _Comparison:
             found = stretch
             read = max(1, self.end - found.start)
             before_tail = found.records - self._tail_size
-            if found.start <= self._wanted_from or before_tail >= _MOST_RECORDS:
+            if found.start <= self._wanted_from or before_tail >= MOST_RECORDS:
                 break
-            most = _MOST_BYTES_FOR_FEW if before_tail < _LEAST_SAME else _MOST_BYTES
+            most = _MOST_BYTES_FOR_FEW if before_tail < _LEAST_SAME else MOST_BYTES
             left_bytes = min(left_bytes, most - found.bytes)
             offsets = min(max(offsets, read) * _LONGER, left_bytes * read // max(1, found.bytes))
             if offsets <= read:
@@ -234,7 +234,7 @@ class _Comparison:
             self._wanted_from,
             self._source.start,
             _FIRST_BYTES,
-            most_records=_FIRST_RECORDS,
+            most_records=FIRST_RECORDS,
         )
         steps = first.steps[1:] if first.steps and isinstance(first.steps[0], Gap) else first.steps
         if not steps or not isinstance(steps[0], SourceRecord):
@@ -249,7 +249,7 @@ class _Comparison:
             return False
         log = self.logs.log
         start = max(log.start, offset)
-        copied = CopyStretch(self.logs, start, min(log.end, start + _FIRST_AMONG), _MOST_BYTES)
+        copied = CopyStretch(self.logs, start, min(log.end, start + FIRST_AMONG), MOST_BYTES)
         match = _Match(Reach(copied.records, 0, copied.records.size))
         for step in steps:
             match.take(step)
@@ -364,7 +364,7 @@ def _near(steps: Sequence[Step]) -> list[Step]:
     offsets = 0
     for step in steps:
         offsets += step.offsets if isinstance(step, Gap) else 1
-        if offsets > _FIRST_AMONG // 2:
+        if offsets > FIRST_AMONG // 2:
             break
         found.append(step)
     return found

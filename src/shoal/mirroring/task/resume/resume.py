@@ -83,8 +83,8 @@ class Resumption:
 
     # Incidents
 
-    def _stop(self, reason: str) -> PartitionStopped:
-        return PartitionStopped(*self._copy.source, self.position.source_offset, reason)
+    def _stop(self, reason: str, cause: IncidentKind | None = None) -> PartitionStopped:
+        return PartitionStopped(*self._copy.source, self.position.source_offset, reason, cause=cause)
 
     def _meet(
         self,
@@ -114,7 +114,8 @@ class Resumption:
         if go_on is None or not self._copy.continues_after(kind):
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
-            raise PartitionStopped(*where, f"{reason}. {advice}", unmirrored_from, can_heal=False)
+            sentence = f"{reason}. {advice}"
+            raise PartitionStopped(*where, sentence, unmirrored_from, can_heal=False, cause=kind)
         before = self.position.source_offset
         lost = go_on()
         if kind is IncidentKind.DESTINATION_LOSS and self.position.source_offset < before:
@@ -392,7 +393,7 @@ class Resumption:
             )
             self._incidents.append(Incident(kind, reason))
             advice = "Mirror it with a new group into an empty topic"
-            raise self._stop(f"{reason}. {advice}") from None
+            raise self._stop(f"{reason}. {advice}", kind) from None
 
     def _settle(self, place: SourcePlace, tail: Tail, stretch: Stretch) -> None:
         """Put the position behind the written records, and count their offsets."""
@@ -477,10 +478,11 @@ class Resumption:
             f"Group {other.group!r} holds the position of this copy, before "
             f"source offset {other.position.source_offset}"
         )
-        self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
+        kind = IncidentKind.FOREIGN_RECORDS
+        self._incidents.append(Incident(kind, reason))
         advice = f"Use group {other.group!r} to continue there"
         where = *self._copy.source, self.position.source_offset
-        raise PartitionStopped(*where, f"{reason}. {advice}", can_heal=False)
+        raise PartitionStopped(*where, f"{reason}. {advice}", can_heal=False, cause=kind)
 
     def _lost_what_was_acknowledged(self) -> bool:
         """Whether others wrote not behind our last acknowledged batch, but in its place."""
