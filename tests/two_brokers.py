@@ -244,11 +244,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, elect
     Without the election it is as if an older copy of the disk was put back.
     """
     before = broker.log(topic, partition)
-    after = Log(before.name, before.config)
-    for batch in batches_of(before):
-        if batch.header.next_offset <= end:
-            after.store(batch.view)
-    after.epochs.starts = [each for each in before.epochs.starts if each[1] <= after.log_end_offset]
+    after = before.truncated(end)
     after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after

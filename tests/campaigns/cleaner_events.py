@@ -82,9 +82,7 @@ def _cleaned(
         if kept:
             after.store(memoryview(compacted(batch, kept.__contains__)))
             left |= kept
-    after._log_start_offset, after._log_end_offset = before.log_start_offset, before.log_end_offset
-    after.epochs = before.epochs
-    after._producers = before._producers
+    after.inherit(before)
     broker.topics.topic(TOPIC).logs[number] = after
     return after, left.__contains__
 

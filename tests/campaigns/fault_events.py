@@ -192,8 +192,7 @@ def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
     if found and log.log_start_offset == 0:
         behind = found[-dice.randint(1, min(4, len(found)))].header.base_offset
         after = lagging(world.source.nodes[0], TOPIC, behind, partition.number)
-        after._producers, after._log_end_offset = log._producers, log.log_end_offset
-        after.epochs = log.epochs
+        after.inherit(log)
         after.begin_leader_epoch(log.leader_epoch + 1)
         partition.log = after
         world.lagging.append(after)

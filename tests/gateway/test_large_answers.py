@@ -110,7 +110,7 @@ def test_large_response_of_a_disconnected_client_is_not_received(
 def test_client_that_does_not_read_its_response_yields_its_turn(
     cluster: BrokerCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.gateway.message_memory._ANSWERS_BYTES", 1024 * 1024)
+    monkeypatch.setattr("shoal.gateway.message_memory.ANSWERS_BYTES", 1024 * 1024)
     shrink_send_buffers(monkeypatch)
     names = [f"{number:05}" + "x" * 240 for number in range(4_000)]
     with gateway_before(cluster, timing=Timing(memory_patience_s=0.2)) as behind:

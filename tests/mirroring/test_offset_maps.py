@@ -147,8 +147,7 @@ class Trial:
             removed |= gone
             if len(gone) <= header.last_offset_delta or self.dice.random() < 0.3:
                 after.store(memoryview(batches.patched(left, 12, header.leader_epoch.to_bytes(4))))
-        after.epochs = cleaned.epochs
-        after._log_end_offset = cleaned.log_end_offset
+        after.inherit(cleaned)
         self.brokers.source.topics.topic("topic").logs[0] = after
         if cleaned.log_start_offset:
             after.delete_records(cleaned.log_start_offset)

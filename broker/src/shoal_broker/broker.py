@@ -83,7 +83,7 @@ class Broker(BrokerState):
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
         super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside, clock=clock)
-        self._server = Server(host, port, partial(answer, self))
+        self.server = Server(host, port, partial(answer, self))
         self._stopping = threading.Event()
         self._housekeepers: list[threading.Thread] = []
         self._was_started = False

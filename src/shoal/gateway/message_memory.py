@@ -45,7 +45,7 @@ class MessageMemory:
 
         """
         self.requests = MemoryBudget(request_bytes, warn, _REQUEST_TOO_SLOW, timing)
-        self.answers = MemoryBudget(_ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW, timing)
+        self.answers = MemoryBudget(ANSWERS_BYTES, warn, _ANSWER_TOO_SLOW, timing)
 
     def request(self, client: Client, size_bytes: int) -> AbstractContextManager[Share | None]:
         """Wait for a request's memory before it is received, and hold it; None if the request is small."""

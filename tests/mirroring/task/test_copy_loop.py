@@ -15,6 +15,7 @@ import pytest
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import destination_leader
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse

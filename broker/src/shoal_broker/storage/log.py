@@ -245,7 +245,7 @@ class Log:
         """Take the ends, leader epochs and producers of another log, as one whose batches were cleaned."""
         with self._lock:
             self._log_start_offset, self._log_end_offset = other.log_start_offset, other.log_end_offset
-            self._epochs, self._producers = other._epochs, other._producers
+            self.epochs, self._producers = other.epochs, other._producers
 
     def truncated(self, end: int) -> Log:
         """Return a log with the batches that end at an offset or before it, as after an unclean election."""
@@ -254,7 +254,7 @@ class Log:
             for batch in self._batches:
                 if batch.header.next_offset <= end:
                     after._add(batch)
-            after._epochs.starts = [each for each in self._epochs.starts if each[1] <= after.log_end_offset]
+            after.epochs.starts = [each for each in self.epochs.starts if each[1] <= after.log_end_offset]
         return after
 
     def flip_bit(self, batch_index: int, position: int, bit: int) -> None:

@@ -117,7 +117,7 @@ class ControlServer:
         self._events = events
         self._clock = clock or ReferenceClock()
         self._timing = timing
-        self._windows = windows
+        self.windows = windows
         self._handovers = Handovers()
         #: Held during every change of state; notified when a task has ended, or all have to.
         self._changed = threading.Condition()

@@ -137,7 +137,7 @@ def _write_partition(
     # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
     # nothing is written. In the other order ours would follow that request, and double its batch.
     last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=patience_s)
-    start, end = patiently(lambda: _bounds(cluster, partition), patience_s=patience_s)
+    start, end = patiently(lambda: bounds_of(cluster, partition), patience_s=patience_s)
     written = _already_written(cluster, partition, batches, start, end)
     first = end - sum(each.header.records_count for each in batches[:written])
     if written == len(batches):
