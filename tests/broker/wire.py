@@ -414,7 +414,8 @@ class Wire:
         if group in self._with_coordinator:
             return
         self.call_coordinator(ApiKey.FIND_COORDINATOR, 3, key=group, key_type=0)
-        self.call_coordinator(ApiKey.HEARTBEAT, 4, group_id=group, generation_id=0, member_id="nobody")
+        # Before Kafka 4, Heartbeat succeeds while the coordinator still loads the group.
+        self.call_coordinator(ApiKey.LEAVE_GROUP, 2, group_id=group, member_id="nobody")
         self._with_coordinator.add(group)
 
     def join(
