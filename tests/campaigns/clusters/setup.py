@@ -158,7 +158,8 @@ def draw_setup(dice: random.Random, topic: str, program: Program, family: Family
         rounds=dice.randint(30, 80),
         largest_batch=dice.choice([3, 12, 40]),
         codecs=tuple(dice.sample(CODECS, dice.randint(1, 3))),
-        delay_s=dice.choice([0.005, 0.01, 0.02]),
+        # So long that a mirror copies for several windows.
+        delay_s=0.06 if family is Family.WINDOWS else dice.choice([0.005, 0.01, 0.02]),
         request_timeout_ms=dice.choice([30_000, QUICK_REQUEST_TIMEOUT_MS]),
         fetch_buffer_bytes=dice.choice(buffers),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
