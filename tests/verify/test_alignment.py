@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -187,7 +186,7 @@ def test_verify_after_retention_of_all_that_both_had_ignores_one_repeated_record
     brokers.source.log("topic").delete_records(15)
     report = partition(brokers, group="none")
     assert (report.outcome, report.differences) == (Outcome.NOT_COMPARED, ())
-    assert re.search(r"place.*records", str(report.reason))
+    assert all(each in str(report.reason) for each in ("from no place", "retention"))
 
 
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
@@ -300,7 +299,7 @@ def test_alignment_ignores_the_position_of_a_recreated_topic(brokers: TwoBrokers
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert report.alignment is not None
-    assert re.search(r"deleted.*created", report.alignment.why)
+    assert all(each in report.alignment.why for each in ("topic topic on the source", "created again"))
 
 
 def test_alignment_names_the_other_copy_of_a_position(brokers: TwoBrokers, loaded: History) -> None:
@@ -312,7 +311,7 @@ def test_alignment_names_the_other_copy_of_a_position(brokers: TwoBrokers, loade
         brokers.settings.source, brokers.settings.destination, {"topic": "other"}, group="mirror"
     ).partitions
     assert report.alignment is not None
-    assert re.search(r"another.*--rename", report.alignment.why)
+    assert all(each in report.alignment.why for each in ("the copy topic", "--rename"))
     assert report.outcome is Outcome.EQUAL
 
 
@@ -331,7 +330,7 @@ def test_verify_of_an_empty_destination_without_a_position_is_not_compared(
 ) -> None:
     report = partition(brokers)
     assert (report.outcome, report.alignment) == (Outcome.NOT_COMPARED, None)
-    assert re.search(r"destination.*empty", str(report.reason))
+    assert "destination is empty" in str(report.reason)
 
 
 def test_verify_of_an_unused_source_reports_all_as_extra(brokers: TwoBrokers, history: History) -> None:
@@ -343,7 +342,7 @@ def test_verify_of_logs_with_nothing_in_common_is_not_compared(brokers: TwoBroke
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
     report = partition(brokers)
     assert report.outcome is Outcome.NOT_COMPARED
-    assert re.search(r"copy.*topic", str(report.reason))
+    assert all(f"first {each} " in str(report.reason) for each in ("30 records", 2))
 
 
 def test_verify_of_a_single_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:
@@ -418,7 +417,7 @@ def test_verify_reports_an_earlier_copy_before_the_comparison_as_extra(copied_tw
     assert (report.outcome, report.records) == (Outcome.DIFFERENT, 32)
     (extra,) = report.of_kind(DifferenceKind.EXTRA)
     assert (extra.destination, extra.records) == ((0, 32), 32)
-    assert re.search(r"comparison.*begins", str(extra))
+    assert "before the comparison" in str(extra)
 
 
 def test_verify_reports_an_earlier_recut_copy_as_extra(brokers: TwoBrokers, loaded: History) -> None:

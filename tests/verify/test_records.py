@@ -21,6 +21,7 @@ from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, Entry
 from shoal.verify.finding import Finding, Kind
+from shoal.verify.report import Side
 from shoal_broker.storage.log import Log
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
 from tests.verify.digests import one
@@ -645,7 +646,7 @@ def test_verify_names_a_damaged_rebuilt_batch_with_all_its_records(rebuilt: Side
     assert difference.kind is DifferenceKind.ALTERED
     assert difference.source.start in (3, rebuilt.offsets[3])
     assert (difference.source.end >= rebuilt.offsets[8], difference.destination) == (True, (3, 9))
-    assert re.search(r"3.*damaged", str(difference))
+    assert difference.damaged == (Side.DESTINATION,)
     assert report.records == 7
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +27,7 @@ def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrok
     brokers.destination.create_topic("topic", 1)
     report = verified(brokers)
     assert [each.outcome for each in report.partitions] == [Outcome.EQUAL, Outcome.NOT_COMPARED]
-    assert re.search(r"partition.*destination", str(report.partitions[1].reason))
+    assert all(each in str(report.partitions[1].reason) for each in ("topic-1", "destination"))
     report = verify(
         brokers.settings.source, brokers.settings.destination, {"topic": "other", "nothing": "topic"}
     )
@@ -215,7 +214,7 @@ def test_verify_of_logs_that_part_for_good_stops_there(brokers: TwoBrokers, hist
         log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
     report = partition(brokers)
     assert (report.altered, report.records) == ([((500, 20_500), (500, 20_500))], 500)
-    assert re.search(r"rest.*compared", str(report.reason))
+    assert all(each in str(report.reason) for each in ("not compared", "source offset 500 "))
 
 
 def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, history: History) -> None:

@@ -127,4 +127,4 @@ def test_callback_that_sends_does_not_deadlock(broker: Broker) -> None:
                 missing.set_result(error)
 
         ours.send("topic", b"3", partition=0).add_done_callback(send_nowhere)
-        assert re.search(r"2.*partitions", str(missing.result(10)))
+        assert "it has 2 partitions" in str(missing.result(10))
