@@ -24,10 +24,9 @@ from shoal.spark import engine
 from shoal.spark.api import run_mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
-from shoal.timing import Timing
 from tests.mirror_options import with_options
 from tests.spark.without_jvm import Context, Jobs, without_jvm
-from tests.two_brokers import History, TwoBrokers, content_of, wait_until
+from tests.two_brokers import QUICK, History, TwoBrokers, content_of, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 
@@ -46,10 +45,10 @@ class Mirrors:
         wanted: dict[str, Any] = {
             "topics": TopicSelection("orders.*|idle"),
             "group": "mirror",
-            "refresh_s": 1.0,
+            "refresh_s": 0.1,
             "slice_s": 1.0,
             "checkpoint": str(self._directory),
-            "timing": Timing(deletion_confirmed_s=0.1),
+            "timing": replace(QUICK, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
         }
         return with_options(
             MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)
