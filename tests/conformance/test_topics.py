@@ -218,6 +218,15 @@ def test_impossible_assignment_is_refused(
     assert created.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+@pytest.mark.parametrize(("partitions", "replicas"), [(1, -1), (-1, 1)])
+def test_assignment_with_a_number_of_partitions_or_replicas_is_refused(
+    wire: Wire, unique: str, partitions: int, replicas: int
+) -> None:
+    node = metadata(wire).brokers[0].node_id
+    created = create(wire, unique, partitions, replicas, assignments={0: [node]})
+    assert created.error_code == ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
