@@ -71,10 +71,12 @@ def wait_for_rebalance(member: Member, group: str) -> None:
 # Joining
 
 
-def test_new_member_receives_its_id_first(wire: Wire, group: str) -> None:
-    answer = wire.join(group)
+@pytest.mark.parametrize("version", range(4, 10))
+def test_new_member_receives_its_id_first(wire: Wire, group: str, version: int) -> None:
+    answer = wire.join(group, version=version)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id
+    assert answer.protocol_name == ("" if version < 7 else None)
 
 
 def test_before_join_group_v4_a_new_member_joins_at_once(wire: Wire, group: str) -> None:
@@ -223,11 +225,12 @@ def test_member_without_heartbeat_is_removed(
     assert wire.heartbeat(group, silent.member_id, silent.generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("version", [1, JOIN_VERSION])
 def test_member_that_does_not_rejoin_in_time_is_removed(
-    wire: Wire, new_wire: Callable[[], Wire], group: str, pass_by: Callable[[float], None]
+    wire: Wire, new_wire: Callable[[], Wire], group: str, version: int, pass_by: Callable[[float], None]
 ) -> None:
     # Its first assignment has to come in this time, too, on a busy machine.
-    slow = join_alone(wire, group, session_timeout_ms=60_000, rebalance_timeout_ms=4_000)
+    slow = join_alone(wire, group, session_timeout_ms=60_000, rebalance_timeout_ms=4_000, version=version)
     other = new_wire()
     other.join(group, member=promised_id(other, group), rebalance_timeout_ms=4_000, wait=False)
     wait_for_rebalance(slow, group)
@@ -235,6 +238,20 @@ def test_member_that_does_not_rejoin_in_time_is_removed(
     joined = other.receive(ApiKey.JOIN_GROUP, 5)
     assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
     assert wire.heartbeat(group, slow.member_id, slow.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.not_before("4.0")
+def test_missing_group_is_dead_and_from_describe_groups_v6_on_an_error(wire: Wire, group: str) -> None:
+    def described(version: int) -> tuple[int, str]:
+        answer = wire.call(
+            ApiKey.DESCRIBE_GROUPS, version, groups=[group], include_authorized_operations=False
+        )
+        return answer.groups[0].error_code, answer.groups[0].group_state
+
+    wire.call_coordinator(ApiKey.FIND_COORDINATOR, 3, key=group, key_type=0)
+    wire.call_coordinator(ApiKey.LEAVE_GROUP, 2, group_id=group, member_id="nobody")
+    assert described(5) == (ErrorCode.NONE, "Dead")
+    assert described(6) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 
 # Leaving

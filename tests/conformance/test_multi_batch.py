@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, split, verify_crc
-from tests.batches import CONTROL, TRANSACTIONAL, batch, patched
+from tests.batches import CONTROL, TIMESTAMP, TRANSACTIONAL, batch, patched
 from tests.broker.new_topic import NewTopic
 from tests.broker.numbered_batches import PRODUCER_ID, numbered
 from tests.broker.wire import Wire
@@ -71,8 +71,10 @@ def test_log_append_time_topic_stamps_every_batch(wire: Wire, new_topic: NewTopi
     topic = new_topic(message_timestamp_type="LogAppendTime")
     answer = wire.produce(topic, b"".join(numbered(0, 1, 2)))
     assert answer.error_code == ErrorCode.NONE
-    assert answer.log_append_time_ms > 0
-    assert [each.header.max_timestamp for each in stored(wire, topic)] == [answer.log_append_time_ms] * 2
+    first, second = (each.header for each in stored(wire, topic))
+    assert (first.is_log_append_time, second.is_log_append_time) == (True, True)
+    # The agent has each batch validated at a time of its own.
+    assert TIMESTAMP < first.max_timestamp <= answer.log_append_time_ms <= second.max_timestamp
 
 
 def test_sequence_is_compared_with_the_offset_for_one_batch_and_unknown_producer(
