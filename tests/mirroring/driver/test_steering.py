@@ -417,7 +417,7 @@ def test_less_important_topic_waits_in_a_task(started: Callable[..., Mirror]) ->
     with mirror.task() as task:
         mirror.metrics.expect({TopicPartition("orders", 0): 0}, {TopicPartition("orders", 0): 9})
         wait_until(lambda: task.steering.paused == {"logs"})
-        assert mirror.steering.status.later == {"logs"}
+        wait_until(lambda: mirror.steering.status.later == {"logs"})
         mirror.metrics.expect({}, {TopicPartition("orders", 0): 0})
         wait_until(lambda: not task.steering.paused)
 

@@ -264,7 +264,8 @@ def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
     driver = Driver(brokers)
     delete_copy(brokers)
     control = Watched()
-    running = brokers.start(control=control)
+    # With quick retries the task itself would soon be sure that the copy is gone, and stop.
+    running = brokers.with_settings(timing=Timing()).start(control=control)
     wait_until(lambda: any("UNKNOWN_TOPIC" in each for each in control.waited_for))
     driver.look()
     assert running.result().complete
