@@ -31,8 +31,8 @@ _FetchTopic = _OffsetFetch.OffsetFetchResponseTopic
 _FetchGroup = _OffsetFetch.OffsetFetchResponseGroup
 _FetchGroupTopic = _FetchGroup.OffsetFetchResponseTopics
 
-#: From this version of OffsetFetch on, a request may name several groups.
-_SEVERAL_GROUPS_FROM = 8
+#: The versions of OffsetFetch in which a response first has a group's error, and several groups.
+_GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 2, 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
@@ -126,7 +126,8 @@ def offset_fetch(state: BrokerState, call: Call, request: Any) -> Any:
     Return groups' committed offsets.
 
     A partition without a committed offset has offset -1 and no error. With ``require_stable`` (v7, KIP-447),
-    an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT.
+    an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT. In v1, each partition has the
+    error of the whole group.
 
     """
     stable = request.require_stable
@@ -146,7 +147,19 @@ def offset_fetch(state: BrokerState, call: Call, request: Any) -> Any:
         ]
         return _OffsetFetch(groups=groups)
     partition_class = _FetchTopic.OffsetFetchResponsePartition
-    return _read(state, call, request, stable, _OffsetFetch(), _FetchTopic, partition_class)
+    answer = _read(state, call, request, stable, _OffsetFetch(), _FetchTopic, partition_class)
+    if answer.error_code and call.version < _GROUP_ERROR_FROM:
+        answer.topics = [
+            _FetchTopic(
+                name=topic.name,
+                partitions=[
+                    _answered(partition_class, each, _NONE, answer.error_code)
+                    for each in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    return answer
 
 
 def _read(
