@@ -216,9 +216,11 @@ class Catalogue(Generic[World, End]):
             without: Names of events to leave out.
 
         """
-        events = [each for each in self.events.values() if each.family in families]
+        # Sorted, so that a seed plans the same trial in whatever order the modules are imported.
+        events = [self.events[name] for name in sorted(self.events)]
+        events = [each for each in events if each.family in families]
         weights = [each.weight * families[each.family] for each in events]
-        ways = list(self.ways.values())
+        ways = [self.ways[name] for name in sorted(self.ways)]
         drawn = []
         for _ in range(dice.randint(*steps)):
             happen = dice.choices(events, weights, k=dice.randint(least, 3))
