@@ -173,7 +173,7 @@ def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
     assert ours(brokers) == history.committed
 
 
-def test_incident_is_told_even_if_the_task_dies_as_its_position_is_committed(
+def test_incident_is_reported_even_if_the_task_dies_as_its_position_is_committed(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1)

@@ -131,7 +131,7 @@ class PartitionCopy:
         self.newest_ms: int | None = None
         self.held_back: int | None = None
         self._skipped: Skipped | None = None
-        self._told: Sequence[Incident] = ()
+        self._reported: Sequence[Incident] = ()
         self._last_end_offset = -1
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
         self._last: Lot | None = None
@@ -201,7 +201,7 @@ class PartitionCopy:
         self.out_of_range = False
         self.suspicions.forget_log()
         self._accepted = None  # later incidents stop the partition again
-        self._told = ()  # and are told again
+        self._reported = ()  # and are reported again
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()
@@ -520,7 +520,7 @@ class PartitionCopy:
         successor._last_end_offset = self._last_end_offset
         successor.suspicions = self.suspicions
         successor._skipped = self._skipped
-        successor._told = self._told
+        successor._reported = self._reported
         successor.intake.make_at_most(self.intake.most_bytes)
         successor.outbound.keep_limits_of(self.outbound)
         successor.state = self.state.hand_on()
@@ -537,14 +537,14 @@ class PartitionCopy:
         """Report incidents."""
         self.counters.incidents += incidents
 
-    def tell(self, incidents: Sequence[Incident]) -> bool:
+    def report_incidents(self, incidents: Sequence[Incident]) -> bool:
         """
         Report the incidents of an alignment, unless the one before met the same; return whether it did.
 
-        An alignment meets those again that the one before told, but could not commit a position behind.
+        An alignment meets those again that the one before reported, but could not commit a position behind.
         """
-        news = [each for each in incidents if each not in self._told]
-        self._told = incidents
+        news = [each for each in incidents if each not in self._reported]
+        self._reported = incidents
         self.count_incidents(news)
         return bool(news)
 

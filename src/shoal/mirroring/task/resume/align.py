@@ -37,7 +37,7 @@ def resume_partitions(
     A partition that was aligned before in this process resumes from its position in
     memory, the others from their committed position. A partition without a position
     begins. A first position, and one that an incident has moved, is committed before
-    this returns, and the incident is told before that. Copies to take over come last,
+    this returns, and the incident is reported before that. Copies to take over come last,
     one after the other, each committed by itself, because comparing one may take long.
 
     Args:
@@ -105,10 +105,10 @@ def resume_partitions(
             ):
                 to_commit[copy.source] = position
     if to_commit:
-        # Told first: a process that dies in between has them told again by the next one, rather than never.
-        news = [copy.tell(incidents) for copy, _, incidents in aligned]
+        # Reported first: if the process dies in between, the next one reports them again, rather than none.
+        news = [copy.report_incidents(incidents) for copy, _, incidents in aligned]
         if any(news):
-            watch.tell()
+            watch.report_now()
         try:
             errors.update(group_positions.commit(to_commit))
         except ShoalError:
