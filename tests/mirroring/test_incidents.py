@@ -173,6 +173,23 @@ def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
     assert ours(brokers) == history.committed
 
 
+def test_incident_is_reported_even_if_the_task_dies_as_its_position_is_committed(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 1)
+    foreign(brokers.destination)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
+    control = Mortal()
+    with pytest.raises(Killed):
+        brokers.run(control=control)
+    assert incidents(control) == [["foreign-records", 0, True]]
+    run(brokers)  # the next task begins behind the incident
+    assert ours(brokers) == history.committed
+
+
 def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(*[1] * 12)

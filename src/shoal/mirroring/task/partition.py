@@ -131,6 +131,7 @@ class PartitionCopy:
         self.newest_ms: int | None = None
         self.held_back: int | None = None
         self._skipped: Skipped | None = None
+        self._reported: Sequence[Incident] = ()
         self._last_end_offset = -1
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
         self._last: Lot | None = None
@@ -200,6 +201,7 @@ class PartitionCopy:
         self.out_of_range = False
         self.suspicions.forget_log()
         self._accepted = None  # later incidents stop the partition again
+        self._reported = ()  # and are reported again
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()
@@ -518,6 +520,7 @@ class PartitionCopy:
         successor._last_end_offset = self._last_end_offset
         successor.suspicions = self.suspicions
         successor._skipped = self._skipped
+        successor._reported = self._reported
         successor.intake.make_at_most(self.intake.most_bytes)
         successor.outbound.keep_limits_of(self.outbound)
         successor.state = self.state.hand_on()
@@ -533,6 +536,17 @@ class PartitionCopy:
     def count_incidents(self, incidents: Iterable[Incident]) -> None:
         """Report incidents."""
         self.counters.incidents += incidents
+
+    def report_incidents(self, incidents: Sequence[Incident]) -> bool:
+        """
+        Report the incidents of an alignment, unless the one before met the same; return whether it did.
+
+        An alignment meets those again that the one before reported, but could not commit a position behind.
+        """
+        news = [each for each in incidents if each not in self._reported]
+        self._reported = incidents
+        self.count_incidents(news)
+        return bool(news)
 
     def count_run(self, source_start: int, source_end: int, landed: int) -> None:
         """Report acknowledged offsets (see :func:`add_run`)."""

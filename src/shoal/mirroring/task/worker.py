@@ -395,7 +395,11 @@ class LeaderPairWorker:
         self._phase = WorkerPhase.ALIGNING
         began_at = time.monotonic()
         try:
-            watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
+            watch = Watch(
+                lambda: self._control.stop_requested,
+                self._report_waiting,
+                lambda: self._reports.send(self.copies),
+            )
             errors = resume_partitions(
                 copies, self._source, self._destination, self._commits.positions, self._settings, watch
             )
@@ -426,7 +430,7 @@ class LeaderPairWorker:
                 copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)
         if any(copy.counters.incidents for copy in copies):
-            self._reports.send(self.copies)  # positions behind incidents are committed: reported once
+            self._reports.send(self.copies)
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
         """Report the reason why a partition waits during its alignment, which may take long."""

@@ -59,11 +59,13 @@ class Watch:
     Attributes:
         stop_requested: Whether the task has to end.
         report: Reports what a partition waits for.
+        report_now: Reports all that is new at once.
 
     """
 
     stop_requested: Callable[[], bool]
     report: Callable[[PartitionCopy, str], object]
+    report_now: Callable[[], object]
 
 
 def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:

@@ -37,8 +37,8 @@ def resume_partitions(
     A partition that was aligned before in this process resumes from its position in
     memory, the others from their committed position. A partition without a position
     begins. A first position, and one that an incident has moved, is committed before
-    this returns. Copies to take over come last, one after the other, each
-    committed by itself, because comparing one may take long.
+    this returns, and the incident is reported before that. Copies to take over come last,
+    one after the other, each committed by itself, because comparing one may take long.
 
     Args:
         group_positions: The group's committed positions.
@@ -105,19 +105,22 @@ def resume_partitions(
             ):
                 to_commit[copy.source] = position
     if to_commit:
+        # Reported first: if the process dies in between, the next one reports them again, rather than none.
+        news = [copy.report_incidents(incidents) for copy, _, incidents in aligned]
+        if any(news):
+            watch.report_now()
         try:
             errors.update(group_positions.commit(to_commit))
         except ShoalError:
             # The commit may have taken effect. The next alignment begins at the same positions, and meets the
-            # same incidents, which are not counted yet.
+            # same incidents.
             for copy, _, incidents in aligned:
                 if incidents and copy.source in committed:
                     copy.keep_position(committed[copy.source])
             raise
-    for copy, position, incidents in aligned:
+    for copy, position, _ in aligned:
         if copy.source not in errors:
             copy.align(position)
-            copy.count_incidents(incidents)
     for copy in to_adopt:
         errors.update(_adopt(clusters, copy, group_positions, other_groups, watch))
     return errors
