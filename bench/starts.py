@@ -70,7 +70,7 @@ def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> St
         source.refresh({each.source.topic for each in copies})
         destination.refresh({each.destination.topic for each in copies})
         positions = GroupPositions(source, settings.group, MemberId)
-        watch = Watch(lambda: False, lambda copy, reason: None)
+        watch = Watch(lambda: False, lambda copy, reason: None, lambda: None)
         errors = resume_partitions(copies, source, destination, positions, settings, watch)
         measured = Start(name, time.perf_counter() - began, time.process_time() - before, requests)
     assert not errors, next(iter(errors.values()))
