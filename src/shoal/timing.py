@@ -59,7 +59,8 @@ class Timing:
         first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
-        http_leaving_s: The limit for the end of a closed connection's thread, on a busy machine.
+        leaving_s: The limit for the end of a closed connection's thread, on a busy machine: in the servers of
+            metrics and page, and of tasks.
         topic_limit_kept_s: How long a gateway keeps a topic's max.message.bytes. Java's default of
             metadata.max.age.ms: a client may notice a change as late as this.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
@@ -153,7 +154,7 @@ class Timing:
     # Metrics and page
     http_peer_s: float = 10.0
     http_request_s: float = 30.0
-    http_leaving_s: float = 1.0
+    leaving_s: float = 1.0
     # A gateway
     topic_limit_kept_s: float = 300.0
     memory_patience_s: float = 10.0

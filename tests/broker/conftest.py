@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_broker import Broker
-from tests.broker.new_topic import NewTopic, create_and_await, unique_name
+from tests.broker.new_topic import new_topic, topic, unique
 from tests.broker.wire import Wire
 from tests.clocks import Ahead
+
+__all__ = ["new_topic", "topic", "unique"]
 
 
 @pytest.fixture(scope="session")
@@ -39,21 +41,6 @@ def wire(session_broker: Broker) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def unique() -> str:
-    """A name that nothing else has."""
-    return unique_name()
-
-
-@pytest.fixture
-def new_topic(wire: Wire) -> NewTopic:
-    """Create a topic with a name of its own: ``new_topic(partitions, retention_ms="-1")``."""
-
-    def create(partitions: int = 1, **config: str) -> str:
-        return create_and_await(wire, f"topic-{unique_name()}", partitions, **config)
-
-    return create
-
-
-@pytest.fixture
-def topic(new_topic: NewTopic) -> str:
-    return new_topic()
+def creator(wire: Wire) -> Wire:
+    """The connection that creates topics."""
+    return wire

@@ -1,4 +1,8 @@
-"""Topics that a test creates by the wire alone."""
+"""
+Topics that a test creates by the wire alone, and their fixtures.
+
+A ``conftest`` that imports the fixtures has a fixture ``creator``: the connection that creates topics.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import time
 import uuid
 from collections.abc import Callable
 
+import pytest
+
 from shoal.error_codes import ErrorCode
 from tests.broker.wire import PATIENCE_S, Wire
 
-__all__ = ["NewTopic", "create_and_await", "unique_name"]
+__all__ = ["NewTopic", "create_and_await", "new_topic", "topic", "unique", "unique_name"]
 
 _UNIQUE = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
@@ -32,3 +38,24 @@ def create_and_await(wire: Wire, name: str, partitions: int = 1, **config: str) 
     while any(wire.list_offset(name, -1, partition=each).error_code for each in range(partitions)):
         assert time.monotonic() < deadline, f"{name} has no leaders"
     return name
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that nothing else has."""
+    return unique_name()
+
+
+@pytest.fixture
+def new_topic(creator: Wire) -> NewTopic:
+    """Create a topic with a name of its own: ``new_topic(partitions, retention_ms="-1")``."""
+
+    def create(partitions: int = 1, **config: str) -> str:
+        return create_and_await(creator, f"topic-{unique_name()}", partitions, **config)
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()

@@ -217,10 +217,9 @@ class Catalogue(Generic[World, End]):
 
         """
         # Sorted, so that a seed plans the same trial in whatever order the modules are imported.
-        events = [self.events[name] for name in sorted(self.events)]
-        events = [each for each in events if each.family in families]
+        events = [each for _, each in sorted(self.events.items()) if each.family in families]
         weights = [each.weight * families[each.family] for each in events]
-        ways = [self.ways[name] for name in sorted(self.ways)]
+        ways = [each for _, each in sorted(self.ways.items())]
         drawn = []
         for _ in range(dice.randint(*steps)):
             happen = dice.choices(events, weights, k=dice.randint(least, 3))

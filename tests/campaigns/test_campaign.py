@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -24,7 +24,7 @@ from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, wait_until
 from tests.world.tasks import Setup, TaskWorld
 
-from .catalogue import Family, Plan, Run, Step
+from .catalogue import Catalogue, Family, Plan, Run, Step
 from .events import TASKS, TaskEnd
 from .kinds import Kind
 from .plan import TaskPlan, draw, draw_readers
@@ -37,6 +37,19 @@ _NEW_TOPIC_PATIENCE_S = 5.0
 
 #: The seeds of each run, and those of the nights.
 _SEEDS = [*range(1, 61), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_600))]
+
+
+def _drawn(names: Sequence[str]) -> list[str]:
+    """Return the steps of a seed if events and ways to run are registered in this order."""
+    catalogue: Catalogue[TaskWorld, int] = Catalogue()
+    for name in names:
+        catalogue.add(name, Family.FAULTS, lambda world, dice: None)
+        catalogue.ways[name] = Run(name, 1, lambda world, dice: 0)
+    return list(map(str, catalogue.draw_steps(Random(1), {Family.FAULTS: 1}, (20, 20), least=1)))
+
+
+def test_seed_plans_the_same_steps_in_any_order_of_registration() -> None:
+    assert _drawn(["a", "b", "c"]) == _drawn(["c", "a", "b"])
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.new_topic import NewTopic, create_and_await, unique_name
+from tests.broker.new_topic import new_topic, topic, unique
 from tests.broker.wire import Wire
 from tests.conformance.differences import difference, expected_failure
 from tests.conformance.served_wire import ServedWire
 from tests.conformance.servers import Server, chosen, every_server, running, runs_every_test, tier_of
+
+__all__ = ["Connect", "new_topic", "topic", "unique"]
 
 Connect = Callable[..., Wire]
 
@@ -104,27 +106,6 @@ def creator(server: Server) -> Iterator[Wire]:
     """A connection that no test's versions are about."""
     with ServedWire(server) as connected:
         yield connected
-
-
-@pytest.fixture
-def unique() -> str:
-    """A name that nothing else has."""
-    return unique_name()
-
-
-@pytest.fixture
-def new_topic(creator: Wire) -> NewTopic:
-    """Create a topic with a name of its own: ``new_topic(partitions, retention_ms="-1")``."""
-
-    def create(partitions: int = 1, **config: str) -> str:
-        return create_and_await(creator, f"topic-{unique_name()}", partitions, **config)
-
-    return create
-
-
-@pytest.fixture
-def topic(new_topic: NewTopic) -> str:
-    return new_topic()
 
 
 @pytest.fixture(autouse=True)

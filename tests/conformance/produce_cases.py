@@ -2,8 +2,8 @@
 The one list of good and bad Produce requests, with the partition's log after each.
 
 Every rule by which Kafka 4.1 takes or refuses a record set has its case here.
-The list is run unchanged against the embedded broker (``test_produce_cases``)
-and against a real one (``tests/integration/test_produce_cases``); the real one's answers are expected. The
+The list is run unchanged against each server (``test_produce_cases``); the real
+one's answers are expected. The
 cases with ``multi_batch`` need a broker that takes several batches of a partition in one request:
 the embedded one with its option, or a real one with shoal's Java agent. A stock broker
 answers each of their requests of several batches with INVALID_RECORD, and

@@ -10,6 +10,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import decode_response
 from tests.broker.wire import Wire
+from tests.oldest_versions import OLDEST_IN_KAFKA_4
 
 
 def ask(wire: Wire, version: int) -> list[tuple[int, int, int]]:
@@ -35,20 +36,6 @@ def test_version_too_new_is_answered_in_version_0(wire: Wire) -> None:
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert ApiKey.API_VERSIONS in [each.api_key for each in answer.api_keys]
     assert ask(wire, 3), "the connection stays open"
-
-
-#: The oldest versions of KIP-896, and Kafka 4.1 announces Produce from v0 on although it refuses v0 to v2.
-OLDEST_IN_KAFKA_4 = {
-    ApiKey.PRODUCE: 3,
-    ApiKey.FETCH: 4,
-    ApiKey.LIST_OFFSETS: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.CREATE_TOPICS: 2,
-    ApiKey.DELETE_TOPICS: 1,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-    ApiKey.DESCRIBE_CONFIGS: 1,
-}
 
 
 def test_versions_that_kafka_4_removed_are_not_announced(wire: Wire) -> None:

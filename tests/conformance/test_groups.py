@@ -211,18 +211,24 @@ def test_leader_that_rejoins_begins_a_new_generation(wire: Wire, group: str) -> 
     assert wire.join(group, member=member.member_id).generation_id == member.generation + 1
 
 
+def assert_replaced(
+    member: Member, other: Wire, group: str, *, rebalance_timeout_ms: int, after: Callable[[], None]
+) -> None:
+    """Let another member join, and check that it is alone in the group once the time is over."""
+    other.join(group, member=promised_id(other, group), rebalance_timeout_ms=rebalance_timeout_ms, wait=False)
+    wait_for_rebalance(member, group)
+    after()
+    joined = other.receive(ApiKey.JOIN_GROUP, 5)
+    assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
+    assert member.wire.heartbeat(group, member.member_id, member.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_member_without_heartbeat_is_removed(
     wire: Wire, new_wire: Callable[[], Wire], group: str, pass_by: Callable[[float], None]
 ) -> None:
     silent = join_alone(wire, group, session_timeout_ms=6_000, rebalance_timeout_ms=60_000)
-    other = new_wire()
-    # Waits for the silent one, until its session ends.
-    other.join(group, member=promised_id(other, group), rebalance_timeout_ms=60_000, wait=False)
-    wait_for_rebalance(silent, group)
-    pass_by(6.0)
-    joined = other.receive(ApiKey.JOIN_GROUP, 5)
-    assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
-    assert wire.heartbeat(group, silent.member_id, silent.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    # The other one waits for the silent one, until its session ends.
+    assert_replaced(silent, new_wire(), group, rebalance_timeout_ms=60_000, after=lambda: pass_by(6.0))
 
 
 @pytest.mark.parametrize("version", [1, JOIN_VERSION])
@@ -231,13 +237,7 @@ def test_member_that_does_not_rejoin_in_time_is_removed(
 ) -> None:
     # Its first assignment has to come in this time, too, on a busy machine.
     slow = join_alone(wire, group, session_timeout_ms=60_000, rebalance_timeout_ms=4_000, version=version)
-    other = new_wire()
-    other.join(group, member=promised_id(other, group), rebalance_timeout_ms=4_000, wait=False)
-    wait_for_rebalance(slow, group)
-    pass_by(4.0)
-    joined = other.receive(ApiKey.JOIN_GROUP, 5)
-    assert (joined.error_code, len(joined.members)) == (ErrorCode.NONE, 1)
-    assert wire.heartbeat(group, slow.member_id, slow.generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert_replaced(slow, new_wire(), group, rebalance_timeout_ms=4_000, after=lambda: pass_by(4.0))
 
 
 @pytest.mark.not_before("4.0")

@@ -28,6 +28,7 @@ from shoal.protocol.codec import (
 )
 from tests import kio_messages, old_messages
 from tests.each_case import each_case
+from tests.oldest_versions import OLDEST_IN_KAFKA_4
 from tests.strategies import damaged
 
 CORRELATION_ID = 0x01020304
@@ -93,23 +94,10 @@ EVERY_MESSAGE = each_case(
 
 COMPILED, CHECKED = 1 << 30, 0
 
-#: Client requests that Kafka 3.9 supports and Kafka 4 does not.
-REMOVED_BY_KAFKA_4 = {
-    ApiKey.PRODUCE: 3,
-    ApiKey.FETCH: 4,
-    ApiKey.LIST_OFFSETS: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.CREATE_TOPICS: 2,
-    ApiKey.DELETE_TOPICS: 1,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-    ApiKey.DESCRIBE_CONFIGS: 1,
-}
-
 
 def test_compared_versions_include_those_removed_in_kafka_4() -> None:
     compared = {(case.api_key, case.version, case.is_request) for case in CASES}
-    for api_key, oldest in REMOVED_BY_KAFKA_4.items():
+    for api_key, oldest in OLDEST_IN_KAFKA_4.items():
         for version in range(oldest):
             assert {(api_key, version, True), (api_key, version, False)} <= compared
 

@@ -132,7 +132,7 @@ class ControlServer:
         self._membership = MemberId()
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
-        self._strangers = Strangers()
+        self._strangers = Strangers(timing.leaving_s)
         self._listener = Listener(host, 0, self._admit, "shoal-control")
         try:
             self._listener.start()

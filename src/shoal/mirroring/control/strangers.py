@@ -12,9 +12,6 @@ __all__ = ["Strangers", "first_line"]
 #: More than tasks that connect at the same moment. Each task sends its first line at once.
 MOST_STRANGERS = 256
 
-#: The longest wait for the end of a closed connection's thread, on a busy machine.
-_LEAVING_S = 1.0
-
 #: The longest first line of a task.
 _LONGEST_LINE = 4096
 
@@ -26,7 +23,9 @@ class Strangers:
     A task sends its line when it connects, so its connection never becomes the oldest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaving_s: float) -> None:
+        """Begin without connections; one that is closed has ``leaving_s`` until its thread ends."""
+        self._leaving_s = leaving_s
         self._changed = threading.Condition()
         self._waiting: dict[socket.socket, None] = {}
         self._leaving: set[socket.socket] = set()
@@ -36,7 +35,7 @@ class Strangers:
         with self._changed:
             if len(self._waiting) >= MOST_STRANGERS:
                 self._send_oldest_away()
-            if not self._changed.wait_for(lambda: len(self._waiting) < MOST_STRANGERS, _LEAVING_S):
+            if not self._changed.wait_for(lambda: len(self._waiting) < MOST_STRANGERS, self._leaving_s):
                 return False
             self._waiting[connection] = None
             return True

@@ -93,7 +93,7 @@ def test_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None:
 
 
 def test_no_slot_is_given_while_the_evicted_one_remains() -> None:
-    slots = Slots(1, Timing(http_leaving_s=0.05))
+    slots = Slots(1, Timing(leaving_s=0.05))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert slots.take(ours, "192.0.2.1") is not None

@@ -42,7 +42,7 @@ class Slots:
     """A number of slots. One thread takes them; the threads of connections give them back."""
 
     def __init__(self, most: int, timing: Timing) -> None:
-        self._timing = timing
+        self._leaving_s = timing.leaving_s
         self._most = most
         self._held: dict[Slot, None] = {}
         self._changed = threading.Condition()
@@ -58,7 +58,7 @@ class Slots:
         with self._changed:
             if len(self._held) >= self._most:
                 self._send_one_away()
-            if not self._changed.wait_for(lambda: len(self._held) < self._most, self._timing.http_leaving_s):
+            if not self._changed.wait_for(lambda: len(self._held) < self._most, self._leaving_s):
                 return None
             slot = Slot(connection, network_of(host))
             self._held[slot] = None
