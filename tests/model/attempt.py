@@ -174,9 +174,7 @@ def _is_planned(protocol: Protocol, attempt: Attempt, begin: int, records: tuple
     if attempt.acked is None or not protocol.keeps(Rule.PLAN):
         return attempt.acked is not None
     doubts = attempt.doubts if protocol.keeps(Rule.DOUBT) else ()
-    return all(
-        _leads_to(protocol, attempt, known, begin, records) for known in (attempt.acked, *doubts)
-    )
+    return all(_leads_to(protocol, attempt, known, begin, records) for known in (attempt.acked, *doubts))
 
 
 def _leads_to(
