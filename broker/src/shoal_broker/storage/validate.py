@@ -240,6 +240,7 @@ def _decompressed(batch: RecordBatch) -> Iterator[bytes]:
 
 
 def _codec_of(header: BatchHeader) -> Codec:
+    """Return a batch's codec; raises ApiError with UNKNOWN_SERVER_ERROR if Kafka does not have it."""
     if header.codec_id > max(Codec):
         # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
