@@ -120,7 +120,7 @@ class Reader:
         there = self.offsets(broker).get(number)
         if there is not None:
             broker.groups.commit(self.name, {(_TOPIC, number): there._replace(committed_at_ms=0)})
-            broker.groups.forget_old_offsets()
+            broker.forget_old_offsets()
 
     def read(self, dice: random.Random, most: int | None, *, commits_all: bool) -> None:
         """

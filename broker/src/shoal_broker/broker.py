@@ -130,7 +130,7 @@ class Broker(BrokerState):
             (_TIMEOUT_CHECK_S, self.groups.expire),
             (_TIMEOUT_CHECK_S, self.transactions.expire),
             (producers_check_s, self.forget_expired_producers),
-            (_OFFSETS_CHECK_S, self.groups.forget_old_offsets),
+            (_OFFSETS_CHECK_S, self.forget_old_offsets),
         ):
             thread = threading.Thread(
                 target=self._repeat, args=(every_s, chore), name="shoal-broker-housekeeper", daemon=True

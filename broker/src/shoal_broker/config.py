@@ -154,6 +154,7 @@ BROKER_SETTINGS = _by_name(
     _long("log.message.timestamp.after.max.ms", 3_600_000),
     _int("num.partitions", 1, 1),
     _int("offset.metadata.max.bytes", 4096, -(2**31)),
+    _int("offsets.retention.minutes", 10_080, 1),
     _int("producer.id.expiration.check.interval.ms", 600_000, 1),
     _int("producer.id.expiration.ms", 86_400_000, 1),
     # Not Kafka's: see `multi_batch`.

@@ -141,3 +141,7 @@ class BrokerState:
         for topic in self.topics:
             for log in topic.logs:
                 log.forget_expired_producers(now_ms(), expiration_ms)
+
+    def forget_old_offsets(self) -> None:
+        """Forget the offsets whose retention time, or else ``offsets.retention.minutes``, is over."""
+        self.groups.forget_old_offsets(int(self.config["offsets.retention.minutes"]) * 60_000)

@@ -31,23 +31,25 @@ def test_retention_time_of_a_commit_is_kept(
 
 # Without the wire: waits of days
 
+WEEK_MS = 7 * 24 * 3_600_000
+
 
 def test_committed_offsets_expire_after_retention() -> None:
     groups = Groups()
     now = now_ms()
-    old = now - 8 * 24 * 3_600_000
+    old = now - WEEK_MS - 1
     groups.commit("group", {("old", 0): CommittedOffset(1, -1, "", old)})
     groups.commit("group", {("new", 0): CommittedOffset(1, -1, "", now)})
     groups.commit("other", {("old", 0): CommittedOffset(1, -1, "", old)})
-    groups.forget_old_offsets()
+    groups.forget_old_offsets(WEEK_MS)
     assert groups.read_all(lambda found: (found.group_id, list(found.offsets))) == [("group", [("new", 0)])]
 
 
 def test_offset_committed_with_a_retention_time_expires_by_it() -> None:
     groups = Groups()
     now = now_ms()
-    old = now - 8 * 24 * 3_600_000
+    old = now - WEEK_MS - 1
     groups.commit("group", {("over", 0): CommittedOffset(1, -1, "", now, now - 1)})
     groups.commit("group", {("kept", 0): CommittedOffset(1, -1, "", old, now + 3_600_000)})
-    groups.forget_old_offsets()
+    groups.forget_old_offsets(WEEK_MS)
     assert groups.read_all(lambda found: list(found.offsets)) == [[("kept", 0)]]

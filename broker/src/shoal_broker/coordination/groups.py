@@ -22,9 +22,6 @@ from .purgatory import NobodyWaits
 
 __all__ = ["Groups"]
 
-#: Kafka's default of ``offsets.retention.minutes``.
-_OFFSETS_RETENTION_MS = 7 * 24 * 3_600_000
-
 #: Kafka's defaults of ``group.min.session.timeout.ms`` and ``group.max.session.timeout.ms``.
 _SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
 
@@ -274,18 +271,18 @@ class Groups:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
             del self._groups[group_id]
 
-    def forget_old_offsets(self) -> None:
+    def forget_old_offsets(self, retention_ms: int) -> None:
         """
-        Forget offsets unused for a week, and groups that have none left.
+        Forget offsets that no member has used for a time in milliseconds, and groups that have none left.
 
         The time counts from the departure of the group's last member, or, if it never had members, from the
-        commit (KIP-211). A retention time that a client committed with replaces the week.
+        commit (KIP-211). A retention time that a client committed with replaces it.
 
         """
         now = now_ms()
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                group.forget_old_offsets(now, _OFFSETS_RETENTION_MS)
+                group.forget_old_offsets(now, retention_ms)
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 
