@@ -729,3 +729,9 @@ def let_pass(broker: Broker, api: ApiKey, requests: int) -> None:
     """Let this many requests pass before the faults that are added next."""
     if requests:
         broker.faults.add(api, times=requests)
+
+
+def list_commits(broker: Broker, oldest: int, newest: int) -> None:
+    """Let a broker list these versions of OffsetCommit: only v2 to v4 have a retention time."""
+    api = replace(broker.apis[ApiKey.OFFSET_COMMIT], oldest=oldest, newest=newest)
+    broker.apis = {**broker.apis, ApiKey.OFFSET_COMMIT: api}

@@ -111,6 +111,8 @@ def test_cutover_moves_groups_and_writes_the_certificate(
     assert move.committed(move.two.destination, "app") == Committed(
         6, "translated-by-shoal/1 source 7 6 exact"
     )
+    offsets = move.two.destination.groups.read("app", lambda group: list(group.offsets.values()))
+    assert [each.expires_at_ms for each in offsets] == [-1]  # the broker's retention holds for consumers
     certificate = read_certificate(str(move.file))
     first, second = certificate.partitions
     assert (first.source.start, first.source.end, first.destination.end) == (0, 11, 9)

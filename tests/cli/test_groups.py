@@ -63,6 +63,8 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
     commit(two.source, "app", 7, two, "mine")
     assert main(command(two, "--apply", "--prove")) == 0
     assert committed(two, "app") == Committed(6, "translated-by-shoal/1 source 7 6 exact mine")
+    offsets = two.destination.groups.read("app", lambda group: list(group.offsets.values()))
+    assert [each.expires_at_ms for each in offsets] == [-1]  # the broker's retention holds for consumers
     texts(capsys.readouterr().out)
     assert main(command(two, "--apply")) == 0
     assert "1 unchanged" in capsys.readouterr().out

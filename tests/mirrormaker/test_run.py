@@ -14,6 +14,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
+from shoal.mirroring.positions import POSITION_RETENTION_MS
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.timing import Timing
@@ -332,6 +333,19 @@ def test_smaller_destination_limit_is_warned_of_and_tried(makers: Makers) -> Non
     summary = maker.result()
     assert summary.exit_code == 1
     assert all("MESSAGE_TOO_LARGE" in each for each in summary.stopped.values())
+
+
+@BOTH_WAYS
+def test_positions_have_a_retention_time(makers: Makers, way: list[str]) -> None:
+    makers.produce(30)
+    maker = makers.start(*way)
+    wait_until(makers.is_copied, 30)
+    maker.end()
+    offsets = makers.source.groups.read("makers", lambda group: dict(group.offsets))
+    assert {number for _, number in offsets} == {0, 1, 2}
+    assert all(
+        each.expires_at_ms == each.committed_at_ms + POSITION_RETENTION_MS for each in offsets.values()
+    )
 
 
 def test_one_cluster_on_both_sides_is_refused(makers: Makers) -> None:

@@ -25,9 +25,14 @@ from ..protocol.codec import request_class
 from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
+from .connection import Connection
 from .coordinator import MemberId, ask_coordinator, raise_for_group
 
-__all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets"]
+__all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets", "takes_retention"]
+
+#: The oldest and the newest version of OffsetCommit with a retention time. In later ones the broker decides
+#: (KIP-211).
+_OLDEST_WITH_RETENTION, _NEWEST_WITH_RETENTION = 2, 4
 
 #: Codes that refuse one partition of a commit, and not the others.
 _OF_ONE_PARTITION = frozenset(
@@ -135,11 +140,40 @@ def _read_committed(cluster: Cluster, group: str, response: Any) -> dict[TopicPa
     return committed
 
 
+def takes_retention(cluster: Cluster, group: str) -> bool:
+    """
+    Return whether the coordinator of a group keeps an offset for the time that the committer asks for.
+
+    Raises:
+        ShoalError: The coordinator is unknown, or does not answer.
+
+    """
+    return _version_with_retention(cluster.coordinator(group)) is not None
+
+
+def _version_with_retention(connection: Connection) -> int | None:
+    """Return the newest version of OffsetCommit with a retention time; None if the broker has none."""
+    oldest, newest = connection.versions.get(ApiKey.OFFSET_COMMIT, (0, -1))
+    version = min(newest, _NEWEST_WITH_RETENTION)
+    return version if version >= max(oldest, _OLDEST_WITH_RETENTION) else None
+
+
 def commit_offsets(
-    cluster: Cluster, group: str, positions: Mapping[TopicPartition, Committed], membership: MemberId
+    cluster: Cluster,
+    group: str,
+    positions: Mapping[TopicPartition, Committed],
+    membership: MemberId,
+    *,
+    retention_ms: int | None = None,
 ) -> dict[TopicPartition, BrokerError]:
     """
     Commit offsets.
+
+    Args:
+        retention_ms: The time in milliseconds for which the coordinator keeps the offsets, from now on, if it
+            takes one (:func:`takes_retention`). None leaves that to ``offsets.retention.minutes``. The
+            versions with a retention time have no instance id: a fenced static member gets UNKNOWN_MEMBER_ID
+            with them, in place of FENCED_INSTANCE_ID.
 
     Returns:
         The error of each refused partition.
@@ -163,10 +197,12 @@ def commit_offsets(
         cluster,
         group,
         ApiKey.OFFSET_COMMIT,
+        None if retention_ms is None else _version_with_retention,
         group_id=group,
         generation_id_or_member_epoch=membership.generation,
         member_id=membership.member_id,
         group_instance_id=membership.instance_id,
+        retention_time_ms=-1 if retention_ms is None else retention_ms,
         topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
     )
     refused = {

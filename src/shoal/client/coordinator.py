@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,10 +135,28 @@ def has_coordinator(cluster: Cluster, group: str) -> bool:
     return silent
 
 
-def ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:
-    """Send a request to a group's coordinator; an error makes the next request find it again."""
+def ask_coordinator(
+    cluster: Cluster,
+    group: str,
+    api_key: ApiKey,
+    pick_version: Callable[[Connection], int | None] | None = None,
+    /,
+    **fields: Any,
+) -> Any:
+    """
+    Send a request to a group's coordinator; an error makes the next request find it again.
+
+    Args:
+        pick_version: Returns the version for a connection, or None if that broker lists no suitable one. By
+            default, and after None, the request has the newest version that both sides support.
+
+    """
     try:
-        return cluster.coordinator(group).request(api_key, **fields)
+        connection = cluster.coordinator(group)
+        version = pick_version(connection) if pick_version is not None else None
+        if version is None:
+            return connection.request(api_key, **fields)
+        return connection.request_version(api_key, version, **fields)
     except ShoalError:
         cluster.forget_coordinator(group)
         raise

@@ -11,15 +11,26 @@ from functools import reduce
 from typing import Protocol
 
 from ..client.cluster import Cluster
-from ..client.committed_offsets import commit_offsets, fetch_offsets
+from ..client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from ..client.coordinator import MemberId
 from ..error_codes import ErrorCode
-from ..errors import Disconnected, ShoalError
+from ..errors import BrokerError, Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
 
-__all__ = ["GroupOffsets", "GroupPositions", "Positions", "PositionsInThread", "warning_of_others"]
+__all__ = [
+    "POSITION_RETENTION_MS",
+    "GroupOffsets",
+    "GroupPositions",
+    "Positions",
+    "PositionsInThread",
+    "warning_of_others",
+]
+
+#: Ten years. The broker's own retention, by default 7 days, would delete the positions of a mirror that
+#: stands still for longer.
+POSITION_RETENTION_MS = 10 * 365 * 24 * 3_600_000
 
 
 class Positions(Protocol):
@@ -145,7 +156,7 @@ class GroupPositions:
         """
         marks = {partition: start_mark(offset, first_start) for partition, offset in offsets.items()}
         if marks:
-            for error in commit_offsets(self._cluster, self._group, marks, self._membership()).values():
+            for error in self._commit(marks).values():
                 raise error
 
     def commit(
@@ -153,7 +164,7 @@ class GroupPositions:
     ) -> Mapping[TopicPartition, ShoalError]:
         """Commit positions; see :class:`Positions`."""
         offsets = {partition: position.to_committed() for partition, position in positions.items()}
-        refused = commit_offsets(self._cluster, self._group, offsets, self._membership())
+        refused = self._commit(offsets)
         # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for a whole map.
         shorter = {
             partition: positions[partition].to_committed(0)
@@ -161,9 +172,14 @@ class GroupPositions:
             if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
         }
         if shorter:
-            again = commit_offsets(self._cluster, self._group, shorter, self._membership())
+            again = self._commit(shorter)
             refused = {each: error for each, error in refused.items() if each not in shorter} | again
         return refused
+
+    def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, BrokerError]:
+        return commit_offsets(
+            self._cluster, self._group, offsets, self._membership(), retention_ms=POSITION_RETENTION_MS
+        )
 
 
 class PositionsInThread:

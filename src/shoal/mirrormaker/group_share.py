@@ -29,7 +29,7 @@ from ..mirroring.model.reports import stopped_report
 from ..mirroring.model.surface import Surface
 from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
-from ..mirroring.positions import GroupPositions
+from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
 from ..mirroring.prepare.copies import stops_of_deleted
 from ..mirroring.prepare.create import PreparedTopic
 from ..timing import Timing
@@ -202,7 +202,10 @@ class GroupShare(RebalanceListener):
         with Cluster(self._source.impatient()) as cluster:
 
             def commit() -> None:
-                for error in commit_offsets(cluster, self._group, positions, identity).values():
+                refused = commit_offsets(
+                    cluster, self._group, positions, identity, retention_ms=POSITION_RETENTION_MS
+                )
+                for error in refused.values():
                     raise error
 
             try:

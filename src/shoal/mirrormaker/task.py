@@ -38,7 +38,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
 from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
-from ..mirroring.positions import GroupPositions
+from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
 from ..mirroring.prepare.create import prepare
 from ..mirroring.task.session import Interval, TaskSession
 from ..mirroring.task.task import TaskResult
@@ -424,6 +424,7 @@ class _HandlerTask:
                 for partition, offset in wanted.items()
             },
             self._control.membership(),
+            retention_ms=POSITION_RETENTION_MS,
         )
         for partition, offset in wanted.items():
             if partition not in refused:

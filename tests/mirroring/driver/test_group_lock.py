@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.task.committer import can_heal
 from shoal.protocol.apis import ApiKey
 from shoal.state_directory import state_dir
 from shoal.timing import Timing
@@ -124,6 +128,34 @@ def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
             with pytest.raises(BrokerError, match="FENCED"):
                 commit(cluster, first.membership)
             commit(cluster, again.membership)
+
+
+def test_fenced_mirror_whose_commit_has_no_instance_id_ends_by_its_heartbeat(broker: Broker) -> None:
+    broker.create_topic("topic")
+    partition = TopicPartition("topic", 0)
+    position = MirrorPosition(1, 1, ProducerIdentity(1, 0), (0, 0), None, None, None, 0, "rules")
+    first = Mirror(broker)
+    with first, Cluster(config_of("source", broker)) as cluster:
+        hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
+        assert broker.faults.wait_for(hold)  # so that the one before is over
+        with Mirror(broker) as again:
+            theirs = GroupPositions(cluster, "group", lambda: again.membership)
+            assert theirs.commit({partition: position}) == {}
+            with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID") as refused:
+                GroupPositions(cluster, "group", lambda: first.membership).commit(
+                    {partition: replace(position, source_offset=9)}
+                )
+            assert can_heal(refused.value)
+            assert first.lock.lost is None
+            broker.faults.remove(hold)
+            wait_until(lambda: first.lock.lost is not None)
+            assert isinstance(first.lock.lost, BrokerError)
+            assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
+            renewed = len(again.renewed)
+            wait_until(lambda: len(again.renewed) > renewed + 2)
+            assert len({membership for membership, _ in again.renewed}) == 1
+            assert again.lock.lost is None
+            assert theirs.read([partition])[partition].source_offset == 1
 
 
 def test_group_is_held_after_taking_over_from_a_dead_process(

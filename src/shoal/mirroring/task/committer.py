@@ -225,4 +225,7 @@ class Commits:
 
 def can_heal(error: ShoalError) -> bool:
     """Whether to retry: transient errors, and errors that the driver resolves by a new rebalance."""
+    # A position's commit has a retention time, and so no instance id. If another process has begun as the
+    # same mirror, the commit gets UNKNOWN_MEMBER_ID, as after a lost session. A task joins nothing. The
+    # driver's Heartbeat has the instance id: it gets FENCED_INSTANCE_ID, and ends the mirror and its lease.
     return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)

@@ -1,0 +1,85 @@
+"""How long the source keeps the positions of a mirror that does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.positions import GroupPositions
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.clock import now_ms
+from shoal_broker.coordination import groups
+from tests.two_brokers import config_of, list_commits
+
+MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
+POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, None, 0, "rules")
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", partitions=2)
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(config_of("source", broker)) as opened:
+        yield opened
+
+
+def commit_all(cluster: Cluster) -> None:
+    """Commit a position and a start mark of a mirror, and the offset of a consumer."""
+    positions = GroupPositions(cluster, "mirror", MemberId)
+    positions.mark_starts({MARKED: 0}, FirstStart(now_ms(), ()))
+    assert positions.commit({MIRRORED: POSITION}) == {}
+    assert commit_offsets(cluster, "reader", {MIRRORED: Committed(5, "")}, MemberId()) == {}
+
+
+def pass_days(broker: Broker, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = now_ms() + days * DAY_MS
+    monkeypatch.setattr(groups, "now_ms", lambda: later)
+    broker.forget_old_offsets()
+
+
+@pytest.mark.parametrize(("oldest", "newest"), [(2, 9), (2, 2), (2, 3), (4, 9)])
+def test_positions_stay_beyond_the_retention_of_the_broker(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, oldest: int, newest: int
+) -> None:
+    list_commits(broker, oldest, newest)
+    commit_all(cluster)
+    pass_days(broker, 8, monkeypatch)
+    assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED, MARKED}
+    assert fetch_offsets(cluster, "reader", None) == {}
+    pass_days(broker, 9 * 365, monkeypatch)
+    assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED, MARKED}
+
+
+def test_shortened_position_stays_beyond_the_retention_of_the_broker(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.OFFSET_METADATA_TOO_LARGE, partition=0, times=1)
+    assert GroupPositions(cluster, "mirror", MemberId).commit({MIRRORED: POSITION}) == {}
+    pass_days(broker, 8, monkeypatch)
+    assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED}
+
+
+def test_positions_without_a_version_with_retention_time_expire_with_those_of_consumers(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_commits(broker, 5, 9)
+    commit_all(cluster)
+    pass_days(broker, 6, monkeypatch)
+    assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED, MARKED}
+    pass_days(broker, 8, monkeypatch)
+    assert fetch_offsets(cluster, "mirror", None) == {}
