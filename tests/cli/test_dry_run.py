@@ -28,6 +28,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
+from tests.two_brokers import list_commits
 
 RECORDS = 100
 
@@ -269,6 +270,12 @@ def test_position_overtaken_by_retention_is_a_warning(sides: Sides, texts: Texts
 
 def test_offsets_of_another_program_are_a_warning(sides: Sides, texts: Texts) -> None:
     sides.commit(20, metadata="a consumer's")
+    (warning,) = sides.found()["warnings"]
+    texts(warning)
+
+
+def test_positions_that_expire_are_a_warning(sides: Sides, texts: Texts) -> None:
+    list_commits(sides.source, 5, 9)
     (warning,) = sides.found()["warnings"]
     texts(warning)
 

@@ -20,7 +20,7 @@ from shoal.records import Codec
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirrormaker.makers import BOTH_WAYS, Makers, config_of
-from tests.two_brokers import batches_of, wait_until
+from tests.two_brokers import batches_of, list_commits, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -333,6 +333,20 @@ def test_smaller_destination_limit_is_warned_of_and_tried(makers: Makers) -> Non
     summary = maker.result()
     assert summary.exit_code == 1
     assert all("MESSAGE_TOO_LARGE" in each for each in summary.stopped.values())
+
+
+@pytest.mark.parametrize(("oldest", "warnings"), [(4, 0), (5, 1)])
+def test_start_warns_once_if_the_source_does_not_keep_positions(
+    makers: Makers, oldest: int, warnings: int
+) -> None:
+    list_commits(makers.source, oldest, 9)
+    makers.produce(30)
+    maker = makers.start("--use.raw.bytes")
+    wait_until(makers.is_copied, 30)
+    assert maker.end().exit_code == 0
+    assert makers.committed() == makers.ends()
+    told = [each for each in maker.warnings if "If no mirror of group 'makers' runs for 7 days" in each]
+    assert len(told) == warnings
 
 
 @BOTH_WAYS

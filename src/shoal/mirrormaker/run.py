@@ -28,6 +28,7 @@ from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from ..mirroring.prepare.descriptions import describe_brokers
+from ..mirroring.prepare.expiring_positions import warning_of_expiry
 from ..state_directory import state_dir
 from ..topic_partition import TopicPartition
 from .group_share import GroupShare
@@ -142,6 +143,10 @@ class MirrorMaker:
                 source, self._maker.membership.group, MemberId, takes_over_offsets=True
             )
             state = patiently(positions.read_state, patience_s=START_PATIENCE_S)
+            group = self._maker.membership.group
+            expiry = patiently(lambda: warning_of_expiry(source, group), patience_s=START_PATIENCE_S)
+            if expiry:
+                self._run.warn(expiry)
             first_start = state.first_start or self._run.first_start
             self._run.set_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
             cluster_id = source.metadata.cluster_id

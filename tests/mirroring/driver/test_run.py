@@ -26,7 +26,7 @@ from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
 from tests.mirror_options import with_options
 from tests.spark.without_jvm import Context, Jobs, without_jvm
-from tests.two_brokers import QUICK, History, TwoBrokers, content_of, wait_until
+from tests.two_brokers import QUICK, History, TwoBrokers, content_of, list_commits, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 
@@ -108,6 +108,20 @@ def idle(mirrors: Mirrors) -> History:
     summary = mirrors.once()
     assert (summary.records, summary.stopped) == (9, {})
     return history
+
+
+# Warnings of the start
+
+
+@pytest.mark.parametrize(("oldest", "warnings"), [(4, 0), (5, 1)])
+def test_start_warns_once_if_the_source_does_not_keep_positions(
+    mirrors: Mirrors, oldest: int, warnings: int
+) -> None:
+    mirrors.brokers.topic("orders")[0].plain(2)
+    list_commits(mirrors.brokers.source, oldest, 9)
+    assert mirrors.once().stopped == {}
+    told = [each for each in mirrors.warnings if "If no mirror of group 'mirror' runs for 7 days" in each]
+    assert len(told) == warnings
 
 
 # The start of the engine, in a thread while the group is joined

@@ -30,6 +30,7 @@ from ..positions import GroupOffsets, GroupPositions, warning_of_others
 from ..prepare.changes import TopicChanges
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
+from ..prepare.expiring_positions import warning_of_expiry
 from ..prepare.inspect import inspect_topics
 from ..prepare.missing_acls import missing_acls
 from .beginnings import find_beginnings
@@ -250,6 +251,11 @@ class _DryRunner:
         foreign = {each: offset for each, offset in state.others.items() if each in partitions}
         if others := warning_of_others(changes.group, foreign):
             self._warnings.append(others)
+        expiry = patiently(
+            lambda: warning_of_expiry(self._source, changes.group), patience_s=self._patience_s
+        )
+        if expiry:
+            self._warnings.append(expiry)
         return state, describe_holder(self._source, changes.group)
 
     def _outlook(self, changes: TopicChanges, state: GroupOffsets) -> tuple[TopicOutlook, ...]:

@@ -34,6 +34,7 @@ from ..model.text import first_few
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
+from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
 from .continuing import Continuing
 from .control_socket import Answer, ControlSocket
@@ -195,6 +196,11 @@ class TopicMirror:
             state = patiently(lambda: committed.read_state(partitions), patience_s=START_PATIENCE_S)
             if warning := warning_of_others(prepared.group, state.others):
                 self._run.warn(warning)
+            expiry = patiently(
+                lambda: warning_of_expiry(cluster, prepared.group), patience_s=START_PATIENCE_S
+            )
+            if expiry:
+                self._run.warn(expiry)
             start_ms = self._options.start.timestamp_ms
             next_offsets: dict[TopicPartition, int] = {}
             if start_ms != LATEST:  # settled once the group is ours

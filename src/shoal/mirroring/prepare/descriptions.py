@@ -69,12 +69,16 @@ class BrokerConfigs(NamedTuple):
     @property
     def producer_id_expiration_ms(self) -> int:
         """The shortest ``producer.id.expiration.ms``; Kafka's default if no broker returns it."""
-        known = [
-            int(text)
-            for each in self.configs
-            if (text := each.get("producer.id.expiration.ms")) and text.isdecimal()
-        ]
-        return min(known, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+        return self._shortest("producer.id.expiration.ms") or DEFAULT_PRODUCER_ID_EXPIRATION_MS
+
+    @property
+    def offsets_retention_minutes(self) -> int | None:
+        """The shortest ``offsets.retention.minutes``; None if no broker returns it."""
+        return self._shortest("offsets.retention.minutes")
+
+    def _shortest(self, name: str) -> int | None:
+        texts = [each.get(name) for each in self.configs]
+        return min((int(text) for text in texts if text and text.isdecimal()), default=None)
 
 
 def describe_brokers(cluster: Cluster) -> BrokerConfigs:
