@@ -13,8 +13,8 @@ import pytest
 
 from shoal.client.offsets import LATEST
 from shoal.error_codes import ErrorCode
-from shoal.errors import ConfigError, Stopped
-from shoal.mirroring.driver.group_lock import MirrorIdentity
+from shoal.errors import ConfigError, ShoalError, Stopped
+from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.progress import Phase, Progress, Summary
@@ -29,6 +29,7 @@ from tests.spark.without_jvm import Context, Jobs, without_jvm
 from tests.two_brokers import QUICK, History, TwoBrokers, content_of, list_commits, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
+OFTEN = replace(QUICK, heartbeat_interval_s=0.05, shortest_refresh_s=0.1)
 
 
 class Mirrors:
@@ -63,6 +64,16 @@ class Mirrors:
         found = self.brokers.destination.topics.get(topic)
         return len(content_of(found.logs[partition])) if found else -1
 
+    def committed(self, topic: str) -> int:
+        """Return the committed offset of partition 0; -1 without one."""
+        offsets = self.brokers.source.groups.read("mirror", lambda group: dict(group.offsets))
+        return offsets[topic, 0].offset if (topic, 0) in offsets else -1
+
+    def successor(self) -> GroupLock:
+        """Return the group's lock of another process that begins as the same mirror."""
+        name = (self._directory / "mirror-id").read_text(encoding="ascii").strip()
+        return GroupLock(self.brokers.settings.source, "mirror", name, lambda *renewed: None, OFTEN)
+
     def delete_copy(self, topic: str) -> None:
         self.brokers.destination.topics.delete(self.brokers.destination.topics.topic(topic))
 
@@ -74,12 +85,16 @@ class Service:
         self.progress: list[Progress] = []
         self._stop = threading.Event()
         self._summary: Summary | None = None
+        self._error: ShoalError | None = None
         self._options = mirrors.options(**changes)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        self._summary = run_mirror(self._options, on_progress=self.progress.append, stop=self._stop)
+        try:
+            self._summary = run_mirror(self._options, on_progress=self.progress.append, stop=self._stop)
+        except ShoalError as error:
+            self._error = error
 
     @property
     def now(self) -> Progress | None:
@@ -90,6 +105,12 @@ class Service:
         self._thread.join(60)
         assert self._summary is not None
         return self._summary
+
+    def failure(self) -> ShoalError:
+        """Return the error with which it ends by itself."""
+        self._thread.join(60)
+        assert self._error is not None
+        return self._error
 
 
 @pytest.fixture
@@ -108,6 +129,34 @@ def idle(mirrors: Mirrors) -> History:
     summary = mirrors.once()
     assert (summary.records, summary.stopped) == (9, {})
     return history
+
+
+# The place in the group
+
+
+def test_mirror_whose_place_is_taken_commits_nothing_more_and_ends_without_taking_it_back(
+    mirrors: Mirrors,
+) -> None:
+    (history,) = mirrors.brokers.topic("orders")
+    history.plain(2)
+    service = Service(mirrors, timing=OFTEN)
+    wait_until(lambda: mirrors.committed("orders") == 2, 30)
+    faults = mirrors.brokers.source.faults
+    silence = faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
+    assert faults.wait_for(silence)
+    with mirrors.successor() as successor:
+        successor.acquire([], patience_s=20.0)
+        commits = faults.add(ApiKey.OFFSET_COMMIT, times=None)
+        history.plain(3)
+        # These commits have no instance id. On UNKNOWN_MEMBER_ID no task ends, and the mirror does not join.
+        assert faults.wait_for(commits, hits=3, timeout_s=30.0)
+        assert mirrors.committed("orders") == 2
+        faults.clear()
+        assert "FENCED_INSTANCE_ID" in str(service.failure())
+        later = faults.add(ApiKey.HEARTBEAT, times=None)
+        assert faults.wait_for(later, hits=2, timeout_s=30.0)
+        assert successor.lost is None
+        assert mirrors.committed("orders") == 2
 
 
 # Warnings of the start
