@@ -48,8 +48,8 @@ def others_write_to_the_copy(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the destination: its last batches are gone."""
-    world.logs_were_lost = True
     partition = world.a_partition()
+    world.loses_acknowledged(partition.number)
     log = world.copy_log(partition.number)
     found = batches_of(log)
     if found:
@@ -63,7 +63,7 @@ def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the destination topic and creates it again."""
-    world.logs_were_lost = True
+    world.loses_acknowledged(*range(len(world.partitions)))
     broker = world.destination.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
@@ -101,8 +101,8 @@ def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_RESET], stops=SILENT_STOPS)
 def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the source: its last batches are gone, and others may come in their place."""
-    world.logs_were_lost = True
     partition = world.a_partition()
+    world.loses_acknowledged(partition.number)
     log = partition.log
     found = batches_of(log)
     if not found or log.log_start_offset:
@@ -129,7 +129,7 @@ def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
 )
 def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
-    world.logs_were_lost = True
+    world.loses_acknowledged(*range(len(world.partitions)))
     broker = world.source.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     if dice.random() < 0.5:
