@@ -108,7 +108,8 @@ def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     if not found or log.log_start_offset:
         return
     lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
-    partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number))
+    after = lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number)
+    partition.lost_its_tail(after, world.offset_without_epoch(partition.number))
     if dice.random() < 0.6:
         partition.grow()
 

@@ -270,7 +270,10 @@ class TaskWorld:
 
     def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
         """Start a task."""
-        return self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+        ranges = self.closed_ranges() if ranges is None else ranges
+        for each in ranges:
+            self.partitions[each.partition].task_begins()
+        return self.brokers.start(ranges, control)
 
     def finish(self, running: RunningTask, control: Watched) -> Outcome:
         """Wait for a task's end; note stops and incidents that no event explains."""
@@ -327,6 +330,11 @@ class TaskWorld:
         group = self.brokers.settings.group
         kept = self.source.nodes[0].groups.read(group, lambda found: found.offsets.get((TOPIC, number)))
         return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
+
+    def offset_without_epoch(self, number: int) -> int | None:
+        """Return the source offset of a partition's position, if the position has no leader epoch."""
+        position = self.position(number)
+        return None if position is None or position.source_leader_epoch != -1 else position.source_offset
 
     def copied(self, number: int) -> list[Content]:
         """Return the records of a copy that are not another producer's."""
