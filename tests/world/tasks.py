@@ -220,6 +220,18 @@ class TaskWorld:
         self.logs_were_lost = True
         self.unaligned.update(numbers)
 
+    def begins_writer(self, number: int) -> bool:
+        """Whether the next task begins a writer: without a position, or behind what another one mirrored."""
+        position = self.position(number)
+        if position is None:
+            return True
+        expected = {position.identity.producer_id, -1}
+        return any(
+            each.header.producer_id not in expected
+            for each in batches_of(self.copy_log(number))
+            if each.header.base_offset >= position.destination_offset
+        )
+
     def let_followers_catch_up(self) -> None:
         """Let all watermarks be at their logs' ends again."""
         for log in self.lagging:

@@ -186,3 +186,21 @@ def test_no_record_may_be_missing_if_the_topic_is_created_again_after_the_cut(wo
     world.partitions[0].small_batches(end + 3)
     world.partitions[0].task_begins()
     assert _excused(world.partitions[0]) == []
+
+
+# Two tasks at once
+
+
+def test_task_begins_a_writer_if_it_has_no_position_or_another_group_wrote_behind_it(
+    world: TaskWorld,
+) -> None:
+    assert world.begins_writer(0)
+    _mirrored(world, lambda partition: partition.small_batches(2))
+    assert not world.begins_writer(0)
+    world.set(group="another")
+    assert world.begins_writer(0)
+    _mirrored(world, lambda partition: partition.small_batches(2))
+    assert not world.begins_writer(0)
+    world.set(group="mirror")
+    assert world.begins_writer(0)
+    assert world.problems == []
