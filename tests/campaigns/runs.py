@@ -118,9 +118,9 @@ def without_an_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
 
 
 def _leaves_out(control: Watched) -> bool:
-    """Whether a task leaves partitions to the next one: their topic was away, or their leaders moved."""
+    """Whether a task leaves partitions to the next one, since their topic was away."""
     return any(
-        report.get("assign_again") or (each["waiting_for"] and each["source_offset"] is None)
+        each["waiting_for"] and each["source_offset"] is None
         for report in control.reports
         for each in report["partitions"]
     )
