@@ -48,6 +48,7 @@ from tests.two_brokers import (
     config_of,
     content_of,
     content_of_batch,
+    wait_until,
 )
 
 from .in_flight import RequestsInFlight
@@ -231,6 +232,11 @@ class TaskWorld:
             for each in batches_of(self.copy_log(number))
             if each.header.base_offset >= position.destination_offset
         )
+
+    def let_late_requests_arrive(self) -> None:
+        """Wait until the destination has served all requests of tasks that have ended."""
+        self.readers.close()  # the mirror's rounds connect again
+        wait_until(lambda: not any(node.server.connections for node in self.destination.nodes))
 
     def let_followers_catch_up(self) -> None:
         """Let all watermarks be at their logs' ends again."""
