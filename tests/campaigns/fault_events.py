@@ -103,6 +103,8 @@ def disk_is_full_for_long(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.FAULTS, weight=2)
 def producers_are_forgotten(world: TaskWorld, dice: random.Random) -> None:
     """The destination forgets idle producers."""
+    # If a late request came after that, the broker could not recognize it: condition 4 of the guarantees.
+    world.let_late_requests_arrive()
     for partition in world.partitions:
         log = world.copy_log(partition.number)
         log.forget_expired_producers(now_ms(), DAY_MS)

@@ -48,8 +48,8 @@ def others_write_to_the_copy(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the destination: its last batches are gone."""
-    world.logs_were_lost = True
     partition = world.a_partition()
+    world.loses_acknowledged(partition.number)
     log = world.copy_log(partition.number)
     found = batches_of(log)
     if found:
@@ -63,14 +63,18 @@ def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)
 def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the destination topic and creates it again."""
-    world.logs_were_lost = True
+    world.loses_acknowledged(*range(len(world.partitions)))
     broker = world.destination.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
 
 
-# Without a position, a copy of which nothing is left does not show how far the mirror came.
-@happens(Family.INCIDENTS, stops=[*SILENT_STOPS, "all deleted since"])
+# Without a position, a copy of which nothing is left does not show how far the mirror came. Behind one, it
+# does not show whether the deleted records were the mirror's or another's.
+@happens(
+    Family.INCIDENTS,
+    stops=[*SILENT_STOPS, "all deleted since", "nothing shows which program wrote them"],
+)
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """The destination deletes its oldest records, perhaps all."""
     partition = world.a_partition()
@@ -101,14 +105,15 @@ def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_RESET], stops=SILENT_STOPS)
 def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the source: its last batches are gone, and others may come in their place."""
-    world.logs_were_lost = True
     partition = world.a_partition()
+    world.loses_acknowledged(partition.number)
     log = partition.log
     found = batches_of(log)
     if not found or log.log_start_offset:
         return
     lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
-    partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number))
+    after = lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number)
+    partition.lost_its_tail(after, world.offset_without_epoch(partition.number))
     if dice.random() < 0.6:
         partition.grow()
 
@@ -129,7 +134,7 @@ def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
 )
 def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
-    world.logs_were_lost = True
+    world.loses_acknowledged(*range(len(world.partitions)))
     broker = world.source.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     if dice.random() < 0.5:

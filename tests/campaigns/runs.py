@@ -66,7 +66,7 @@ def stopped(world: TaskWorld, dice: random.Random) -> TaskEnd:
 @runs(weight=2)
 def beside_another(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task that has not noticed yet that it is an orphan, beside the one in its place."""
-    if world.setup.continues or any(world.position(each.number) is None for each in world.partitions):
+    if world.setup.continues or any(world.begins_writer(each.number) for each in world.partitions):
         return to_the_end(world, dice)  # only the lease keeps two from beginning, or from continuing, at once
     ends = _ends(world)
     controls = [Watched() for _ in range(dice.randint(2, 3))]
@@ -118,9 +118,9 @@ def without_an_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
 
 
 def _leaves_out(control: Watched) -> bool:
-    """Whether a task leaves partitions to the next one: their topic was away, or their leaders moved."""
+    """Whether a task leaves partitions to the next one, since their topic was away."""
     return any(
-        report.get("assign_again") or (each["waiting_for"] and each["source_offset"] is None)
+        each["waiting_for"] and each["source_offset"] is None
         for report in control.reports
         for each in report["partitions"]
     )

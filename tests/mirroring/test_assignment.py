@@ -33,6 +33,16 @@ def test_partitions_are_ordered_by_topic_and_number(brokers: TwoBrokers) -> None
             partitions_of(cluster, ["a", "missing"])
 
 
+def test_topic_whose_partitions_are_not_known_yet_is_not_one_without_any(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers.source.faults.add(ApiKey.METADATA, error=ErrorCode.LEADER_NOT_AVAILABLE)
+    with Cluster(brokers.settings.source) as cluster:
+        with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+            partitions_of(cluster, ["topic"])
+        assert partitions_of(cluster, ["topic"]) == [FIRST]
+
+
 def test_end_offset_is_before_the_first_open_transaction(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     history.store(history.batch(2, flags=0x10, producer_id=9, producer_epoch=0))

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.two_brokers import Content
 
 from .source import Written
 
-__all__ = ["Judge"]
+__all__ = ["Finding", "Judge", "Loss"]
+
+
+class Loss(NamedTuple):
+    """
+    The records that the mirror reported as lost, once.
+
+    Attributes:
+        records: How many records; None if it could not count them.
+        written: How many records producers had written by then: none of the later ones is lost.
+
+    """
+
+    records: int | None
+    written: int
+
+
+class Finding(NamedTuple):
+    """
+    The problems of a copy, and the records that it lacks.
+
+    Attributes:
+        problems: Sentences about what is wrong.
+        missing: The records that it should have and lacks, whether they were reported as lost or not.
+
+    """
+
+    problems: list[str]
+    missing: Sequence[Written] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +60,59 @@ class Judge:
     seen: Callable[[Content], Content] = lambda record: record
     are_same: bool = False
 
-    def problems(
+    def compare(
         self,
         copy: Sequence[Content],
         written: Sequence[Written],
         *,
         due: Callable[[Written], bool],
-        lost: int | None = 0,
-    ) -> list[str]:
+        losses: Sequence[Loss] = (),
+    ) -> Finding:
         """
-        Return what is wrong with a copy.
+        Compare a copy.
 
         Args:
             copy: Its records, without those of foreign writers.
             written: All records of the source.
             due: Whether the copy must have a record that lies behind its last one, too.
-            lost: How many records the mirror reported as lost; None if it could not count them.
+            losses: The losses that the mirror reported.
 
         """
-        wanted = [each for each in written if each.is_shown or not self.reads_committed]
+        wanted = {
+            number: each for number, each in enumerate(written) if each.is_shown or not self.reads_committed
+        }
         if self.are_same:
-            return self._problems_by_place(copy, wanted, due)
-        numbers = {self.seen(each.content): number for number, each in enumerate(wanted)}
+            return Finding(self._problems_by_place(copy, list(wanted.values()), due))
+        numbers = {self.seen(each.content): number for number, each in wanted.items()}
         last = -1
         copied: set[int] = set()
         for offset, record in enumerate(copy):
             number = numbers.get(self.seen(record))
             if number is None:
-                return [f"record {offset} of the copy, {record}, is none that a reader of the source sees"]
+                return Finding(
+                    [f"record {offset} of the copy, {record}, is none that a reader of the source sees"]
+                )
             if number in copied and not self.may_repeat:
-                return [f"record {offset} of the copy, {record}, is there twice"]
+                return Finding([f"record {offset} of the copy, {record}, is there twice"])
             if number not in copied and number < last:
-                return [f"record {offset} of the copy, {record}, is out of order"]
+                return Finding([f"record {offset} of the copy, {record}, is out of order"])
             copied.add(number)
             last = max(last, number)
         missing = [
-            each
-            for number, each in enumerate(wanted)
+            number
+            for number, each in wanted.items()
             if number not in copied and not each.may_lack and (number < last or due(each))
         ]
-        if lost is not None and len(missing) > lost:
-            first = missing[0]
-            return [
-                f"{len(missing)} records are missing, and {lost} were reported as lost. The first is at "
-                f"source offset {first.offset}: {first.content}. {len(copy)} of {len(wanted)} are in the copy"
+        problems = []
+        unreported = list(_unreported(missing, losses))
+        if unreported:
+            first = written[unreported[-1]]
+            problems = [
+                f"{len(missing)} records are missing, and {len(unreported)} of them were not reported as "
+                f"lost. The first of these is at source offset {first.offset}: {first.content}. {len(copy)} "
+                f"of {len(wanted)} are in the copy"
             ]
-        return []
+        return Finding(problems, [written[number] for number in missing])
 
     def _problems_by_place(
         self, copy: Sequence[Content], wanted: Sequence[Written], due: Callable[[Written], bool]
@@ -92,3 +129,17 @@ class Judge:
         offsets = {self.seen(each.content): each.offset for each in written}
         found = [(offsets.get(self.seen(content)), offset) for offset, content in copy]
         return [(source, offset) for source, offset in found if source is not None]
+
+
+def _unreported(missing: Sequence[int], losses: Sequence[Loss]) -> Iterator[int]:
+    """Yield the numbers of missing records, the last one first, that cannot be among the lost ones."""
+    earlier = sorted(losses, key=lambda loss: loss.written)
+    room = 0.0
+    for number in reversed(missing):
+        while earlier and earlier[-1].written > number:
+            records = earlier.pop().records
+            room += math.inf if records is None else records
+        if room < 1:
+            yield number
+        else:
+            room -= 1

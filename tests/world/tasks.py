@@ -48,10 +48,11 @@ from tests.two_brokers import (
     config_of,
     content_of,
     content_of_batch,
+    wait_until,
 )
 
 from .in_flight import RequestsInFlight
-from .judge import Judge
+from .judge import Judge, Loss
 from .readers import Readers
 from .source import SourcePartition, Written
 
@@ -117,10 +118,11 @@ class TaskWorld:
         expected: The kinds of incidents that events have made possible.
         blocked: Why a partition cannot continue without its operator, by its number.
         controls: Those of the tasks of this step.
-        lost: How many records the tasks reported as lost, of each partition; None if they could not count.
+        losses: The losses of each partition that tasks reported since they last copied all of it.
         compared: The most records of copies that were compared at a time.
         deaths: How many tasks were killed.
-        logs_were_lost: Whether a log lost what was acknowledged, so that a position may name what is gone.
+        logs_were_lost: Whether a log lost what was acknowledged, so that offsets may name what is gone.
+        unaligned: The partitions of which no task has copied all since a log lost what was acknowledged.
         former_positions: A position that was committed before, by its partition's number.
         lagging: The logs of the source whose watermarks are behind.
         clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
@@ -165,8 +167,9 @@ class TaskWorld:
         self.compared = 0
         self.deaths = 0
         self.controls: list[Watched] = []
-        self.lost: list[int | None] = [0] * setup.partitions
+        self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
         self.logs_were_lost = False
+        self.unaligned: set[int] = set()
         self.former_positions: dict[int, MirrorPosition] = {}
         self.lagging: list[Lagging] = []
         self.clock_is_wrong_by_s = 0.0
@@ -212,6 +215,28 @@ class TaskWorld:
     def copy_log(self, number: int) -> Log:
         """Return the log of a partition's copy."""
         return self.destination.nodes[0].log(TOPIC, number)
+
+    def loses_acknowledged(self, *numbers: int) -> None:
+        """Note that logs of these partitions lose what was acknowledged: positions may name what is gone."""
+        self.logs_were_lost = True
+        self.unaligned.update(numbers)
+
+    def begins_writer(self, number: int) -> bool:
+        """Whether the next task begins a writer: without a position, or behind what another one mirrored."""
+        position = self.position(number)
+        if position is None:
+            return True
+        expected = {position.identity.producer_id, -1}
+        return any(
+            each.header.producer_id not in expected
+            for each in batches_of(self.copy_log(number))
+            if each.header.base_offset >= position.destination_offset
+        )
+
+    def let_late_requests_arrive(self) -> None:
+        """Wait until the destination has served all requests of tasks that have ended."""
+        self.readers.close()  # the mirror's rounds connect again
+        wait_until(lambda: not any(node.server.connections for node in self.destination.nodes))
 
     def let_followers_catch_up(self) -> None:
         """Let all watermarks be at their logs' ends again."""
@@ -263,7 +288,10 @@ class TaskWorld:
 
     def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
         """Start a task."""
-        return self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+        ranges = self.closed_ranges() if ranges is None else ranges
+        for each in ranges:
+            self.partitions[each.partition].task_begins()
+        return self.brokers.start(ranges, control)
 
     def finish(self, running: RunningTask, control: Watched) -> Outcome:
         """Wait for a task's end; note stops and incidents that no event explains."""
@@ -285,13 +313,17 @@ class TaskWorld:
 
     def _check_reports(self, control: Watched) -> None:
         for each in _partitions_of(control):
+            number = each["partition"]
             for kind, reason, lost, _ in each["incidents"]:
-                known = self.lost[each["partition"]]
-                self.lost[each["partition"]] = None if known is None or lost is None else known + lost
+                self._note_loss(number, IncidentKind(kind), lost)
                 if IncidentKind(kind) not in self.expected:
-                    self.problems.append(
-                        f"partition {each['partition']}: an incident out of nothing: {reason}"
-                    )
+                    self.problems.append(f"partition {number}: an incident out of nothing: {reason}")
+
+    def _note_loss(self, number: int, kind: IncidentKind, lost: int | None) -> None:
+        # A mirror copies all that a source has after its reset: an unknown number is of records that are gone
+        # there, and no copy need have these.
+        if lost is not None or kind is not IncidentKind.SOURCE_RESET:
+            self.losses[number].append(Loss(lost, len(self.partitions[number].records)))
 
     def _outcome(self, result: TaskResult, control: Watched) -> Outcome:
         stopped = {each.partition: each.reason for each in result.stopped}
@@ -317,6 +349,11 @@ class TaskWorld:
         kept = self.source.nodes[0].groups.read(group, lambda found: found.offsets.get((TOPIC, number)))
         return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
 
+    def offset_without_epoch(self, number: int) -> int | None:
+        """Return the source offset of a partition's position, if the position has no leader epoch."""
+        position = self.position(number)
+        return None if position is None or position.source_leader_epoch != -1 else position.source_offset
+
     def copied(self, number: int) -> list[Content]:
         """Return the records of a copy that are not another producer's."""
         is_compacted = "compact" in dict(self.setup.destination_config).get("cleanup.policy", "")
@@ -341,19 +378,27 @@ class TaskWorld:
         for partition in self.partitions:
             number = partition.number
             bound = self._promised(partition)
-            if is_complete and ends and not (number in self.blocked or number in outcome.stopped):  # type: ignore[union-attr]
+            is_copied = is_complete and not (number in self.blocked or number in outcome.stopped)  # type: ignore[union-attr]
+            if is_copied and ends:
                 bound = max(bound, ends[number])
             present = set(map(id, partition.of_this_topic))
 
             def is_due(each: Written, bound: int = bound, present: set[int] = present) -> bool:
                 return id(each) in present and each.offset < bound
 
-            self.problems += [
-                f"partition {number}: {problem}"
-                for problem in self.judge.problems(
-                    copies[number], partition.records, due=is_due, lost=self.lost[number]
-                )
-            ]
+            found = self.judge.compare(
+                copies[number], partition.records, due=is_due, losses=self.losses[number]
+            )
+            self.problems += [f"partition {number}: {problem}" for problem in found.problems]
+            if is_copied:
+                self._settle(number, found.missing)
+
+    def _settle(self, number: int, missing: Sequence[Written]) -> None:
+        """Accept what a partition lacks behind which all is copied: later reports of losses are of others."""
+        for each in missing:
+            each.may_lack = True
+        self.losses[number].clear()
+        self.unaligned.discard(number)
 
     def check_places(self, control: Watched) -> None:
         """
@@ -423,7 +468,7 @@ class TaskWorld:
         topic_id = self.source.nodes[0].topics.topic(TOPIC).topic_id
         if position.source_topic_id not in (None, str(topic_id)):
             return 0
-        if self.logs_were_lost:
+        if partition.number in self.unaligned:
             return 0
         end = self.copy_log(partition.number).log_end_offset
         if position.destination_offset > end:

@@ -32,7 +32,8 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
     Request the partitions of topics.
 
     Raises:
-        BrokerError: A topic does not exist, or this principal may not describe it.
+        BrokerError: A topic does not exist, or this principal may not describe it. Retriable: its partitions
+            are not known yet.
 
     """
     metadata = cluster.refresh(topics)
@@ -40,6 +41,8 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
         if topic not in metadata.topics:
             code = metadata.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             raise BrokerError(code, f"topic {topic} on {cluster}")
+        if not metadata.topics[topic].partitions:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} on {cluster}")
     return [
         TopicPartition(topic, number)
         for topic in topics

@@ -255,6 +255,22 @@ def test_task_with_all_partitions_in_trouble_at_the_start_completes(brokers: Two
         assert brokers.copied("topic", number) == history.committed
 
 
+def test_failed_partition_in_trouble_is_aligned_again_if_its_pause_ends_before_the_others_copy(
+    brokers: TwoBrokers,
+) -> None:
+    failed, well = brokers.topic("topic", 2)
+    failed.plain(2)
+    well.plain(2)
+    brokers.destination.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=0)
+    # After the failure, the worker looks at the leaders: that takes longer than the pause.
+    brokers.source.faults.add(ApiKey.METADATA, times=None, delay_s=0.05)
+    control = InTrouble()
+    running = brokers.start(open_ranges(2), control)
+    wait_until(lambda: is_copied(brokers, well, 1))
+    wait_until(lambda: is_copied(brokers, failed, 0))
+    end(running, control)
+
+
 def test_fenced_worker_neither_commits_nor_hands_over_partitions(
     brokers: TwoBrokers, history: History
 ) -> None:

@@ -542,7 +542,8 @@ class LeaderPairWorker:
         """Return the rule that ends a loop: its turn is over, or a partition that waits is due again."""
         until = time.monotonic() + self._timing.turn_s
         looked_at = 0.0
-        outside = [copy for copy in self._unfinished() if not copy.state.is_due]
+        # One that failed may be due again before the loop begins, and is in no loop.
+        outside = [copy for copy in self._unfinished() if not (copy.state.is_aligned and copy.state.is_due)]
 
         def ends_turn() -> bool:
             nonlocal looked_at
