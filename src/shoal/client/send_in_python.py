@@ -1,0 +1,247 @@
+"""The sender in Python: the reference of :meth:`shoal.native.Native.send`, and its substitute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import ProtocolError, ShoalError
+from ..protocol.apis import ApiKey
+from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from ..records import ENTRY
+from ..topic_partition import TopicPartition
+from .connection import Connection
+from .lot import ACKS_ALL, REFILL_AT, Gate, Limits, Lot, Refused, is_open
+from .topic_listing import TopicListing
+
+__all__ = ["send_in_python"]
+
+
+def send_in_python(
+    connection: Connection, listing: TopicListing, lots: Sequence[Lot], limits: Limits, gate: Gate
+) -> tuple[str | ShoalError | None, list[int], dict[int, Refused]]:
+    """
+    Send lots as :func:`shoal.client.send.send` does.
+
+    Returns:
+        1. The reason why it ended early, an end of :meth:`shoal.native.Native.send` or the error itself;
+           None if there is none.
+        2. The number of batches of each lot that have landed.
+        3. The refusals, by the lot's place.
+
+    """
+    sending = _Sending(connection, listing, lots, limits, gate)
+    end = sending.run()
+    partitions = sending.partitions
+    refused = {place: each.refused for place, each in enumerate(partitions) if each.refused is not None}
+    return end, [each.landed for each in partitions], refused
+
+
+class _Partition:
+    """A lot, and how far it is sent and landed."""
+
+    def __init__(self, lot: Lot) -> None:
+        self.number = lot.partition
+        #: For each batch its bytes, number of records and largest timestamp.
+        self.batches = list(_batches_of(lot))
+        self.together_bytes = lot.together_bytes
+        self.landing_offset = lot.base_offset
+        self.newest_ms = lot.newest_ms
+        self.next = self.landed = self.in_flight = 0
+        self.refused: Refused | None = None
+
+    def may_send(self, forgotten_up_to_ms: int) -> bool:
+        """Whether the next batch may go out now; see the rules of :mod:`shoal.client.send`."""
+        if not self.in_flight:
+            return True
+        if self.newest_ms is None or self.newest_ms <= forgotten_up_to_ms:
+            return False
+        in_flight = self.batches[self.landed : self.next]
+        return all(newest_ms > forgotten_up_to_ms for _, _, newest_ms in in_flight)
+
+    def take(self) -> _Part:
+        """Take the next batch for a request, or several."""
+        first = self.next
+        size = 0
+        for view, _, _ in self.batches[first:]:
+            size += len(view)
+            if self.next > first and size > self.together_bytes:
+                break
+            self.next += 1
+        self.in_flight += 1
+        return _Part(self, first, self.next)
+
+    def land(self, end: int) -> None:
+        """Count the batches of the oldest request."""
+        landed = self.batches[self.landed : end]
+        self.landing_offset += sum(records for _, records, _ in landed)
+        oldest_ms = min(newest_ms for _, _, newest_ms in landed)
+        self.newest_ms = oldest_ms if oldest_ms >= 0 else None
+        self.landed = end
+
+
+class _Part(NamedTuple):
+    """Batches of a partition in a request: the first, and the one after the last."""
+
+    partition: _Partition
+    first: int
+    end: int
+
+    @property
+    def views(self) -> list[memoryview]:
+        return [view for view, _, _ in self.partition.batches[self.first : self.end]]
+
+
+def _batches_of(lot: Lot) -> Iterator[tuple[memoryview, int, int]]:
+    if len(lot.entries) % ENTRY.size:
+        raise ValueError(f"an index of {len(lot.entries)} bytes has no whole entries")
+    entries = list(ENTRY.iter_unpack(lot.entries))
+    if any(not size or not records for size, records, _, _ in entries):
+        raise ValueError("an index has an empty batch")
+    end_offset = lot.base_offset + sum(records for _, records, _, _ in entries)
+    buffers = iter(lot.batches)
+    rest = memoryview(b"")
+    for size, records, newest_ms, _ in entries:
+        rest = rest or next(buffers, rest)
+        if size > len(rest):
+            break
+        yield rest[:size], records, newest_ms
+        rest = rest[size:]
+    else:
+        if not rest and next(buffers, None) is None and 0 <= lot.base_offset <= end_offset < 2**63:
+            return
+    raise ValueError(
+        f"{lot.partition}: the index is not that of the buffers, or no lot can be from offset "
+        f"{lot.base_offset} on"
+    )
+
+
+class _Sending:
+    """One run of the sender."""
+
+    def __init__(
+        self, connection: Connection, listing: TopicListing, lots: Sequence[Lot], limits: Limits, gate: Gate
+    ) -> None:
+        self.partitions = [_Partition(lot) for lot in lots]
+        self._connection = connection
+        self._listing = listing
+        self._limits = limits
+        self._gate = gate
+        #: The partitions that have batches to send, in their turn.
+        self._ready = deque(each for each in self.partitions if each.batches)
+        #: The parts of each request without a response; the oldest first.
+        self._in_flight: deque[list[_Part]] = deque()
+        topics = dict.fromkeys(lot.partition.topic for lot in lots)
+        self._topic_places = {topic: place for place, topic in enumerate(topics)}
+        self._largest = connection.sizes.largest(ApiKey.PRODUCE, limits.request_bytes)
+        self._end: str | ShoalError | None = None
+
+    def run(self) -> str | ShoalError | None:
+        """Send all lots, and return once no response is to come."""
+        socket_error: OSError | None = None
+        while True:
+            if self._end is None and socket_error is None and len(self._in_flight) <= REFILL_AT:
+                socket_error = self._send_some()
+            if not self._in_flight:
+                break
+            try:
+                self._receive()
+            except ShoalError as error:
+                return error
+        return self._connection.fail(socket_error) if socket_error is not None else self._end
+
+    def _send_some(self) -> OSError | None:
+        """Send as many requests as may be in flight; return the error if the socket fails."""
+        requests: dict[int, list[bytes | memoryview]] = {}
+        listed: list[list[_Part]] = []
+        room = self._limits.max_in_flight - len(self._in_flight)
+        while len(requests) < room and (parts := self._next_request()):
+            correlation_id = self._connection.next_correlation_id()
+            requests[correlation_id] = self._encode(correlation_id, parts)
+            listed.append(parts)
+        if not requests:
+            return None
+        sent = self._connection.send_while(
+            lambda: is_open(self._gate), requests, ApiKey.PRODUCE, self._largest
+        )
+        self._in_flight += listed[: sent.whole]
+        if sent.error is None and sent.whole < len(requests):
+            self._end = "cut" if sent.is_cut else "gate closed"
+        return sent.error
+
+    def _next_request(self) -> list[_Part]:
+        """Take one batch of each partition that may send, or several, up to a request's size."""
+        parts: list[_Part] = []
+        size = 0
+        for _ in range(len(self._ready)):
+            if size >= self._limits.request_bytes:
+                break
+            partition = self._ready.popleft()
+            if partition.refused is not None:
+                continue
+            if partition.may_send(self._limits.forgotten_up_to_ms):
+                parts.append(partition.take())
+                size += sum(map(len, parts[-1].views))
+            if partition.next < len(partition.batches):
+                self._ready.append(partition)
+        # A request lists a topic once, with all of its partitions.
+        parts.sort(key=lambda part: self._topic_places[part.partition.number.topic])
+        return parts
+
+    def _encode(self, correlation_id: int, parts: Sequence[_Part]) -> list[bytes | memoryview]:
+        return encode_produce_request(
+            self._listing.by_topic({part.partition.number: part.views for part in parts}),
+            version=self._listing.version,
+            correlation_id=correlation_id,
+            client_id=self._connection.client_id,
+            acks=ACKS_ALL,
+            timeout_ms=self._limits.timeout_ms,
+        )
+
+    def _receive(self) -> None:
+        """Receive one response at least, and compare those that are whole."""
+        while True:
+            frame = self._connection.receive()
+            parts = self._in_flight.popleft()
+            outcomes = self._outcomes_in(frame, {part.partition.number for part in parts})
+            for part in parts:
+                _compare(part, outcomes[part.partition.number])
+            if not self._connection.is_answered:
+                break
+        if not self._in_flight and self._connection.is_readable:
+            self._connection.close()
+            raise ProtocolError(f"{self._connection.address} sent bytes without a request")
+
+    def _outcomes_in(
+        self, frame: memoryview, partitions: set[TopicPartition]
+    ) -> Mapping[TopicPartition, ProduceOutcome]:
+        try:
+            outcomes = {
+                TopicPartition(each.topic, each.partition): each
+                for each in decode_produce_response(
+                    frame, self._listing.version, self._listing.names, len(partitions)
+                )
+            }
+            if outcomes.keys() != partitions:
+                raise ProtocolError(
+                    f"{self._connection.address} acknowledged other partitions than were sent"
+                )
+        except ProtocolError:
+            self._connection.close()
+            raise
+        return outcomes
+
+
+def _compare(part: _Part, outcome: ProduceOutcome) -> None:
+    """Compare the answer about a part of a request with the predicted offset."""
+    partition = part.partition
+    partition.in_flight -= 1
+    if partition.refused is not None:
+        return  # the log's end has the outcome of what was in flight behind a refused request
+    if not outcome.error_code and outcome.base_offset == partition.landing_offset:
+        partition.land(part.end)
+        return
+    partition.refused = Refused(
+        part.first, part.end, outcome.error_code, outcome.base_offset, outcome.error_message
+    )
