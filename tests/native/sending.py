@@ -1,4 +1,4 @@
-"""Connections for the sender: to destinations that may lie, and to the embedded broker, plain and with TLS."""
+"""Connections for the sender: to destinations that may lie, and to the embedded broker, also with TLS."""
 
 from __future__ import annotations
 

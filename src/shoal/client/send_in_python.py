@@ -100,7 +100,7 @@ def _batches_of(lot: Lot) -> Iterator[tuple[memoryview, int, int]]:
     if any(not size or not records for size, records, _, _ in entries):
         raise ValueError("an index has an empty batch")
     end_offset = lot.base_offset + sum(records for _, records, _, _ in entries)
-    buffers = iter(lot.batches)
+    buffers = (buffer for buffer in lot.batches if buffer)
     rest = memoryview(b"")
     for size, records, newest_ms, _ in entries:
         rest = rest or next(buffers, rest)
@@ -210,8 +210,7 @@ class _Sending:
             if not self._connection.is_answered:
                 break
         if not self._in_flight and self._connection.is_readable:
-            self._connection.close()
-            raise ProtocolError(f"{self._connection.address} sent bytes without a request")
+            raise self._fault("bytes without a request")
 
     def _outcomes_in(
         self, frame: memoryview, partitions: set[TopicPartition]
@@ -223,14 +222,16 @@ class _Sending:
                     frame, self._listing.version, self._listing.names, len(partitions)
                 )
             }
-            if outcomes.keys() != partitions:
-                raise ProtocolError(
-                    f"{self._connection.address} acknowledged other partitions than were sent"
-                )
-        except ProtocolError:
-            self._connection.close()
-            raise
+        except ProtocolError as error:
+            raise self._fault(f"a response that does not fit its PRODUCE request: {error}") from error
+        if outcomes.keys() != partitions:
+            raise self._fault("a response to other partitions than its PRODUCE request has")
         return outcomes
+
+    def _fault(self, what: str) -> ProtocolError:
+        """Close the connection, and return the error to raise."""
+        self._connection.close()
+        return ProtocolError(f"{self._connection.address} sent {what}")
 
 
 def _compare(part: _Part, outcome: ProduceOutcome) -> None:
