@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..errors import ProtocolError, ShoalError
@@ -16,6 +18,8 @@ from .lot import ACKS_ALL, REFILL_AT, Gate, Limits, Lot, Refused, is_open
 from .topic_listing import TopicListing
 
 __all__ = ["send_in_python"]
+
+_NO_TIME_MS = 2**63 - 1
 
 
 def send_in_python(
@@ -41,42 +45,43 @@ def send_in_python(
 class _Partition:
     """A lot, and how far it is sent and landed."""
 
-    def __init__(self, lot: Lot) -> None:
+    def __init__(self, lot: Lot, forgotten_up_to_ms: int) -> None:
         self.number = lot.partition
-        #: For each batch its bytes, number of records and largest timestamp.
-        self.batches = list(_batches_of(lot))
         self.together_bytes = lot.together_bytes
-        self.landing_offset = lot.base_offset
+        #: The bytes of each batch.
+        self.views, counts, self.times_ms = _columns_of(lot)
+        #: The bytes before each batch, and the offset at which it has to land; also behind the last.
+        self.starts = list(accumulate(map(len, self.views), initial=0))
+        self.offsets = list(accumulate(counts, initial=lot.base_offset))
+        self.forgotten_up_to_ms = forgotten_up_to_ms
+        self.has_old = min(self.times_ms, default=_NO_TIME_MS) <= forgotten_up_to_ms
         self.newest_ms = lot.newest_ms
         self.next = self.landed = self.in_flight = 0
         self.refused: Refused | None = None
 
-    def may_send(self, forgotten_up_to_ms: int) -> bool:
+    @property
+    def may_send(self) -> bool:
         """Whether the next batch may go out now; see the rules of :mod:`shoal.client.send`."""
         if not self.in_flight:
             return True
+        forgotten_up_to_ms = self.forgotten_up_to_ms
         if self.newest_ms is None or self.newest_ms <= forgotten_up_to_ms:
             return False
-        in_flight = self.batches[self.landed : self.next]
-        return all(newest_ms > forgotten_up_to_ms for _, _, newest_ms in in_flight)
+        return not self.has_old or min(self.times_ms[self.landed : self.next]) > forgotten_up_to_ms
 
     def take(self) -> _Part:
         """Take the next batch for a request, or several."""
         first = self.next
-        size = 0
-        for view, _, _ in self.batches[first:]:
-            size += len(view)
-            if self.next > first and size > self.together_bytes:
-                break
-            self.next += 1
+        self.next += 1
+        if self.together_bytes:
+            behind = bisect_right(self.starts, self.starts[first] + self.together_bytes) - 1
+            self.next = max(self.next, behind)
         self.in_flight += 1
         return _Part(self, first, self.next)
 
     def land(self, end: int) -> None:
         """Count the batches of the oldest request."""
-        landed = self.batches[self.landed : end]
-        self.landing_offset += sum(records for _, records, _ in landed)
-        oldest_ms = min(newest_ms for _, _, newest_ms in landed)
+        oldest_ms = min(self.times_ms[self.landed : end])
         self.newest_ms = oldest_ms if oldest_ms >= 0 else None
         self.landed = end
 
@@ -88,33 +93,35 @@ class _Part(NamedTuple):
     first: int
     end: int
 
-    @property
-    def views(self) -> list[memoryview]:
-        return [view for view, _, _ in self.partition.batches[self.first : self.end]]
 
+def _columns_of(lot: Lot) -> tuple[list[memoryview], Sequence[int], Sequence[int]]:
+    """
+    Return the bytes, the number of records and the largest timestamp of each batch.
 
-def _batches_of(lot: Lot) -> Iterator[tuple[memoryview, int, int]]:
+    Raises:
+        ValueError: The index is not that of the buffers, or offsets are out of range.
+
+    """
     if len(lot.entries) % ENTRY.size:
         raise ValueError(f"an index of {len(lot.entries)} bytes has no whole entries")
-    entries = list(ENTRY.iter_unpack(lot.entries))
-    if any(not size or not records for size, records, _, _ in entries):
+    columns = zip(*ENTRY.iter_unpack(lot.entries), strict=True)
+    sizes, counts, times_ms, _ = columns if lot.entries else ((), (), (), ())
+    if 0 in sizes or 0 in counts:
         raise ValueError("an index has an empty batch")
-    end_offset = lot.base_offset + sum(records for _, records, _, _ in entries)
+    views = []
     buffers = (buffer for buffer in lot.batches if buffer)
     rest = memoryview(b"")
-    for size, records, newest_ms, _ in entries:
+    for size in sizes:
         rest = rest or next(buffers, rest)
-        if size > len(rest):
-            break
-        yield rest[:size], records, newest_ms
+        views.append(rest[:size])
         rest = rest[size:]
-    else:
-        if not rest and next(buffers, None) is None and 0 <= lot.base_offset <= end_offset < 2**63:
-            return
-    raise ValueError(
-        f"{lot.partition}: the index is not that of the buffers, or no lot can be from offset "
-        f"{lot.base_offset} on"
-    )
+    is_whole = not rest and next(buffers, None) is None and list(sizes) == list(map(len, views))
+    if not is_whole or not 0 <= lot.base_offset <= lot.base_offset + sum(counts) < 2**63:
+        raise ValueError(
+            f"{lot.partition}: the index is not that of the buffers, or no lot can be from offset "
+            f"{lot.base_offset} on"
+        )
+    return views, counts, times_ms
 
 
 class _Sending:
@@ -123,13 +130,13 @@ class _Sending:
     def __init__(
         self, connection: Connection, listing: TopicListing, lots: Sequence[Lot], limits: Limits, gate: Gate
     ) -> None:
-        self.partitions = [_Partition(lot) for lot in lots]
+        self.partitions = [_Partition(lot, limits.forgotten_up_to_ms) for lot in lots]
         self._connection = connection
         self._listing = listing
         self._limits = limits
         self._gate = gate
         #: The partitions that have batches to send, in their turn.
-        self._ready = deque(each for each in self.partitions if each.batches)
+        self._ready = deque(each for each in self.partitions if each.views)
         #: The parts of each request without a response; the oldest first.
         self._in_flight: deque[list[_Part]] = deque()
         topics = dict.fromkeys(lot.partition.topic for lot in lots)
@@ -180,10 +187,11 @@ class _Sending:
             partition = self._ready.popleft()
             if partition.refused is not None:
                 continue
-            if partition.may_send(self._limits.forgotten_up_to_ms):
-                parts.append(partition.take())
-                size += sum(map(len, parts[-1].views))
-            if partition.next < len(partition.batches):
+            if partition.may_send:
+                part = partition.take()
+                parts.append(part)
+                size += partition.starts[part.end] - partition.starts[part.first]
+            if partition.next < len(partition.views):
                 self._ready.append(partition)
         # A request lists a topic once, with all of its partitions.
         parts.sort(key=lambda part: self._topic_places[part.partition.number.topic])
@@ -191,7 +199,9 @@ class _Sending:
 
     def _encode(self, correlation_id: int, parts: Sequence[_Part]) -> list[bytes | memoryview]:
         return encode_produce_request(
-            self._listing.by_topic({part.partition.number: part.views for part in parts}),
+            self._listing.by_topic(
+                {part.partition.number: part.partition.views[part.first : part.end] for part in parts}
+            ),
             version=self._listing.version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
@@ -240,7 +250,7 @@ def _compare(part: _Part, outcome: ProduceOutcome) -> None:
     partition.in_flight -= 1
     if partition.refused is not None:
         return  # the log's end has the outcome of what was in flight behind a refused request
-    if not outcome.error_code and outcome.base_offset == partition.landing_offset:
+    if not outcome.error_code and outcome.base_offset == partition.offsets[part.first]:
         partition.land(part.end)
         return
     partition.refused = Refused(
