@@ -21,19 +21,18 @@ from typing import Any
 from ...client.admin import IDEMPOTENT_WRITE, init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
+from ...client.lot import Limits, Lot, Refused, open_gate
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...client.produce import ProduceConnection
 from ...client.producers import last_sequence
 from ...client.scan import read_batches
+from ...client.send import send
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
-from ...records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
+from ...records import ENTRY, Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from ...topic_partition import TopicPartition
 from ..model.position import ProducerIdentity
 
 __all__ = ["WrittenRows", "new_writer", "write_rows"]
-
-_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +144,48 @@ def _write_partition(
     # Without a last sequence, it is the offset: a request that arrives late has the same.
     identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
-    producer = ProduceConnection(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
-    try:
-        for batch in batches[written:]:
-            stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(end))
-            producer.send({partition: (batch.view,)})
-            answer = producer.receive()[partition]
-            if answer.error_code:
-                where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
-                raise BrokerError(answer.error_code, where, answer.error_message, IDEMPOTENT_WRITE)
-            if answer.base_offset != end:
-                raise ShoalError(
-                    f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
-                    f"{end}: another program writes there, or rows of one partition are in several tasks "
-                    '(df.repartition("topic", "partition") puts them in one)'
-                )
-            end += batch.header.records_count
-    finally:
-        producer.close()
+    lot = _stamped_lot(partition, batches[written:], identity, end)
+    with cluster.connect(leader, abort_on_close=True) as connection:
+        # One request at a time: the broker may forget a producer of old records between two.
+        _, refused, failure = send(connection, [lot], Limits(0, max_in_flight=1), open_gate())
+    if failure is not None:
+        raise failure
+    for refusal in refused.values():
+        before = batches[written : written + refusal.first]
+        expected = end + sum(each.header.records_count for each in before)
+        raise _refused(refusal, batches[written + refusal.first], partition, expected, cluster)
     return first
+
+
+def _stamped_lot(
+    partition: TopicPartition, batches: Sequence[RecordBatch], identity: ProducerIdentity, offset: int
+) -> Lot:
+    """Stamp batches for the places from an offset on."""
+    entries = []
+    landing = offset
+    for header, view in batches:
+        stamp(
+            RecordBatch(header, view),
+            identity.producer_id,
+            identity.producer_epoch,
+            identity.sequence(landing),
+        )
+        entries.append(ENTRY.pack(len(view), header.records_count, header.max_timestamp, header.leader_epoch))
+        landing += header.records_count
+    return Lot(partition, [each.view for each in batches], b"".join(entries), offset)
+
+
+def _refused(
+    refusal: Refused, batch: RecordBatch, partition: TopicPartition, expected: int, cluster: Cluster
+) -> ShoalError:
+    if refusal.error_code:
+        where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
+        return BrokerError(refusal.error_code, where, refusal.message, IDEMPOTENT_WRITE)
+    return ShoalError(
+        f"{partition} on {cluster}: a batch landed at offset {refusal.base_offset} instead of "
+        f"{expected}: another program writes there, or rows of one partition are in several tasks "
+        '(df.repartition("topic", "partition") puts them in one)'
+    )
 
 
 def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int) -> int | None:
