@@ -1,7 +1,7 @@
 """The steps of an attempt in the model of the next copy path: align, take, send, commit, and begin again.
 
-An attempt that is not aligned knows nothing but whether it has a commit under way.
-So an alignment always begins from the committed position.
+An attempt that is not aligned knows only the maps that the group may have, and whether a commit is under way.
+An alignment begins from the map that the attempt committed last, or else from the group's.
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ def attempt_steps(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
 def _align(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
     if attempt.is_committing and protocol.keeps(Rule.QUIET):
         return
-    if attempt.is_in_doubt and protocol.keeps(Rule.DOUBT):
-        return
     if state.log.replicated < len(state.log.batches) and protocol.keeps(Rule.WATERMARK):
         return
     position = _position_here(protocol, state, attempt)
     if isinstance(position, Stop):
         yield f"stops: {position.value}", state.with_attempt(attempt._replace(stopped=position))
         return
-    acked = state.group.committed
+    acked = _known_map(state, attempt)
     if not protocol.keeps(Rule.KEEP):
         acked = None if acked is None or acked.plan else acked
         position = position.without_plan()
@@ -63,6 +61,11 @@ def _align(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
     )
 
 
+def _known_map(state: State, attempt: Attempt) -> Position | None:
+    """Return the map that the attempt committed last, or else read the group's."""
+    return attempt.acked or state.group.committed
+
+
 def _abandon_commits(state: State, attempt: Attempt) -> State:
     """Ignore the answer to a commit of before; with QUIET there is none."""
     pending = tuple(
@@ -74,7 +77,7 @@ def _abandon_commits(state: State, attempt: Attempt) -> State:
 
 def _position_here(protocol: Protocol, state: State, attempt: Attempt) -> Position | Stop:
     """Look the log's end up in the committed map, or begin the copy."""
-    log, source, committed = state.log, state.source, state.group.committed
+    log, source, committed = state.log, state.source, _known_map(state, attempt)
     if committed is None:
         return _first_position(protocol, state, attempt)
     if log.end < committed.here.destination:
@@ -157,8 +160,6 @@ def _send(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
         return
     if attempt.number != state.newest.number and protocol.keeps(Rule.LEASE):
         return
-    if attempt.is_in_doubt and protocol.keeps(Rule.DOUBT):
-        return
     records, *rest = attempt.queue
     begin = attempt.sent_end
     if not _is_planned(protocol, attempt, begin, records):
@@ -169,11 +170,22 @@ def _send(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
 
 
 def _is_planned(protocol: Protocol, attempt: Attempt, begin: int, records: tuple[Record, ...]) -> bool:
-    acked = attempt.acked
-    if acked is None or not protocol.keeps(Rule.PLAN):
-        return acked is not None
+    """Whether each map that the group may have leads to the records."""
+    if attempt.acked is None or not protocol.keeps(Rule.PLAN):
+        return attempt.acked is not None
+    doubts = attempt.doubts if protocol.keeps(Rule.DOUBT) else ()
+    return all(_leads_to(protocol, attempt, known, begin, records) for known in (attempt.acked, *doubts))
+
+
+def _leads_to(
+    protocol: Protocol, attempt: Attempt, known: Position, begin: int, records: tuple[Record, ...]
+) -> bool:
+    position = attempt.position
+    assert position is not None
+    if known.producer != position.producer or known.here.destination > begin:
+        return False
     return all(
-        acked.leads_to(
+        known.leads_to(
             claim.destination, Record(claim.source, claim.epoch), by_epoch=protocol.keeps(Rule.BREAK)
         )
         for claim in protocol.claims(begin, records)
@@ -193,8 +205,6 @@ def _commit(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
     assert position is not None
     if attempt.is_committing or position == attempt.acked:
         return
-    if attempt.is_in_doubt and protocol.keeps(Rule.DOUBT):
-        return
     commit = Commit(attempt.generation, position, attempt.number)
     group = state.group._replace(pending=(*state.group.pending, commit))
     committing = state._replace(group=group).with_attempt(attempt._replace(is_committing=True))
@@ -202,8 +212,8 @@ def _commit(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
 
 
 def _rejoin(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
-    """Begin again with a new generation after a commit of unknown outcome."""
-    if not attempt.is_in_doubt or not protocol.keeps(Rule.DOUBT) or attempt.is_committing or attempt.wire:
+    """Begin again with a new generation after a commit of unknown outcome: it takes no effect then."""
+    if not attempt.doubts or not protocol.keeps(Rule.DOUBT) or attempt.is_committing or attempt.wire:
         return
     if attempt.number == state.newest.number:
         rejoined = state._replace(group=state.group.next_generation())

@@ -181,7 +181,7 @@ class Attempt(NamedTuple):
         source_epoch: The source's leader epoch at the alignment.
         log_epoch: The copy's :attr:`Log.epoch` at the alignment.
         is_committing: Whether a commit is under way.
-        is_in_doubt: Whether a commit had an unknown outcome.
+        doubts: The maps whose commit had an unknown outcome: each may still replace the committed one.
         stopped: Why it gave up.
     """
 
@@ -197,7 +197,7 @@ class Attempt(NamedTuple):
     source_epoch: int = 0
     log_epoch: int = 0
     is_committing: bool = False
-    is_in_doubt: bool = False
+    doubts: tuple[Position, ...] = ()
     stopped: Stop | None = None
 
     @property
@@ -211,9 +211,13 @@ class Attempt(NamedTuple):
         return self.sent_end + sum(len(records) for records in self.queue)
 
     def unaligned(self) -> Attempt:
-        """Forget all but the commit under way."""
+        """Forget all but the maps that the group may have, and the commit under way."""
         return Attempt(
-            self.number, self.generation, is_committing=self.is_committing, is_in_doubt=self.is_in_doubt
+            self.number,
+            self.generation,
+            acked=self.acked,
+            is_committing=self.is_committing,
+            doubts=self.doubts,
         )
 
 

@@ -19,7 +19,7 @@ class Rule(enum.Enum):
     KEEP = "after an alignment, the runs behind the log's end stay in the map until a fetch contradicts them"
     LAST = "look up the last copied record, not the log's end, where the next run may begin"
     QUIET = "an alignment begins with no commit under way"
-    DOUBT = "after a commit of unknown outcome, begin again with a new generation"
+    DOUBT = "a map of unknown outcome, too, leads to what goes out, until a new generation ends the doubt"
     FENCE = "an attempt that takes over begins with a new generation"
     BREAK = "a newer source leader epoch begins a run"
     EPOCH = "the source's epoch of the last copied record must not end before it"

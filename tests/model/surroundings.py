@@ -149,8 +149,9 @@ def _fence(state: State, waiting: list[Attempt]) -> State:
 
 def _unknown(state: State, group: Group, number: int, attempt: Attempt) -> State:
     commit = state.group.pending[number]._replace(attempt=None)
+    doubts = (*attempt.doubts, commit.position)
     unknown = state.after("unknown_commits")._replace(group=group._replace(pending=(*group.pending, commit)))
-    return unknown.with_attempt(attempt._replace(is_committing=False, is_in_doubt=True))
+    return unknown.with_attempt(attempt._replace(is_committing=False, doubts=doubts))
 
 
 # The copy

@@ -77,7 +77,9 @@ class SourcePartition:
         self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
         self._base_timestamp = dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS])
         self._made = 0
-        self._open: list[Written] = []
+        # The records of each producer's open transaction, and those of ended ones by their marker's offset.
+        self._open: dict[int, list[Written]] = {}
+        self._ended: list[tuple[int, int, list[Written]]] = []
         self._begins_at = 0
         self.log = log
         self._next_offset = log.log_end_offset
@@ -175,21 +177,17 @@ class SourcePartition:
         """Write a transaction, and its marker."""
         ends, producer_id = self._dice.choice([ABORT, COMMIT]), self._dice.randint(1, 3)
         for _ in range(self._dice.randint(1, 3)):
-            self._transactional(producer_id, is_shown=ends == COMMIT)
-        self._store(batches.marker(ends, producer_id, base_offset=self.next_offset))
+            self._transactional(producer_id)
+        self._end(producer_id, ends)
 
     def begin_or_continue_transaction(self) -> None:
         """Write a batch of a transaction that stays open."""
-        self._open += self._transactional(_LONG_PRODUCER_ID, is_shown=False)
+        self._transactional(_LONG_PRODUCER_ID)
 
     def end_transaction(self) -> None:
         """Commit or abort the open transaction, if there is one."""
-        if self._open:
-            ends = self._dice.choice([ABORT, COMMIT])
-            for each in self._open:
-                each.is_shown = ends == COMMIT
-            self._open = []
-            self._store(batches.marker(ends, _LONG_PRODUCER_ID, base_offset=self.next_offset))
+        if self._open.get(_LONG_PRODUCER_ID):
+            self._end(_LONG_PRODUCER_ID, self._dice.choice([ABORT, COMMIT]))
 
     def update_keys(self) -> None:
         """Write updates of few keys, as for a compacted topic."""
@@ -215,14 +213,14 @@ class SourcePartition:
     def lost_its_tail(self, after: Log) -> None:
         """Continue in the log of a replica that lacks the last batches."""
         self.log, self._next_offset = after, after.log_end_offset
-        self._open = [each for each in self._open if each.offset < after.log_end_offset]
+        self._begin_again_before(after.log_end_offset)
         self._are_gone(each for each in self.of_this_topic if each.offset >= after.log_end_offset)
 
     def was_created_again(self, log: Log) -> None:
         """Continue in a new topic."""
         self._are_gone(self.of_this_topic)
         self._begins_at = len(self.records)
-        self.log, self._next_offset, self._open = log, 0, []
+        self.log, self._next_offset, self._open, self._ended = log, 0, {}, []
 
     def was_cleaned(self, after: Log, is_left: Callable[[int], bool]) -> None:
         """Continue in a compacted log, which has lost some offsets."""
@@ -260,7 +258,7 @@ class SourcePartition:
                 item = item._replace(timestamp=append_time)
             self._note(first + delta, item)
 
-    def _transactional(self, producer_id: int, *, is_shown: bool) -> list[Written]:
+    def _transactional(self, producer_id: int) -> None:
         first, count = self.next_offset, self._dice.randint(1, 4)
         values = [self._item().value or b"" for _ in range(count)]
         self._store(
@@ -273,12 +271,30 @@ class SourcePartition:
                 producer_epoch=0,
             )
         )
-        return [
+        self._open.setdefault(producer_id, []).extend(
             self._note(
-                first + delta, Item(self._base_timestamp + delta, b"key %d" % delta, value), is_shown=is_shown
+                first + delta, Item(self._base_timestamp + delta, b"key %d" % delta, value), is_shown=False
             )
             for delta, value in enumerate(values)
-        ]
+        )
+
+    def _end(self, producer_id: int, ends: int) -> None:
+        """End a producer's open transaction, also one that has lost its first marker."""
+        records = self._open.pop(producer_id, [])
+        for each in records:
+            each.is_shown = each.is_shown or ends == COMMIT
+        self._ended.append((self.next_offset, producer_id, records))
+        self._store(batches.marker(ends, producer_id, base_offset=self.next_offset))
+
+    def _begin_again_before(self, end: int) -> None:
+        """Let the transactions be open whose markers are lost: the producer's next marker ends them."""
+        for _, producer_id, records in (each for each in self._ended if each[0] >= end):
+            self._open.setdefault(producer_id, []).extend(records)
+            for record in records:
+                record.may_lack = record.may_lack or record.is_shown  # a mirror may have seen it, or not
+        self._ended = [each for each in self._ended if each[0] < end]
+        for producer_id, records in self._open.items():
+            self._open[producer_id] = [each for each in records if each.offset < end]
 
     def _store(self, batch: bytes | bytearray) -> None:
         batch = bytearray(batch)

@@ -321,12 +321,12 @@ class Log:
             return TimestampAndOffset(-1, self._log_start_offset, self.epochs.at(self._log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
-        """Find the first record with this timestamp or a later one."""
+        """Find the first record with this timestamp or a later one; raises as ``first_record_since``."""
         with self._lock:
             return self._batches.first_record_since(timestamp_ms, self._log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset:
-        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
+        """Find the first record with the largest timestamp (KIP-734); raises as ``first_record_since``."""
         with self._lock:
             largest = self._batches.largest_timestamp
             if largest < 0:

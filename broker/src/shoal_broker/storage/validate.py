@@ -29,17 +29,17 @@ from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
 from ..config import TopicConfig
-from .walk import MalformedLength, MalformedRecord, walk
+from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
 from .written import recompressed, with_fields
 
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",
     "check_batch",
     "check_crc",
-    "decompressed",
     "iterate",
     "sole_batch",
     "validate",
+    "walked",
     "with_header",
 ]
 
@@ -154,9 +154,7 @@ def check_batch(batch: RecordBatch, config: TopicConfig) -> None:
             f"a batch of {header.size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
         )
     check_crc(batch)
-    if header.codec_id > max(Codec):
-        # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
+    _codec_of(header)
 
 
 def check_crc(batch: RecordBatch) -> None:
@@ -204,15 +202,30 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatc
     return batch
 
 
-def decompressed(batch: RecordBatch) -> Iterator[bytes]:
+def walked(
+    batch: RecordBatch, *, with_lengths: bool = True, copy_to: BatchWriter | None = None
+) -> Iterator[WalkedRecord]:
     """
-    Yield a batch's records as Kafka's readers decompress them, in pieces.
+    Yield each record of a batch as :func:`~.walk.walk` does, with the errors of Kafka's readers.
 
     Raises:
-        ApiError: With UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE if there are too many bytes.
+        ApiError: With INVALID_RECORD or UNKNOWN_SERVER_ERROR for a damaged batch, or MESSAGE_TOO_LARGE if
+            there are too many bytes.
 
     """
-    payload, codec = batch.payload, Codec(batch.header.codec_id)
+    try:
+        yield from walk(batch.header, _decompressed(batch), with_lengths=with_lengths, copy_to=copy_to)
+    except MalformedLength as error:
+        is_stream = batch.header.codec_id != Codec.NONE
+        code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise ApiError(code, str(error)) from error
+    except MalformedRecord as error:
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _decompressed(batch: RecordBatch) -> Iterator[bytes]:
+    """Yield a batch's records as Kafka's readers decompress them, in pieces; raises as :func:`walked`."""
+    payload, codec = batch.payload, _codec_of(batch.header)
     if not payload and codec in _NEEDS_BYTES:
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"the empty value is not a {codec.name.lower()} stream"
@@ -224,6 +237,14 @@ def decompressed(batch: RecordBatch) -> Iterator[bytes]:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
     except UnsupportedBatch as error:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
+
+
+def _codec_of(header: BatchHeader) -> Codec:
+    """Return a batch's codec; raises ApiError with UNKNOWN_SERVER_ERROR if Kafka does not have it."""
+    if header.codec_id > max(Codec):
+        # CompressionType.forId throws an IllegalArgumentException, which has no code of its own.
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type id: {header.codec_id}")
+    return Codec(header.codec_id)
 
 
 def _check_counts(header: BatchHeader) -> None:
@@ -255,23 +276,16 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     out_of_time: list[int] = []
     max_timestamp = _NO_TIMESTAMP
     has_gaps = False
-    try:
-        # In a compressed batch that stays unchanged, Kafka skips keys and values, and checks no lengths.
-        checks_lengths = not is_stream or copy_to is not None
-        records = walk(header, decompressed(batch), with_lengths=checks_lengths, copy_to=copy_to)
-        for number, (timestamp, offset_delta, has_key) in enumerate(records):
-            if config.compacted and not has_key:
-                without_key.append(number)
-            elif not _is_timestamp_allowed(timestamp, header.is_log_append_time, config, now_ms):
-                out_of_time.append(number)
-            has_gaps = has_gaps or offset_delta != number
-            if timestamp > max_timestamp or not number:
-                max_timestamp = timestamp
-    except MalformedLength as error:
-        code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise ApiError(code, str(error)) from error
-    except MalformedRecord as error:
-        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
+    # In a compressed batch that stays unchanged, Kafka skips keys and values, and checks no lengths.
+    records = walked(batch, with_lengths=not is_stream or copy_to is not None, copy_to=copy_to)
+    for number, (timestamp, offset_delta, has_key) in enumerate(records):
+        if config.compacted and not has_key:
+            without_key.append(number)
+        elif not _is_timestamp_allowed(timestamp, header.is_log_append_time, config, now_ms):
+            out_of_time.append(number)
+        has_gaps = has_gaps or offset_delta != number
+        if timestamp > max_timestamp or not number:
+            max_timestamp = timestamp
     _raise_any(ErrorCode.INVALID_TIMESTAMP, out_of_time, "timestamp out of range")
     _raise_any(ErrorCode.INVALID_RECORD, without_key, "a compacted topic needs a key")
     if has_gaps and is_stream and copy_to is None:
