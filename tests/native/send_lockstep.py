@@ -15,7 +15,7 @@ import socket
 import struct
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -218,9 +218,9 @@ class SendSchedule:
                 assert len(self._pending) <= self._limits.max_in_flight
                 assert end <= self._last_byte, "a request after the end"
 
-    def _next(self, event: Event) -> Event:
+    def _next(self, event: Event, moves: Mapping[str, int] = _MOVES) -> Event:
         draw = self._draw
-        (move,) = draw.choices(list(_MOVES), list(_MOVES.values()))
+        (move,) = draw.choices(list(moves), list(moves.values()))
         if move == "cut":
             return event._replace(hangs_up=True)
         listed, answer = self._pending.popleft()
@@ -255,7 +255,8 @@ class SendSchedule:
                 answer += answer[: draw.choice([1, 4, len(answer)])]
         take()
         if move == "several" and self._pending:
-            following = self._next(event)
+            # Between an answer and a hangup the native sender might send more.
+            following = self._next(event, {move: weight for move, weight in _MOVES.items() if move != "cut"})
             return following._replace(answer=answer + following.answer)
         return event._replace(answer=answer, closes_gate=move == "gate")
 
