@@ -338,7 +338,10 @@ fn run(
             format!("requests of {size} bytes are too large"),
         )?;
     }
-    let interrupted = || Python::attach(|py| py.check_signals()).map_err(io::Error::other);
+    let interrupted = || {
+        Python::attach(|py| py.check_signals())
+            .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error))
+    };
     let (gate_until, heard_at) = gate_of(&gate)?;
     let socket = Socket::new(
         borrowed(descriptor)?,

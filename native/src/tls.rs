@@ -66,7 +66,7 @@ impl<'a> TlsSocket<'a> {
             Err(io::Error::other(SocketError(error)))
         } else {
             // Of a signal's handler.
-            Err(io::Error::other(error))
+            Err(io::Error::new(io::ErrorKind::Interrupted, error))
         }
     }
 }

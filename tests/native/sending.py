@@ -16,6 +16,7 @@ from shoal.client.connection import Connection
 from shoal.client.lot import Limits, Lot, Sent, open_gate
 from shoal.client.security import Security
 from shoal.client.send import send
+from shoal.error_codes import ErrorCode
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_response, read_request_header, response_class
@@ -61,11 +62,22 @@ class Leader:
 
     """
 
-    def __init__(self, destination: Destination, tls: ssl.SSLContext | None, session_ms: int = 0) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        tls: ssl.SSLContext | None,
+        *,
+        session_ms: int = 0,
+        accepted_logins: int | None = None,
+        receive_buffer: int | None = None,
+    ) -> None:
         self._destination = destination
         self._tls = tls
         self._session_ms = session_ms
+        self._accepted_logins = accepted_logins
         self._listener = socket.create_server(("127.0.0.1", 0))
+        if receive_buffer is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.address = Address(*self._listener.getsockname())
         self.logins: list[int] = []
 
@@ -96,6 +108,8 @@ class Leader:
         elif api is ApiKey.SASL_HANDSHAKE:
             fields["mechanisms"] = ["PLAIN"]
         else:
+            if len(self.logins) == self._accepted_logins:
+                fields["error_code"] = ErrorCode.SASL_AUTHENTICATION_FAILED
             self.logins.append(len(self._destination.requests))
             fields |= {"error_message": None, "auth_bytes": b"", "session_lifetime_ms": self._session_ms}
         return bytes(

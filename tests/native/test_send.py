@@ -14,6 +14,7 @@ import uuid
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,10 @@ def connect(both_ends: tuple[ssl.SSLContext | None, Security | None]) -> Connect
     """Return a function that connects to a destination."""
     context, security = both_ends
 
-    def open_to(destination: Destination, **options: Any) -> AbstractContextManager[Connection]:
-        leader = Leader(destination, context)
+    def open_to(
+        destination: Destination, receive_buffer: int | None = None, **options: Any
+    ) -> AbstractContextManager[Connection]:
+        leader = Leader(destination, context, receive_buffer=receive_buffer)
         return connected(leader.serve, leader.address, security, **options)
 
     return open_to
@@ -367,6 +370,116 @@ def test_gate_that_closes_within_a_request_closes_the_connection(connect: Connec
     assert 1 <= sent.landed[0] <= len(destination.requests) < 5
 
 
+@dataclass
+class WatchedTls:
+    """
+    Stands before the TLS of the client's socket.
+
+    Attributes:
+        is_blocked: Whether the last send could not end.
+        refuse: If it returns true for a send, that wants to read first.
+        sends: The bytes of each send since one wanted to read, and whether there was something to read.
+
+    """
+
+    refuse: Callable[[], bool] = lambda: False
+    is_blocked: bool = False
+    sends: list[tuple[bytes, bool]] = field(default_factory=list)
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        send = ssl.SSLSocket.send
+
+        def watched(connected: ssl.SSLSocket, data: Any, flags: int = 0) -> int:
+            if connected.server_side:
+                return send(connected, data, flags)
+            if self.sends or self.refuse():
+                self.sends.append((bytes(data), bool(select.select([connected], [], [], 0)[0])))
+                if len(self.sends) == 1:
+                    raise ssl.SSLWantReadError
+            self.is_blocked = False
+            try:
+                return send(connected, data, flags)
+            except ssl.SSLWantWriteError:
+                self.is_blocked = True
+                raise
+
+        monkeypatch.setattr(ssl.SSLSocket, "send", watched)
+
+
+@pytest.fixture
+def connect_by_tls(tls: tuple[ssl.SSLContext, TlsSettings]) -> Connect:
+    """Return a function that connects to a destination with small buffers on the way."""
+    context, settings = tls
+
+    @contextmanager
+    def open_to(destination: Destination) -> Iterator[Connection]:
+        leader = Leader(destination, context, receive_buffer=4096)
+        with (
+            connected(leader.serve, leader.address, Security(settings)) as connection,
+            socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as same,
+        ):
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            yield connection
+
+    return open_to
+
+
+def test_answer_to_a_request_that_left_within_a_cut_send_is_no_fault_of_the_broker(
+    connect_by_tls: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = array("Q", [NEVER, 0])
+    watched = WatchedTls()
+    links: list[Connection] = []
+    held: list[bytes] = []
+
+    def close_when_blocked(number: int, answer: bytes) -> bytes:
+        # The first goes alone, then five, then three while two are in flight: the first one is whole.
+        if number < 4:
+            return answer
+        held.append(answer)
+        if number < 6:
+            return b""
+        while not watched.is_blocked or select.select([], links, [], 0)[1]:
+            time.sleep(0.001)
+        gate[0] = 0
+        return b"".join(held)
+
+    watched.stand_in(monkeypatch)
+    with connect_by_tls(Destination(close_when_blocked)) as connection:
+        links.append(connection)
+        lot = lot_of(0, 9, values=[bytes(30_000)] * 2)
+        sent = send_lots(connection, [lot], gate=gate)
+        assert isinstance(sent.failure, Stopped)
+        assert sent[:2] == ([6], {})
+        assert connection.closed
+
+
+def test_send_that_wants_to_read_first_is_repeated_once_there_is_something(
+    connect_by_tls: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants_to_read = threading.Event()
+
+    def answer_late(number: int, answer: bytes) -> bytes:
+        # The send after the sixth request comes while at most two are in flight.
+        if number == 4:
+            assert wants_to_read.wait(60)
+        return answer
+
+    def refuse() -> bool:
+        if len(destination.requests) > 4:
+            wants_to_read.set()
+        return wants_to_read.is_set()
+
+    destination = Destination(answer_late)
+    watched = WatchedTls(refuse)
+    watched.stand_in(monkeypatch)
+    with connect_by_tls(destination) as connection:
+        assert send_lots(connection, [lot_of(0)]) == ([8], {}, None)
+    (first, _), (again, is_readable) = watched.sends[:2]
+    assert again == first
+    assert is_readable
+
+
 def test_last_response_is_known_while_the_sender_waits(connect: Connect) -> None:
     gate = open_gate()
     times: list[float] = []
@@ -536,6 +649,41 @@ def test_exception_of_a_signal_handler_leaves_through_the_sender(connect: Connec
         signal.signal(signal.SIGUSR2, before)
 
 
+def test_exception_of_a_signal_handler_leaves_a_sender_that_waits_to_send(connect: Connect) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    links: list[Connection] = []
+    has_left = threading.Event()
+
+    def stall(number: int, answer: bytes) -> bytes:
+        while select.select([], links, [], 0)[1]:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+        assert has_left.wait(60)
+        raise Hangup
+
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    try:
+        with connect(Destination(stall), timeout_s=5.0) as connection:
+            links.append(connection)
+            try:
+                with pytest.raises(Interrupted):
+                    send_lots(
+                        connection,
+                        [lot_of(0, newest_ms=NEW_MS, values=[bytes(2_000_000)] * 2)],
+                        request_bytes=1,
+                    )
+            finally:
+                has_left.set()
+            assert connection.closed
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
 def test_sender_lets_other_threads_run(connect: Connect) -> None:
     counted = itertools.count()
     done = threading.Event()
@@ -579,6 +727,24 @@ def test_login_that_ends_soon_is_renewed_between_two_sends(
     assert set(leader.logins) <= {0, 3}
 
 
+def test_renewal_that_is_refused_ends_the_sender_before_it_sends(
+    both_ends: tuple[ssl.SSLContext | None, Security | None],
+) -> None:
+    context, security = both_ends
+    destination = Destination()
+    leader = Leader(destination, context, session_ms=1, accepted_logins=1)
+    with logged_in(leader, security, PasswordLogin("PLAIN", "alice", "secret")) as connection:
+        deadline = time.monotonic() + 60
+        landed = 0
+        while (sent := send_lots(connection, [lot_of(0, 1, base_offset=2 * landed)])).failure is None:
+            landed += 1
+            assert time.monotonic() < deadline, "no login was renewed"
+        assert connection.closed
+    assert sent[:2] == ([0], {})
+    assert isinstance(sent.failure, Disconnected)
+    assert len(destination.requests) == landed == leader.logins[-1]
+
+
 # Arguments
 
 
@@ -587,6 +753,7 @@ def test_login_that_ends_soon_is_renewed_between_two_sends(
     [
         ({"max_in_flight": 6}, "6 requests in flight are not 1 to 5"),
         ({"max_in_flight": 0}, "0 requests in flight"),
+        ({"request_bytes": 0}, "requests of 0 bytes"),
     ],
 )
 def test_limits_that_would_break_a_rule_are_refused(
@@ -612,3 +779,17 @@ def test_limits_that_would_break_a_rule_are_refused(
 def test_lots_that_would_break_a_rule_are_refused(connect: Connect, lots: list[Any], problem: str) -> None:
     with connect(Destination()) as connection, pytest.raises(ValueError, match=problem):
         send_lots(connection, lots)
+
+
+def test_topics_with_one_id_are_refused(broker: Broker, to_broker: Connection) -> None:
+    one_id = uuid.uuid4()
+    lots = [lot_of(0)._replace(topic_id=one_id), lot_of(0, topic=1)._replace(topic_id=one_id)]
+    with pytest.raises(ValueError, match="two topics have one id"):
+        send_lots(to_broker, lots)
+
+
+def test_send_while_another_request_is_in_flight_is_refused(broker: Broker, to_broker: Connection) -> None:
+    to_broker.send(ApiKey.METADATA, topics=[])
+    with pytest.raises(ValueError, match="1 requests are in flight"):
+        send_lots(to_broker, [lot_of(0)])
+    assert broker.log("topic").log_end_offset == 0

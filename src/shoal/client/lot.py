@@ -16,8 +16,8 @@ from ..topic_partition import TopicPartition
 __all__ = ["ACKS_ALL", "REFILL_AT", "Gate", "Limits", "Lot", "Refused", "Sent", "is_open", "open_gate"]
 
 #: Two words. Nothing is sent once the clock of leases has reached the first: ns of CLOCK_BOOTTIME, where
-#: there is one. Another thread may set it meanwhile, to 0 to stop. The second is set to the time of the last
-#: response, in ns of the monotonic clock.
+#: there is one. Another thread may set it meanwhile, to 0 to stop. The second is for the native sender, which
+#: keeps the time of the last response there; ``Connection.last_response_at`` returns it.
 Gate: TypeAlias = "array[int]"
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -47,17 +47,14 @@ def send(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate
         gate: Closed by another thread, or by time.
 
     Raises:
-        ValueError: A lot or a limit would break a rule of this module.
+        ValueError: A lot, a limit or a request in flight would break a rule of this module.
         ProtocolError: The broker supports no version of Produce that shoal does.
 
     """
     listing = TopicListing.of(
         connection.version(ApiKey.PRODUCE), {lot.partition: lot.topic_id for lot in lots}
     )
-    if len({lot.partition for lot in lots}) < len(lots):
-        raise ValueError("a partition has two lots")
-    if not 1 <= limits.max_in_flight <= MOST_IN_FLIGHT:
-        raise ValueError(f"{limits.max_in_flight} requests in flight are not 1 to {MOST_IN_FLIGHT}")
+    _check(listing, lots, limits)
     try:
         _make_ready(connection)
     except ShoalError as error:
@@ -74,9 +71,22 @@ def send(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate
         raise
 
 
+def _check(listing: TopicListing, lots: Sequence[Lot], limits: Limits) -> None:
+    if len({lot.partition for lot in lots}) < len(lots):
+        raise ValueError("a partition has two lots")
+    if listing.ids and len(listing.names) < len({lot.partition.topic for lot in lots}):
+        raise ValueError("two topics have one id")  # a request would list their partitions twice
+    if not 1 <= limits.max_in_flight <= MOST_IN_FLIGHT:
+        raise ValueError(f"{limits.max_in_flight} requests in flight are not 1 to {MOST_IN_FLIGHT}")
+    if limits.request_bytes < 1:
+        raise ValueError(f"requests of {limits.request_bytes} bytes would never get a batch")
+
+
 def _make_ready(connection: Connection) -> None:
     if connection.closed:
         raise Disconnected(str(connection.address), "the connection is closed")
+    if connection.in_flight:
+        raise ValueError(f"{connection.in_flight} requests are in flight")
     connection.renew_login_in_time()
     if connection.is_readable:
         raise failure_of(connection, "surplus")

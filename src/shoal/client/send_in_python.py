@@ -142,24 +142,29 @@ class _Sending:
         topics = dict.fromkeys(lot.partition.topic for lot in lots)
         self._topic_places = {topic: place for place, topic in enumerate(topics)}
         self._largest = connection.sizes.largest(ApiKey.PRODUCE, limits.request_bytes)
-        self._end: str | ShoalError | None = None
+        self._end: str | None = None
+        self._socket_error: OSError | None = None
 
     def run(self) -> str | ShoalError | None:
         """Send all lots, and return once no response is to come."""
-        socket_error: OSError | None = None
         while True:
-            if self._end is None and socket_error is None and len(self._in_flight) <= REFILL_AT:
-                socket_error = self._send_some()
+            if self._end is None and not self._is_cut and len(self._in_flight) <= REFILL_AT:
+                self._send_some()
             if not self._in_flight:
                 break
             try:
                 self._receive()
             except ShoalError as error:
                 return error
-        return self._connection.fail(socket_error) if socket_error is not None else self._end
+        return self._end if self._socket_error is None else self._connection.fail(self._socket_error)
 
-    def _send_some(self) -> OSError | None:
-        """Send as many requests as may be in flight; return the error if the socket fails."""
+    @property
+    def _is_cut(self) -> bool:
+        """Whether a send ended within a request, or may have."""
+        return self._end == "cut" or self._socket_error is not None
+
+    def _send_some(self) -> None:
+        """Send as many requests as may be in flight."""
         requests: dict[int, list[bytes | memoryview]] = {}
         listed: list[list[_Part]] = []
         room = self._limits.max_in_flight - len(self._in_flight)
@@ -168,14 +173,14 @@ class _Sending:
             requests[correlation_id] = self._encode(correlation_id, parts)
             listed.append(parts)
         if not requests:
-            return None
+            return
         sent = self._connection.send_while(
             lambda: is_open(self._gate), requests, ApiKey.PRODUCE, self._largest
         )
         self._in_flight += listed[: sent.whole]
+        self._socket_error = sent.error
         if sent.error is None and sent.whole < len(requests):
             self._end = "cut" if sent.is_cut else "gate closed"
-        return sent.error
 
     def _next_request(self) -> list[_Part]:
         """Take one batch of each partition that may send, or several, up to a request's size."""
@@ -219,7 +224,8 @@ class _Sending:
                 _compare(part, outcomes[part.partition.number])
             if not self._connection.is_answered:
                 break
-        if not self._in_flight and self._connection.is_readable:
+        # A request of a send that did not end may have left as a whole: the bytes may be its response.
+        if not self._in_flight and not self._is_cut and self._connection.is_readable:
             raise self._fault("bytes without a request")
 
     def _outcomes_in(
