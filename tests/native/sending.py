@@ -70,11 +70,13 @@ class Leader:
         session_ms: int = 0,
         accepted_logins: int | None = None,
         receive_buffer: int | None = None,
+        surplus: bytes = b"",
     ) -> None:
         self._destination = destination
         self._tls = tls
         self._session_ms = session_ms
         self._accepted_logins = accepted_logins
+        self._surplus = surplus
         self._listener = socket.create_server(("127.0.0.1", 0))
         if receive_buffer is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -112,9 +114,8 @@ class Leader:
                 fields["error_code"] = ErrorCode.SASL_AUTHENTICATION_FAILED
             self.logins.append(len(self._destination.requests))
             fields |= {"error_message": None, "auth_bytes": b"", "session_lifetime_ms": self._session_ms}
-        return bytes(
-            encode_response(response_class(api)(version=header.api_version, **fields), header.correlation_id)
-        )
+        response = response_class(api)(version=header.api_version, **fields)
+        return bytes(encode_response(response, header.correlation_id)) + self._surplus
 
 
 class _Opening:

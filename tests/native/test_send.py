@@ -567,6 +567,36 @@ def test_response_without_a_request_closes_the_connection(connect: Connect) -> N
     assert isinstance(sent.failure, ProtocolError)
 
 
+def test_bytes_that_came_before_the_first_request_close_the_connection(
+    both_ends: tuple[ssl.SSLContext | None, Security | None],
+) -> None:
+    context, security = both_ends
+    destination = Destination()
+    # The answer that the first request will have to its id, which comes with the opening's.
+    answer = sized(struct.pack(">i", 1) + b"\0\2\6topic\2" + b"\0" * 30 + b"\1" + b"\0" * 8)
+    leader = Leader(destination, context, surplus=answer)
+    with connected(leader.serve, leader.address, security) as connection:
+        sent = send_lots(connection, [lot_of(0, 1)])
+        assert connection.closed
+    assert sent[:2] == ([0], {})
+    assert isinstance(sent.failure, ProtocolError)
+    assert destination.requests == []
+
+
+def test_requests_of_several_sends_have_ids_of_their_own(connect: Connect) -> None:
+    ids: list[int] = []
+
+    def note(number: int, answer: bytes) -> bytes:
+        ids.append(int.from_bytes(answer[4:8]))
+        return answer
+
+    with connect(Destination(note)) as connection:
+        for base_offset in (0, 6, 12):
+            assert send_lots(connection, [lot_of(0, 3, base_offset=base_offset)]).landed == [3]
+        assert connection.next_correlation_id() == ids[0] + 9
+    assert ids == list(range(ids[0], ids[0] + 9))
+
+
 def test_answers_that_come_byte_by_byte_or_together_are_all_compared(connect: Connect) -> None:
     held: list[bytes] = []
 
