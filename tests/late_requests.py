@@ -23,7 +23,6 @@ from shoal.client.produce import ProduceConnection, Pumped
 from shoal.client.send import send
 from shoal.mirroring.task import destination_leader
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
-from shoal.records import ENTRY
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Acting, Killed, Watched
 
@@ -193,10 +192,10 @@ def given_to_send(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, die_after: int | None = None
 ) -> list[bytes]:
     """
-    Record the batches that a module gives to the sender, as raw bytes; those of the first lot are first.
+    Record the batches that a module gives to the sender, as raw bytes.
 
     Args:
-        die_after: Kill the first sender after so many batches of each lot; the following ones live.
+        die_after: Kill the sender that was to send the next batch after so many; the following ones live.
 
     """
     given: list[bytes] = []
@@ -204,15 +203,10 @@ def given_to_send(
     def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
         nonlocal die_after
         given.extend(bytes(view) for lot in lots for view in lot.batches)
-        if die_after is None:
-            return send(connection, lots, limits, gate)
-        count, die_after = die_after, None
-        first = (
-            lot._replace(batches=lot.batches[:count], entries=lot.entries[: count * ENTRY.size])
-            for lot in lots
-        )
-        send(connection, list(first), limits, gate)
-        raise Killed
+        if die_after is not None and len(given) > die_after:
+            die_after = None
+            raise Killed
+        return send(connection, lots, limits, gate)
 
     monkeypatch.setattr(module, "send", recorded)
     return given

@@ -144,35 +144,28 @@ def _write_partition(
     # Without a last sequence, it is the offset: a request that arrives late has the same.
     identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
-    lot = _stamped_lot(partition, batches[written:], identity, end)
     with cluster.connect(leader, abort_on_close=True) as connection:
-        # One request at a time: the broker may forget a producer of old records between two.
-        _, refused, failure = send(connection, [lot], Limits(0, max_in_flight=1), open_gate())
-    if failure is not None:
-        raise failure
-    for refusal in refused.values():
-        before = batches[written : written + refusal.first]
-        expected = end + sum(each.header.records_count for each in before)
-        raise _refused(refusal, batches[written + refusal.first], partition, expected, cluster)
+        for batch in batches[written:]:
+            # One request at a time: the broker may forget a producer of old records between two. A login
+            # that ends meanwhile is renewed before the next one.
+            lot = _stamped_lot(partition, batch, identity, end)
+            sent = send(connection, [lot], Limits(0), open_gate())
+            if sent.failure is not None:
+                raise sent.failure
+            if sent.refused:
+                raise _refused(sent.refused[0], batch, partition, end, cluster)
+            end += batch.header.records_count
     return first
 
 
 def _stamped_lot(
-    partition: TopicPartition, batches: Sequence[RecordBatch], identity: ProducerIdentity, offset: int
+    partition: TopicPartition, batch: RecordBatch, identity: ProducerIdentity, offset: int
 ) -> Lot:
-    """Stamp batches for the places from an offset on."""
-    entries = []
-    landing = offset
-    for header, view in batches:
-        stamp(
-            RecordBatch(header, view),
-            identity.producer_id,
-            identity.producer_epoch,
-            identity.sequence(landing),
-        )
-        entries.append(ENTRY.pack(len(view), header.records_count, header.max_timestamp, header.leader_epoch))
-        landing += header.records_count
-    return Lot(partition, [each.view for each in batches], b"".join(entries), offset)
+    """Stamp a batch that is to land at an offset."""
+    header, view = batch
+    stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(offset))
+    entry = ENTRY.pack(len(view), header.records_count, header.max_timestamp, header.leader_epoch)
+    return Lot(partition, [view], entry, offset)
 
 
 def _refused(
