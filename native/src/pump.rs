@@ -99,6 +99,15 @@ pub struct Partition<'a> {
     pub together_bytes: usize,
 }
 
+impl Partition<'_> {
+    /// The most bytes of its batches that a request may have.
+    pub fn largest_part(&self) -> usize {
+        let largest_batch = self.entries.iter().map(|entry| entry.size as usize).max();
+        let largest = largest_batch.unwrap_or(0).max(self.together_bytes);
+        largest.min(self.batches.len())
+    }
+}
+
 /// Bytes in several buffers, as if one lay behind the other.
 pub struct Buffers<'a> {
     parts: Vec<&'a [u8]>,

@@ -332,7 +332,7 @@ fn run(
             !is_new,
             format!("partition {} of a topic is listed twice", each.number),
         )?;
-        let size = limits.request_bytes.saturating_add(each.batches.len());
+        let size = limits.request_bytes.saturating_add(each.largest_part());
         refuse(
             size > LARGEST_REQUEST,
             format!("requests of {size} bytes are too large"),

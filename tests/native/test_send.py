@@ -31,6 +31,7 @@ from shoal.errors import Disconnected, ProtocolError, Stopped
 from shoal.native import NATIVE
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
+from shoal.records import ENTRY
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.native.pumping import NEVER, Destination, Hangup
@@ -535,6 +536,21 @@ def test_nothing_is_counted_or_sent_after_an_answer_that_does_not_fit(connect: C
     assert _LIE_AT < len(destination.requests) <= _LIE_AT + 5
 
 
+def test_answer_to_one_partition_too_many_counts_nothing(connect: Connect) -> None:
+    def with_another(number: int, answer: bytes) -> bytes:
+        if number != _LIE_AT:
+            return answer
+        another = struct.pack(">i", 2) + answer[_FIRST + 4 : _SECOND]
+        return sized(answer[4:16] + b"\4" + answer[_FIRST:_END] + another + answer[_END:])
+
+    with connect(Destination(with_another)) as connection:
+        # The last one has nothing in flight by then.
+        sent = send_lots(connection, [lot_of(0), lot_of(1), lot_of(2, 1)])
+        assert connection.closed
+    assert sent[:2] == ([_LIE_AT, _LIE_AT, 1], {})
+    assert isinstance(sent.failure, ProtocolError)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4, 30])
 def test_hangup_in_an_answer_leaves_the_rest_unknown(connect: Connect, size: int) -> None:
     def hang_up(number: int, answer: bytes) -> bytes:
@@ -637,6 +653,18 @@ class ByteByByte:
     def sendall(self, data: bytes) -> None:
         for at in range(len(data)):
             self._connection.sendall(data[at : at + 1])
+
+
+def test_lot_may_have_more_bytes_than_any_request(connect: Connect) -> None:
+    size, batches = 1 << 20, 1100
+    lot = lot_of(0)._replace(
+        batches=[memoryview(bytes(size))] * batches, entries=ENTRY.pack(size, 2, NEW_MS, 0) * batches
+    )
+    # The batches are of zeros, and the gate keeps them here.
+    with connect(Destination()) as connection:
+        sent = send_lots(connection, [lot], gate=array("Q", [0, 0]))
+    assert sent[:2] == ([0], {})
+    assert isinstance(sent.failure, Stopped)
 
 
 # Threads, signals and logins
