@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
@@ -17,14 +16,17 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
+from shoal.client.lot import Gate, Limits, Lot, Sent
 from shoal.client.produce import ProduceConnection, Pumped
+from shoal.client.send import send
 from shoal.mirroring.task import destination_leader
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Acting, Killed, Watched
 
-__all__ = ["Doomed", "Requests", "arrive"]
+__all__ = ["Doomed", "Requests", "arrive", "given_to_send"]
 
 
 class Requests:
@@ -35,8 +37,8 @@ class Requests:
         killed: Whether the doomed worker was killed.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = destination_leader) -> None:
-        """Record the requests of every worker of this process, or of another sending module."""
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Record the requests of every worker of this process."""
         self.sent: list[bytes] = []
         self.killed = False
         self._left: int | None = None
@@ -53,8 +55,8 @@ class Requests:
                 lend = self._connection.lend
 
                 @contextlib.contextmanager
-                def tapped(words: Sequence[int]) -> Iterator[int]:
-                    with lend(words) as descriptor, tap.between(descriptor) as ours:
+                def tapped(words: Sequence[int]) -> Iterator[socket.socket]:
+                    with lend(words) as lent, tap.between(lent) as ours:
                         yield ours
 
                 with mock.patch.object(self._connection, "lend", tapped):
@@ -63,7 +65,7 @@ class Requests:
                     raise tap.killed
                 return pumped
 
-        monkeypatch.setattr(sender, "ProduceConnection", Watched)
+        monkeypatch.setattr(destination_leader, "ProduceConnection", Watched)
 
     def die_after(self, requests: int) -> None:
         """Kill a worker after it has sent this many requests, and one more that never leaves."""
@@ -129,14 +131,14 @@ class _Tap:
         self._received = bytearray()
 
     @contextlib.contextmanager
-    def between(self, descriptor: int) -> Iterator[int]:
-        """Stand between the broker on a socket and a pump, which gets the other descriptor."""
+    def between(self, connected: socket.socket) -> Iterator[socket.socket]:
+        """Stand between the broker on a socket and a pump, which gets the other one."""
         pump, ours = socket.socketpair()
-        with pump, ours, socket.socket(fileno=os.dup(descriptor)) as broker:
+        with pump, ours, connected.dup() as broker:
             passing = threading.Thread(target=self._run, args=[ours, broker])
             passing.start()
             try:
-                yield pump.fileno()
+                yield pump
             finally:
                 pump.shutdown(socket.SHUT_RDWR)
                 passing.join()
@@ -184,6 +186,30 @@ class Doomed(Watched):
         if self._requests.killed:
             raise Killed
         return super().membership()
+
+
+def given_to_send(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, die_after: int | None = None
+) -> list[bytes]:
+    """
+    Record the batches that a module gives to the sender, as raw bytes.
+
+    Args:
+        die_after: Kill the sender that was to send the next batch after so many; the following ones live.
+
+    """
+    given: list[bytes] = []
+
+    def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
+        nonlocal die_after
+        given.extend(bytes(view) for lot in lots for view in lot.batches)
+        if die_after is not None and len(given) > die_after:
+            die_after = None
+            raise Killed
+        return send(connection, lots, limits, gate)
+
+    monkeypatch.setattr(module, "send", recorded)
+    return given
 
 
 def arrive(

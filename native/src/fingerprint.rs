@@ -6,16 +6,13 @@
 
 use crate::checksum::{Corrector, crc32c, crc32c_of_two};
 use crate::walk::{
-    ATTRIBUTES, BASE_OFFSET, CRC, HEADER_SIZE, IDENTITY, LARGEST_CODEC, LAST_OFFSET_DELTA, LENGTH,
-    LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT, read_i16, read_i32, read_i64,
+    ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, CODEC_MASK, CRC, HEADER_SIZE, IDENTITY, LARGEST_CODEC,
+    LAST_OFFSET_DELTA, LENGTH, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT,
+    TRANSACTIONAL, read_i16, read_i32, read_i64,
 };
 
-const CODEC_MASK: i16 = 0x07;
-const LOG_APPEND_TIME: i16 = 0x08;
-const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 const DELETE_HORIZON: i16 = 0x40;
-const BASE_TIMESTAMP: usize = 27;
 
 /// Up to this size a payload that is in the cache is read again sooner than a CRC is corrected: 1 µs each.
 const LARGEST_READ_AGAIN: usize = 16_384;
@@ -124,6 +121,7 @@ mod tests {
             producer_id: 1,
             producer_epoch: 2,
             base_sequence: 3,
+            cleared: 0,
         };
         crate::walk::stamp_plain(&mut copy, 0, &stamp, &mut Vec::new());
         // As a broker appends them.

@@ -1,7 +1,8 @@
 //! The inner loops of shoal without the interpreter: the mirror's stamping walk, its pump, and the walk of `verify`.
 //!
 //! `shoal` takes this module if it can be imported, and has them in Python otherwise. The Python versions are the
-//! reference: the tests run both paths over the same cases. TLS, logins, crops, rebuilds and joins stay in Python.
+//! reference: the tests run both paths over the same cases. Logins, crops, rebuilds and joins stay in Python, and TLS
+//! is that of Python's `ssl`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(feature = "python"), allow(dead_code))]
@@ -13,4 +14,6 @@ mod pump;
 #[cfg(feature = "python")]
 mod python;
 mod socket;
+#[cfg(feature = "python")]
+mod tls;
 mod walk;

@@ -1,4 +1,4 @@
-//! Produce requests and answers, v9 to v13, as far as an answer is the expected one.
+//! Produce requests and answers, v9 to v13.
 //!
 //! `ProduceRequest.json` and `ProduceResponse.json` of Kafka. Both are flexible from v9 on, and v13 lists a topic by
 //! its id instead of its name (KIP-516). The reference is `shoal.protocol.produce`.
@@ -69,7 +69,7 @@ pub fn answer_size(topics: impl Iterator<Item = (usize, usize)>) -> usize {
 /// One partition's part of an answer: no error, and where its first batch landed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Landed<'a> {
-    /// The topic's name as a compact string, or its id, as the request lists it.
+    /// The topic's name, or its id.
     pub topic: &'a [u8],
     pub partition: i32,
     pub base_offset: i64,
@@ -91,11 +91,7 @@ pub fn read_landed<'a>(
     };
     reader.nothing()?;
     for _ in 0..reader.length()? {
-        let topic = if version >= 13 {
-            reader.bytes(16)?
-        } else {
-            reader.compact_string()?
-        };
+        let topic = reader.topic(version)?;
         for _ in 0..reader.length()? {
             let partition = i32::from_be_bytes(reader.array()?);
             let error_code = i16::from_be_bytes(reader.array()?);
@@ -118,6 +114,63 @@ pub fn read_landed<'a>(
     reader.bytes(4)?; // the broker itself delays a client that it throttles (KIP-219)
     reader.nothing()?;
     reader.rest.is_empty().then_some(())
+}
+
+/// One partition's part of any answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome<'a> {
+    /// The topic's name, or its id.
+    pub topic: &'a [u8],
+    pub partition: i32,
+    pub error_code: i16,
+    pub base_offset: i64,
+    /// The broker's message about the batches that it refuses.
+    pub message: Option<&'a str>,
+}
+
+/// Read an answer with errors and tagged fields, or return None if it is malformed.
+pub fn read_outcomes(frame: &[u8], version: i16) -> Option<Vec<Outcome<'_>>> {
+    let mut reader = Reader {
+        rest: frame.get(4..)?,
+    };
+    let mut outcomes = Vec::new();
+    reader.skip_tagged_fields()?;
+    for _ in 0..reader.array_length()? {
+        let topic = reader.topic(version)?;
+        for _ in 0..reader.array_length()? {
+            let partition = i32::from_be_bytes(reader.array()?);
+            let error_code = i16::from_be_bytes(reader.array()?);
+            let base_offset = i64::from_be_bytes(reader.array()?);
+            reader.bytes(16)?; // the append time, and the log's start
+            for _ in 0..reader.array_length()? {
+                reader.bytes(4)?; // the batch's index
+                reader.nullable_string()?;
+                reader.skip_tagged_fields()?;
+            }
+            let message = reader.nullable_string()?;
+            reader.skip_tagged_fields()?;
+            outcomes.push(Outcome {
+                topic,
+                partition,
+                error_code,
+                base_offset,
+                message,
+            });
+        }
+        reader.skip_tagged_fields()?;
+    }
+    reader.bytes(4)?;
+    reader.skip_tagged_fields()?;
+    reader.rest.is_empty().then_some(outcomes)
+}
+
+/// Return a topic's name or id without the length that requests list before a name.
+pub fn without_length(topic: &[u8], version: i16) -> &[u8] {
+    if version >= 13 {
+        return topic;
+    }
+    let length = topic.iter().take_while(|&&byte| byte >= 0x80).count() + 1;
+    &topic[length.min(topic.len())..]
 }
 
 struct Reader<'a> {
@@ -156,12 +209,32 @@ impl<'a> Reader<'a> {
         self.varint()?.checked_sub(1)
     }
 
-    /// Read a compact string with its length in front of it.
-    fn compact_string(&mut self) -> Option<&'a [u8]> {
-        let start = self.rest;
-        let length = self.length()?;
-        self.bytes(length)?;
-        Some(&start[..start.len() - self.rest.len()])
+    /// Read the length of an array; that of null is 0.
+    fn array_length(&mut self) -> Option<usize> {
+        let length = self.varint()?.saturating_sub(1);
+        (length <= self.rest.len()).then_some(length)
+    }
+
+    fn nullable_string(&mut self) -> Option<Option<&'a str>> {
+        match self.varint()? {
+            0 => Some(None),
+            length => Some(Some(std::str::from_utf8(self.bytes(length - 1)?).ok()?)),
+        }
+    }
+
+    fn skip_tagged_fields(&mut self) -> Option<()> {
+        for _ in 0..self.varint()? {
+            self.varint()?;
+            let size = self.varint()?;
+            self.bytes(size)?;
+        }
+        Some(())
+    }
+
+    /// Read a topic: its name, or its id from v13 on.
+    fn topic(&mut self, version: i16) -> Option<&'a [u8]> {
+        let length = if version >= 13 { 16 } else { self.length()? };
+        self.bytes(length)
     }
 }
 
@@ -185,7 +258,7 @@ mod tests {
     fn landed(frame: &[u8]) -> Option<Vec<(i32, i64)>> {
         let mut found = Vec::new();
         read_landed(frame, 12, |each| {
-            assert_eq!(each.topic, b"\x07orders");
+            assert_eq!(each.topic, b"orders");
             found.push((each.partition, each.base_offset));
             true
         })?;
@@ -215,6 +288,46 @@ mod tests {
             other[at] += 1;
             assert_eq!(landed(&other), None, "byte {at}");
         }
+    }
+
+    /// An answer to Produce v12: `orders` 0 is refused, with a record's error, a message and the leader that has the
+    /// partition now (KIP-951), 2 landed at 17; and the leader's address.
+    const REFUSAL: &str = "00000007 00 02 07 6f7264657273 03 \
+        00000000 0006 ffffffffffffffff ffffffffffffffff ffffffffffffffff 02 00000001 03 6162 00 03 c3a9 \
+        01 00 05 0000000201 \
+        00000002 0000 0000000000000011 ffffffffffffffff 0000000000000000 01 00 00 00 00000000 01 00 02 0102";
+
+    #[test]
+    fn answer_with_errors_and_tagged_fields_is_read() {
+        let frame = bytes(REFUSAL);
+        let outcome = |partition, error_code, base_offset, message| Outcome {
+            topic: b"orders",
+            partition,
+            error_code,
+            base_offset,
+            message,
+        };
+        let expected = vec![outcome(0, 6, -1, Some("é")), outcome(2, 0, 17, None)];
+        assert_eq!(read_outcomes(&frame, 12), Some(expected));
+        assert_eq!(landed(&frame), None);
+        let landed = vec![outcome(0, 0, 5, None), outcome(2, 0, 17, None)];
+        assert_eq!(read_outcomes(&bytes(ANSWER), 12), Some(landed));
+    }
+
+    #[test]
+    fn answer_with_errors_that_is_cut_short_or_too_long_is_malformed() {
+        let answer = bytes(REFUSAL);
+        for length in 0..answer.len() {
+            assert_eq!(read_outcomes(&answer[..length], 12), None, "{length} bytes");
+        }
+        assert_eq!(read_outcomes(&[&answer[..], &[0]].concat(), 12), None);
+    }
+
+    #[test]
+    fn topic_is_compared_without_its_length() {
+        assert_eq!(without_length(b"\x07orders", 12), b"orders");
+        assert_eq!(without_length(b"\x81\x01name", 12), b"name");
+        assert_eq!(without_length(b"0123456789abcdef", 13), b"0123456789abcdef");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The pump: frames stamped batches as Produce requests, sends them, receives the answers and compares them.
 //!
-//! It ends as soon as anything is not as expected, and lets Python decide: an answer that is not "no error, at the
-//! expected offset", a gate that has closed, a connection that is gone. Before it returns it receives all answers
-//! that it can, and hands back each request whose batches it could not count as landed, with its answer.
+//! An answer that is not "no error, at the expected offset" is a refusal. The pump then sends and counts nothing more
+//! of that partition, and goes on with the others. It ends early if the gate has closed, or if the connection is of no
+//! use any more. Before it returns it receives all answers that it can.
+//!
+//! For callers that judge refusals themselves (`Refusals::HandBack`) it ends at the first one, and hands back each
+//! request whose batches it could not count as landed, with its answer.
 //!
 //! Invariants, which exactly-once delivery rests on:
 //!
@@ -12,13 +15,15 @@
 //!   the destination may have forgotten the producer: it would take the next batch even if the one before failed.
 //! - At most `max_in_flight` requests are in flight, five of which a broker remembers for each producer.
 //! - A batch has landed if its answer has the offset that the batches before it leave it.
-//! - After the first unexpected answer nothing more is sent, and no later answer is counted here.
+//! - After the first refusal of a partition nothing more of it is sent, and no later answer about it is counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
-use crate::produce::{Head, answer_size, correlation_id, read_landed, write_length};
+use crate::produce::{
+    Head, answer_size, correlation_id, read_landed, read_outcomes, without_length, write_length,
+};
 use crate::walk::Entry;
 
 /// A broker's end of a connection, and the gate.
@@ -27,10 +32,45 @@ pub trait Peer {
     fn may_send(&self) -> bool;
     /// Send as much as fits now; 0 if nothing does.
     fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Whether more may have left than `send` has returned.
+    fn is_within_a_send(&self) -> bool {
+        false
+    }
     /// Wait until something fits.
     fn wait_to_send(&mut self) -> io::Result<()>;
     /// Wait for so many bytes, or a while for fewer, and append them; 0 if the broker has closed the connection.
     fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize>;
+}
+
+impl<P: Peer + ?Sized> Peer for Box<P> {
+    fn may_send(&self) -> bool {
+        (**self).may_send()
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (**self).send(parts)
+    }
+
+    fn is_within_a_send(&self) -> bool {
+        (**self).is_within_a_send()
+    }
+
+    fn wait_to_send(&mut self) -> io::Result<()> {
+        (**self).wait_to_send()
+    }
+
+    fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize> {
+        (**self).receive(to, expected)
+    }
+}
+
+/// Who judges an answer that is not the expected one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusals {
+    /// The pump reads which partitions are refused, and goes on with the others.
+    Read,
+    /// The caller: the pump ends, and hands back the requests in flight.
+    HandBack,
 }
 
 pub struct Limits {
@@ -57,6 +97,15 @@ pub struct Partition<'a> {
     pub newest_ms: Option<i64>,
     /// The most bytes of its batches in a request; 0 for one batch.
     pub together_bytes: usize,
+}
+
+impl Partition<'_> {
+    /// The most bytes of its batches that a request may have.
+    pub fn largest_part(&self) -> usize {
+        let largest_batch = self.entries.iter().map(|entry| entry.size as usize).max();
+        let largest = largest_batch.unwrap_or(0).max(self.together_bytes);
+        largest.min(self.batches.len())
+    }
 }
 
 /// Bytes in several buffers, as if one lay behind the other.
@@ -118,12 +167,27 @@ pub struct HandedBack {
     pub answer: Option<Vec<u8>>,
 }
 
+/// The first refusal of a partition.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The refused batches.
+    pub part: Part,
+    /// 0 if they landed elsewhere.
+    pub error_code: i16,
+    pub base_offset: i64,
+    pub message: Option<String>,
+}
+
 /// Why the pump ended.
 #[derive(Debug)]
 pub enum End {
-    /// All batches have landed.
+    /// All batches have landed, but for those of partitions with a refusal.
     Done,
     GateClosed,
+    /// The gate closed when a part of a request may have been sent: the connection is of no use any more.
+    Cut,
+    /// An answer does not fit its request: likewise.
+    Malformed,
     /// The first of the requests that are handed back has an answer that is not the expected one.
     Unexpected,
     /// An answer is to another request: the connection is of no use any more.
@@ -137,11 +201,19 @@ pub enum End {
     Failed(io::Error),
 }
 
+impl End {
+    /// Whether a signal's handler ends the caller, too: no answer is waited for.
+    fn is_interrupted(&self) -> bool {
+        matches!(self, End::Failed(error) if error.kind() == io::ErrorKind::Interrupted)
+    }
+}
+
 pub struct Summary {
     pub end: End,
     /// How many batches of each partition have landed.
     pub landed: Vec<usize>,
     pub handed_back: Vec<HandedBack>,
+    pub refused: Vec<Refusal>,
     /// How many correlation ids are used.
     pub requests: u32,
 }
@@ -151,7 +223,8 @@ struct Progress {
     next: usize,
     next_byte: usize,
     landed: usize,
-    expected_offset: i64,
+    /// Where the oldest request in flight has to land; None after a refusal.
+    expected_offset: Option<i64>,
     in_flight: usize,
     /// Requests in flight after whose batches the producer may be forgotten.
     forgettable_in_flight: usize,
@@ -176,18 +249,19 @@ pub struct Pump<'a, P: Peer> {
     pub partitions: &'a [Partition<'a>],
     /// Of the first request.
     pub correlation_id: i32,
+    pub refusals: Refusals,
 }
 
 impl<'a, P: Peer> Pump<'a, P> {
     /// Send all batches, and return when no answer is to come.
     pub fn run(&mut self) -> Summary {
-        let mut turn = Turn::of(self.topics, self.partitions);
+        let mut turn = Turn::of(self.topics, self.head.version, self.partitions);
         let mut end = None;
         loop {
             if end.is_none() && turn.in_flight.len() <= self.limits.refill_at {
                 end = self.send_some(&mut turn);
             }
-            if turn.in_flight.is_empty() {
+            if turn.in_flight.is_empty() || end.as_ref().is_some_and(End::is_interrupted) {
                 break;
             }
             if let Err(failed) = self.receive(&mut turn, end.is_none()) {
@@ -195,7 +269,12 @@ impl<'a, P: Peer> Pump<'a, P> {
                 break;
             }
             if turn.in_flight.is_empty() && !turn.received.is_empty() {
-                end = Some(End::Surplus);
+                // A request of a send that did not end may have left as a whole: this may be its answer.
+                let may_be_an_answer = self.refusals == Refusals::Read
+                    && matches!(end, Some(End::Cut | End::Failed(_)));
+                if !may_be_an_answer {
+                    end = Some(End::Surplus);
+                }
                 break;
             }
             // A send that failed stays the end: the connection is of no use any more.
@@ -229,8 +308,11 @@ impl<'a, P: Peer> Pump<'a, P> {
             })
             .collect();
         let (sent, end) = self.send(&mut slices);
-        turn.forget_unsent(sent, &ends);
-        end
+        let is_cut = turn.forget_unsent(sent, &ends) || self.peer.is_within_a_send();
+        match end {
+            Some(End::GateClosed) if is_cut && self.refusals == Refusals::Read => Some(End::Cut),
+            end => end,
+        }
     }
 
     /// Send all of it, unless the gate closes; return how much was sent.
@@ -270,6 +352,9 @@ impl<'a, P: Peer> Pump<'a, P> {
             };
             let partition = &self.partitions[index];
             let progress = &turn.progress[index];
+            if progress.expected_offset.is_none() {
+                continue;
+            }
             let mut next = progress.next;
             if progress.may_send(self.limits.forgotten_up_to_ms) {
                 let mut bytes = partition.entries[next].size as usize;
@@ -387,7 +472,9 @@ impl<'a, P: Peer> Pump<'a, P> {
             taken = frame.end;
             let request = turn.in_flight.pop_front().expect("the front one");
             if turn.handed_back.is_empty() && self.compare(&request, frame.clone(), turn) {
-                turn.count_landed(&request, self.partitions, &self.limits);
+                turn.count_landed(&request.parts, self.partitions, &self.limits);
+            } else if self.refusals == Refusals::Read {
+                self.read_refusals(request, frame, turn)?;
             } else {
                 let answer = Some(turn.received[frame].to_vec());
                 turn.handed_back.push(HandedBack {
@@ -415,7 +502,7 @@ impl<'a, P: Peer> Pump<'a, P> {
             let progress = &mut progress[index];
             answered += 1;
             progress.answered_in = request.number;
-            landed.base_offset == progress.expected_offset
+            Some(landed.base_offset) == progress.expected_offset
         });
         // As many answers as parts, and one to each part: so none is answered twice.
         read.is_some()
@@ -424,6 +511,65 @@ impl<'a, P: Peer> Pump<'a, P> {
                 .parts
                 .iter()
                 .all(|part| turn.progress[part.partition].answered_in == request.number)
+    }
+
+    /// Count what has landed of a request, and keep the first refusal of each partition.
+    fn read_refusals(
+        &self,
+        request: InFlight,
+        frame: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), End> {
+        let mut answers = self
+            .answers_in(frame, request.parts.len(), turn)
+            .ok_or(End::Malformed)?;
+        // All of them before any counts: an answer to other partitions proves nothing.
+        let is_about = |part: &Part| answers.contains_key(&part.partition);
+        if !request.parts.iter().all(is_about) {
+            return Err(End::Malformed);
+        }
+        for part in request.parts {
+            let Some(answer) = answers.remove(&part.partition) else {
+                return Err(End::Malformed);
+            };
+            let progress = &mut turn.progress[part.partition];
+            let Some(expected_offset) = progress.expected_offset else {
+                continue; // the log's end has the outcome of what was in flight behind a refusal
+            };
+            if answer.error_code == 0 && answer.base_offset == expected_offset {
+                turn.count_landed(&[part], self.partitions, &self.limits);
+                continue;
+            }
+            progress.expected_offset = None;
+            turn.refused.push(Refusal { part, ..answer });
+        }
+        Ok(())
+    }
+
+    /// Read an answer to so many partitions, each by its place, or return None if it has any other.
+    fn answers_in(
+        &self,
+        frame: Range<usize>,
+        partitions: usize,
+        turn: &Turn<'_>,
+    ) -> Option<HashMap<usize, Refusal>> {
+        let mut answers = HashMap::new();
+        for outcome in read_outcomes(&turn.received[frame], self.head.version)? {
+            let partition = turn.place_of(outcome.topic, outcome.partition)?;
+            let answer = Refusal {
+                part: Part {
+                    partition,
+                    entries: 0..0,
+                },
+                error_code: outcome.error_code,
+                base_offset: outcome.base_offset,
+                message: outcome.message.map(str::to_owned),
+            };
+            if answers.insert(partition, answer).is_some() {
+                return None;
+            }
+        }
+        (answers.len() == partitions).then_some(answers)
     }
 }
 
@@ -448,7 +594,7 @@ impl Progress {
 /// What changes while a pump runs.
 struct Turn<'a> {
     progress: Vec<Progress>,
-    /// Each topic's index, by what requests list.
+    /// Each topic's index, by its name or id.
     topics: HashMap<&'a [u8], usize>,
     /// Each partition's index, by its topic and number.
     places: HashMap<(usize, i32), usize>,
@@ -459,16 +605,17 @@ struct Turn<'a> {
     cut: Option<InFlight>,
     received: Vec<u8>,
     handed_back: Vec<HandedBack>,
+    refused: Vec<Refusal>,
     requests: u32,
 }
 
 impl<'a> Turn<'a> {
-    fn of(topics: &[&'a [u8]], partitions: &[Partition<'_>]) -> Self {
+    fn of(topics: &[&'a [u8]], version: i16, partitions: &[Partition<'_>]) -> Self {
         let progress = |partition: &Partition<'_>| Progress {
             next: 0,
             next_byte: 0,
             landed: 0,
-            expected_offset: partition.base_offset,
+            expected_offset: Some(partition.base_offset),
             in_flight: 0,
             forgettable_in_flight: 0,
             newest_ms: partition.newest_ms,
@@ -476,7 +623,11 @@ impl<'a> Turn<'a> {
         };
         Turn {
             progress: partitions.iter().map(progress).collect(),
-            topics: topics.iter().copied().zip(0..).collect(),
+            topics: topics
+                .iter()
+                .map(|topic| without_length(topic, version))
+                .zip(0..)
+                .collect(),
             places: partitions
                 .iter()
                 .enumerate()
@@ -489,8 +640,15 @@ impl<'a> Turn<'a> {
             cut: None,
             received: Vec::new(),
             handed_back: Vec::new(),
+            refused: Vec::new(),
             requests: 0,
         }
+    }
+
+    /// Return a partition's index.
+    fn place_of(&self, topic: &[u8], number: i32) -> Option<usize> {
+        let &topic = self.topics.get(topic)?;
+        self.places.get(&(topic, number)).copied()
     }
 
     fn count_sent(
@@ -522,8 +680,9 @@ impl<'a> Turn<'a> {
         self.requests += 1;
     }
 
-    /// Take the requests out of flight of which only a part was sent, or nothing. Nothing more will be sent.
-    fn forget_unsent(&mut self, sent: usize, ends: &[usize]) {
+    /// Take the requests out of flight of which only a part was sent, or nothing; then nothing more will be sent.
+    /// Return whether there is one of which a part was sent.
+    fn forget_unsent(&mut self, sent: usize, ends: &[usize]) -> bool {
         let whole = ends.iter().filter(|&&end| end <= sent).count();
         let last_end = if whole > 0 { ends[whole - 1] } else { 0 };
         let unsent = self
@@ -532,17 +691,19 @@ impl<'a> Turn<'a> {
         if sent > last_end {
             self.cut = unsent.into_iter().next();
         }
+        self.cut.is_some()
     }
 
-    fn count_landed(&mut self, request: &InFlight, partitions: &[Partition<'_>], limits: &Limits) {
-        for part in &request.parts {
+    fn count_landed(&mut self, parts: &[Part], partitions: &[Partition<'_>], limits: &Limits) {
+        for part in parts {
             let progress = &mut self.progress[part.partition];
             let entries = &partitions[part.partition].entries[part.entries.clone()];
             progress.landed = part.entries.end;
-            progress.expected_offset += entries
+            let records: i64 = entries
                 .iter()
                 .map(|entry| i64::from(entry.records_count))
-                .sum::<i64>();
+                .sum();
+            progress.expected_offset = progress.expected_offset.map(|offset| offset + records);
             progress.in_flight -= 1;
             progress.forgettable_in_flight -= limits.may_forget(entries);
             progress.newest_ms = oldest_ms(entries).filter(|&newest_ms| newest_ms >= 0);
@@ -562,6 +723,7 @@ impl<'a> Turn<'a> {
             end,
             landed: self.progress.iter().map(|each| each.landed).collect(),
             handed_back: self.handed_back.into_iter().chain(unanswered).collect(),
+            refused: self.refused,
             requests: self.requests,
         }
     }
@@ -631,8 +793,11 @@ mod tests {
         /// How many bytes it takes, and how many more after it was waited for.
         room: usize,
         more_room: usize,
+        /// Whether it may take more than it says.
+        hides_bytes: bool,
         /// Whether it is gone once it takes nothing more.
         fails_if_full: bool,
+        is_interrupted_if_full: bool,
         /// How many bytes each receive has waited for.
         expected: Vec<usize>,
         /// How many answers were on their way at each receive.
@@ -653,7 +818,9 @@ mod tests {
                 closes_after: usize::MAX,
                 room: usize::MAX,
                 more_room: usize::MAX,
+                hides_bytes: false,
                 fails_if_full: false,
+                is_interrupted_if_full: false,
                 expected: Vec::new(),
                 in_flight: Vec::new(),
             }
@@ -723,9 +890,16 @@ mod tests {
             Ok(count)
         }
 
+        fn is_within_a_send(&self) -> bool {
+            self.hides_bytes && self.room == 0
+        }
+
         fn wait_to_send(&mut self) -> io::Result<()> {
             if self.fails_if_full {
                 return Err(io::Error::from_raw_os_error(32));
+            }
+            if self.is_interrupted_if_full {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "a handler's"));
             }
             self.room = self.more_room;
             Ok(())
@@ -755,6 +929,7 @@ mod tests {
         forgotten_up_to_ms: i64,
         /// The size of the buffers that the batches lie in.
         buffer_bytes: usize,
+        refusals: Refusals,
     }
 
     const CASE: Case = Case {
@@ -764,6 +939,12 @@ mod tests {
         together_bytes: 0,
         newest_ms: None,
         forgotten_up_to_ms: 99,
+        refusals: Refusals::HandBack,
+    };
+
+    const READS: Case = Case {
+        refusals: Refusals::Read,
+        ..CASE
     };
 
     fn run<'a>(case: &Case, broker: Broker<'a>) -> (Summary, Broker<'a>) {
@@ -811,6 +992,7 @@ mod tests {
             topics: &[ORDERS],
             partitions: &partitions,
             correlation_id: i32::MAX - 1, // they begin again at 0
+            refusals: case.refusals,
         };
         let summary = pump.run();
         (summary, pump.peer)
@@ -915,6 +1097,109 @@ mod tests {
                 summary.handed_back.iter().all(|each| each.answer.is_some()),
                 "all are received"
             );
+        }
+    }
+
+    fn refusal(partition: usize, batch: usize, error_code: i16, base_offset: i64) -> Refusal {
+        Refusal {
+            part: Part {
+                partition,
+                entries: batch..batch + 1,
+            },
+            error_code,
+            base_offset,
+            message: None,
+        }
+    }
+
+    #[test]
+    fn refused_partition_gets_nothing_more_and_the_others_go_on() {
+        // The error of partition 0, and its base offset, in the answer to the fourth request.
+        for (at, expected) in [(19, refusal(0, 3, 74, 9)), (27, refusal(0, 3, 0, 83))] {
+            let gate = Cell::new(usize::MAX);
+            let lie: Lie = match at {
+                19 => |request, answer| changed(request, answer, 19, 74),
+                _ => |request, answer| changed(request, answer, 27, 74),
+            };
+            let broker = Broker {
+                lie,
+                ..Broker::new(&gate)
+            };
+            let (summary, broker) = run(&READS, broker);
+            assert!(matches!(summary.end, End::Done));
+            assert_eq!(summary.landed, [3, 8]);
+            assert_eq!(summary.refused, [expected]);
+            assert_eq!(summary.handed_back, []);
+            // What was in flight behind it, and nothing more.
+            let of_refused = broker
+                .requests
+                .iter()
+                .filter(|listed| listed.contains(&0))
+                .count();
+            assert_eq!((broker.requests.len(), of_refused), (8, 6));
+        }
+    }
+
+    #[test]
+    fn answer_behind_a_refusal_counts_nothing_though_it_has_the_offset_of_the_refused_batch() {
+        let gate = Cell::new(usize::MAX);
+        // The second request of both partitions is refused; the third lands where the second had to.
+        let lie = |request, mut answer: Vec<u8>| {
+            match request {
+                1 => answer[19] = 6,
+                2 => answer[27] = RECORDS as u8,
+                _ => {}
+            }
+            answer
+        };
+        let broker = Broker {
+            lie,
+            ..Broker::new(&gate)
+        };
+        let (summary, _) = run(&READS, broker);
+        assert_eq!(summary.landed, [1, 8]);
+        assert_eq!(summary.refused, [refusal(0, 1, 6, RECORDS.into())]);
+    }
+
+    #[test]
+    fn answer_that_does_not_fit_its_request_ends_the_pump_and_counts_nothing() {
+        for (number, lie) in LIES[2..].iter().enumerate() {
+            let gate = Cell::new(usize::MAX);
+            let broker = Broker {
+                lie: *lie,
+                ..Broker::new(&gate)
+            };
+            let (summary, _) = run(&READS, broker);
+            assert!(matches!(summary.end, End::Malformed), "lie {number}");
+            assert_eq!(summary.landed, [3, 3], "lie {number}");
+            assert_eq!(summary.refused, []);
+        }
+    }
+
+    #[test]
+    fn gate_that_closes_within_a_request_cuts_it_also_if_the_peer_hides_what_it_took() {
+        const REQUEST: usize = 170;
+        // The answer to a request that left within the cut send comes with the last one that is awaited.
+        let hidden: Lie = |request, answer| if request == 2 { answer } else { vec![] };
+        let nothing: Lie = |_, _| vec![];
+        for (room, hides_bytes, surplus, is_cut) in [
+            (3 * REQUEST, false, nothing, false),
+            (3 * REQUEST + 1, false, nothing, true),
+            (3 * REQUEST, true, nothing, true),
+            (3 * REQUEST, true, hidden, true),
+        ] {
+            let gate = Cell::new(2);
+            let broker = Broker {
+                room,
+                more_room: 0,
+                hides_bytes,
+                surplus,
+                ..Broker::new(&gate)
+            };
+            let (summary, _) = run(&READS, broker);
+            assert_eq!(matches!(summary.end, End::Cut), is_cut, "{room}");
+            assert_eq!(matches!(summary.end, End::GateClosed), !is_cut, "{room}");
+            assert_eq!(summary.landed, [3, 3], "those in flight are received");
         }
     }
 
@@ -1056,6 +1341,20 @@ mod tests {
         assert!(matches!(summary.end, End::Failed(_)), "{:?}", summary.end);
         assert_eq!(summary.landed, [1, 1]);
         assert_eq!(summary.handed_back.len(), 2);
+    }
+
+    #[test]
+    fn interrupted_send_waits_for_no_answer() {
+        let gate = Cell::new(usize::MAX);
+        let broker = Broker {
+            // The first request, and two of five.
+            room: 3 * 170,
+            is_interrupted_if_full: true,
+            ..Broker::new(&gate)
+        };
+        let (summary, broker) = run(&READS, broker);
+        assert!(summary.end.is_interrupted(), "{:?}", summary.end);
+        assert_eq!((summary.landed, broker.waiting.len()), (vec![1, 1], 2));
     }
 
     #[test]

@@ -18,12 +18,13 @@ use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::produce::{Head, VERSIONS};
-use crate::pump::{Buffers, End, Limits, Partition, Pump, Summary};
+use crate::pump::{Buffers, End, Limits, Partition, Peer, Pump, Refusals, Summary};
 use crate::socket::Socket;
-use crate::walk::{Entry, Stamp, stamp_plain as walk};
+use crate::tls::{SocketError, TlsSocket};
+use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -48,6 +49,15 @@ type Lot = (
 /// Partition, first batch, the one after the last.
 type Part = (usize, usize, usize);
 type HandedBack<'py> = (Vec<Part>, Option<Bound<'py, PyBytes>>);
+/// Lot, first batch, the one after the last, error code, base offset, message.
+type RefusedRow = (usize, usize, usize, i16, i64, Option<String>);
+type SendResult<'py> = (
+    &'static str,
+    Bound<'py, PyAny>,
+    Vec<usize>,
+    Vec<RefusedRow>,
+    u32,
+);
 type PumpResult<'py> = (&'static str, i64, Vec<usize>, Vec<HandedBack<'py>>, u32);
 
 #[pymodule]
@@ -56,7 +66,8 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_function(wrap_pyfunction!(stamp_plain, module)?)?;
     module.add_function(wrap_pyfunction!(fingerprint_plain, module)?)?;
-    module.add_function(wrap_pyfunction!(pump, module)?)
+    module.add_function(wrap_pyfunction!(pump, module)?)?;
+    module.add_function(wrap_pyfunction!(send, module)?)
 }
 
 /// Stamp the plain batches of a record set from `position` on, in place.
@@ -65,7 +76,10 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// timestamp in milliseconds, and an index: for each batch its size, records, largest timestamp and leader epoch at
 /// the source, as `struct.Struct("<IIqi")`.
 #[pyfunction]
-#[pyo3(signature = (record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence))]
+#[pyo3(signature = (
+    record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence, transactional=false,
+    append_time=false
+))]
 #[allow(clippy::too_many_arguments)]
 fn stamp_plain<'py>(
     py: Python<'py>,
@@ -76,6 +90,8 @@ fn stamp_plain<'py>(
     producer_id: i64,
     producer_epoch: i16,
     base_sequence: i32,
+    transactional: bool,
+    append_time: bool,
 ) -> PyResult<(usize, u64, i64, Bound<'py, PyBytes>)> {
     let stamp = Stamp {
         first_offset,
@@ -83,6 +99,8 @@ fn stamp_plain<'py>(
         producer_id,
         producer_epoch,
         base_sequence,
+        cleared: (i16::from(transactional) * TRANSACTIONAL)
+            | (i16::from(append_time) * LOG_APPEND_TIME),
     };
     let bytes = writable(&mut record_set)?;
     check_position(position, bytes)?;
@@ -167,22 +185,135 @@ fn pump<'py>(
     wait_ms: u64,
     gate: PyBuffer<u64>,
 ) -> PyResult<PumpResult<'py>> {
+    let summary = run(
+        py,
+        (socket, None),
+        topics,
+        lots,
+        Refusals::HandBack,
+        Head {
+            version,
+            client_id: client_id.to_vec(),
+            acks,
+            timeout_ms,
+        },
+        Limits {
+            max_in_flight,
+            refill_at,
+            request_bytes,
+            forgotten_up_to_ms,
+            max_answer_bytes,
+        },
+        correlation_id,
+        Duration::from_millis(wait_ms),
+        gate,
+    )?;
+    to_python(py, summary)
+}
+
+/// Send lots, and compare the answers; `shoal.native.Native.send` has the contract.
+#[pyfunction]
+#[pyo3(signature = (
+    descriptor, tls, topics, lots, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
+    request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms, gate
+))]
+#[allow(clippy::too_many_arguments)]
+fn send<'py>(
+    py: Python<'py>,
+    descriptor: i32,
+    tls: Option<Bound<'py, PyAny>>,
+    topics: Vec<PyBackedBytes>,
+    lots: Vec<Lot>,
+    version: i16,
+    client_id: PyBackedBytes,
+    acks: i16,
+    timeout_ms: i32,
+    correlation_id: i32,
+    max_in_flight: usize,
+    refill_at: usize,
+    request_bytes: usize,
+    forgotten_up_to_ms: i64,
+    max_answer_bytes: usize,
+    wait_ms: u64,
+    gate: PyBuffer<u64>,
+) -> PyResult<SendResult<'py>> {
+    let summary = run(
+        py,
+        (descriptor, tls),
+        topics,
+        lots,
+        Refusals::Read,
+        Head {
+            version,
+            client_id: client_id.to_vec(),
+            acks,
+            timeout_ms,
+        },
+        Limits {
+            max_in_flight,
+            refill_at,
+            request_bytes,
+            forgotten_up_to_ms,
+            max_answer_bytes,
+        },
+        correlation_id,
+        Duration::from_millis(wait_ms),
+        gate,
+    )?;
+    let refused = summary
+        .refused
+        .into_iter()
+        .map(|each| {
+            let batches = each.part.entries;
+            (
+                each.part.partition,
+                batches.start,
+                batches.end,
+                each.error_code,
+                each.base_offset,
+                each.message,
+            )
+        })
+        .collect();
+    let (end, detail) = end_of(py, summary.end)?;
+    Ok((end, detail, summary.landed, refused, summary.requests))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn run(
+    py: Python<'_>,
+    (descriptor, tls): (i32, Option<Bound<'_, PyAny>>),
+    topics: Vec<PyBackedBytes>,
+    lots: Vec<Lot>,
+    refusals: Refusals,
+    head: Head,
+    limits: Limits,
+    correlation_id: i32,
+    wait: Duration,
+    gate: PyBuffer<u64>,
+) -> PyResult<Summary> {
     let refuse = |is_wrong: bool, what: String| match is_wrong {
         true => Err(PyValueError::new_err(what)),
         false => Ok(()),
     };
     refuse(
-        !VERSIONS.contains(&version),
-        format!("the pump has no Produce v{version}"),
+        !VERSIONS.contains(&head.version),
+        format!("the pump has no Produce v{}", head.version),
     )?;
     refuse(
-        !(1..=MOST_IN_FLIGHT).contains(&max_in_flight),
-        format!("{max_in_flight} requests in flight are not 1 to {MOST_IN_FLIGHT}"),
+        !(1..=MOST_IN_FLIGHT).contains(&limits.max_in_flight),
+        format!(
+            "{} requests in flight are not 1 to {MOST_IN_FLIGHT}",
+            limits.max_in_flight
+        ),
     )?;
-    refuse(acks == 0, "requests with acks=0 have no answers".into())?;
     refuse(
-        client_id.len() > i16::MAX as usize,
-        format!("a client id of {} bytes", client_id.len()),
+        head.acks == 0,
+        "requests with acks=0 have no answers".into(),
+    )?;
+    refuse(
+        head.client_id.len() > i16::MAX as usize,
+        format!("a client id of {} bytes", head.client_id.len()),
     )?;
     let topics: Vec<&[u8]> = topics.iter().map(|each| &**each).collect();
     let indexes: Vec<Vec<Entry>> = lots
@@ -201,43 +332,38 @@ fn pump<'py>(
             !is_new,
             format!("partition {} of a topic is listed twice", each.number),
         )?;
-        let size = request_bytes.saturating_add(each.batches.len());
+        let size = limits.request_bytes.saturating_add(each.largest_part());
         refuse(
             size > LARGEST_REQUEST,
             format!("requests of {size} bytes are too large"),
         )?;
     }
-    let interrupted = || Python::attach(|py| py.check_signals()).map_err(io::Error::other);
+    let interrupted = || {
+        Python::attach(|py| py.check_signals())
+            .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error))
+    };
     let (gate_until, heard_at) = gate_of(&gate)?;
-    let peer = Socket::new(
-        borrowed(socket)?,
+    let socket = Socket::new(
+        borrowed(descriptor)?,
         gate_until,
         heard_at,
-        Duration::from_millis(wait_ms),
+        wait,
         &interrupted,
     );
+    let peer: Box<dyn Peer + Send + '_> = match tls {
+        None => Box::new(socket),
+        Some(tls) => Box::new(TlsSocket::new(tls, socket)?),
+    };
     let mut pump = Pump {
         peer,
-        head: Head {
-            version,
-            client_id: client_id.to_vec(),
-            acks,
-            timeout_ms,
-        },
-        limits: Limits {
-            max_in_flight,
-            refill_at,
-            request_bytes,
-            forgotten_up_to_ms,
-            max_answer_bytes,
-        },
+        head,
+        limits,
         topics: &topics,
         partitions: &partitions,
         correlation_id,
+        refusals,
     };
-    let summary = py.detach(|| pump.run());
-    drop(pump);
-    to_python(py, summary)
+    Ok(py.detach(|| pump.run()))
 }
 
 fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
@@ -272,21 +398,8 @@ fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResu
 }
 
 fn to_python(py: Python<'_>, summary: Summary) -> PyResult<PumpResult<'_>> {
-    let (end, detail) = match summary.end {
-        End::Done => ("done", 0),
-        End::GateClosed => ("gate closed", 0),
-        End::Unexpected => ("unexpected", 0),
-        End::WrongId => ("wrong id", 0),
-        End::Surplus => ("surplus", 0),
-        End::TooLarge(size) => ("too large", size.into()),
-        End::Closed => ("closed", 0),
-        End::Failed(error) if error.kind() == io::ErrorKind::TimedOut => ("timed out", 0),
-        End::Failed(error) => match error.raw_os_error() {
-            Some(errno) => ("failed", errno.into()),
-            // Of a handler of Python's, for a signal that came while the pump waited.
-            None => return Err(error.into()),
-        },
-    };
+    let (end, detail) = end_of(py, summary.end)?;
+    let detail = detail.extract::<Option<i64>>()?.unwrap_or(0);
     let handed_back = summary
         .handed_back
         .into_iter()
@@ -302,6 +415,33 @@ fn to_python(py: Python<'_>, summary: Summary) -> PyResult<PumpResult<'_>> {
         })
         .collect();
     Ok((end, detail, summary.landed, handed_back, summary.requests))
+}
+
+/// Return the name of an end, and its detail: a size, an errno, an OSError, or None.
+fn end_of(py: Python<'_>, end: End) -> PyResult<(&'static str, Bound<'_, PyAny>)> {
+    let none = py.None().into_bound(py);
+    Ok(match end {
+        End::Done => ("done", none),
+        End::GateClosed => ("gate closed", none),
+        End::Cut => ("cut", none),
+        End::Malformed => ("malformed", none),
+        End::Unexpected => ("unexpected", none),
+        End::WrongId => ("wrong id", none),
+        End::Surplus => ("surplus", none),
+        End::TooLarge(size) => ("too large", size.into_pyobject(py)?.into_any()),
+        End::Closed => ("closed", none),
+        End::Failed(error) if error.kind() == io::ErrorKind::TimedOut => ("timed out", none),
+        End::Failed(error) => match error.raw_os_error() {
+            Some(errno) => ("failed", errno.into_pyobject(py)?.into_any()),
+            None => match error.downcast::<SocketError>() {
+                Ok(SocketError(error)) => {
+                    ("failed", error.into_value(py).into_bound(py).into_any())
+                }
+                // Of a handler of Python's, for a signal that came while the pump waited.
+                Err(error) => return Err(error.into()),
+            },
+        },
+    })
 }
 
 fn index_of(entries: &[Entry]) -> Vec<u8> {

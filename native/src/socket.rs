@@ -15,7 +15,7 @@ use crate::pump::Peer;
 /// The most buffers of one sendmsg (IOV_MAX of Linux).
 const MOST_SLICES: usize = 1024;
 /// The most bytes of one receive.
-const RECEIVE_BYTES: usize = 64 * 1024;
+pub const RECEIVE_BYTES: usize = 64 * 1024;
 /// How long to wait for all of several answers. An answer that is not the expected one may be shorter.
 const ALL_ANSWERS: Duration = Duration::from_millis(100);
 
@@ -67,11 +67,17 @@ impl<'a> Socket<'a> {
         }
     }
 
-    fn wait_or_time_out(&self, flags: PollFlags) -> io::Result<()> {
+    pub fn wait_or_time_out(&self, flags: PollFlags) -> io::Result<()> {
         match self.wait_for(flags, self.wait)? {
             true => Ok(()),
             false => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+
+    /// Keep the time at which the broker sent something.
+    pub fn hear(&self) {
+        self.heard_at
+            .store(nanoseconds(ClockId::Monotonic), Ordering::Release);
     }
 
     /// Be woken by so many bytes, and not by each answer.
@@ -121,8 +127,7 @@ impl Peer for Socket<'_> {
             to.truncate(before + received.as_ref().map_or(0, |(_, count)| *count));
             match received {
                 Ok((_, count)) => {
-                    self.heard_at
-                        .store(nanoseconds(ClockId::Monotonic), Ordering::Release);
+                    self.hear();
                     return Ok(count);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}

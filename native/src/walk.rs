@@ -2,7 +2,8 @@
 //!
 //! The reference is `stamp_plain` of `shoal.records.plain`. Plain is a batch of magic 2
 //! with a codec and nothing else in its attributes, without holes, that begins at the offset where the one before
-//! it ended. All other batches are left to Python, and so is everything behind the first of them.
+//! it ended. All other batches are left to Python, and so is everything behind the first of them. The caller may have
+//! decided about two kinds: transactional batches, and those with LogAppendTime.
 //!
 //! The layout is Kafka's `DefaultRecordBatch`, big-endian.
 
@@ -15,6 +16,7 @@ pub const MAGIC: usize = 16;
 pub const CRC: usize = 17;
 pub const ATTRIBUTES: usize = 21;
 pub const LAST_OFFSET_DELTA: usize = 23;
+pub const BASE_TIMESTAMP: usize = 27;
 pub const MAX_TIMESTAMP: usize = 35;
 /// Producer id, producer epoch, base sequence.
 pub const IDENTITY: usize = 43;
@@ -24,6 +26,9 @@ pub const HEADER_SIZE: usize = 61;
 /// What `batch_length` does not count: base offset and length.
 pub const LOG_OVERHEAD: usize = 12;
 pub const LARGEST_CODEC: i16 = 4;
+pub const CODEC_MASK: i16 = 0x07;
+pub const LOG_APPEND_TIME: i16 = 0x08;
+pub const TRANSACTIONAL: i16 = 0x10;
 /// Offsets are of 64 bits, and so is the one after a batch's last: `records.batch` has the same limit, 2^63 - 2^31.
 const OFFSET_LIMIT: i64 = i64::MAX - (1 << 31) + 1;
 /// Sequences are of 31 bits, and begin again at 0 (`DefaultRecordBatch.incrementSequence`).
@@ -38,6 +43,8 @@ pub struct Stamp {
     pub producer_epoch: i16,
     /// Of the first batch, below 2^31; those of the others follow.
     pub base_sequence: i32,
+    /// The bits besides the codec that a plain batch may have in its attributes; the stamp clears them.
+    pub cleared: i16,
 }
 
 /// A stamped batch.
@@ -60,12 +67,11 @@ pub fn stamp_plain(
     let mut corrector = Corrector::default();
     let mut expected = stamp.first_offset;
     let mut sequence = i64::from(stamp.base_sequence);
-    while let Some(entry) = plain_entry(&record_set[position..], expected, stamp.end_offset) {
+    while let Some(entry) = plain_entry(&record_set[position..], expected, stamp) {
         let following = position + entry.size as usize;
-        let identity = identity(stamp, sequence as i32);
         stamp_header(
             &mut record_set[position..following],
-            &identity,
+            &identity(stamp, sequence as i32),
             &mut corrector,
         );
         expected += i64::from(entry.records_count);
@@ -77,7 +83,7 @@ pub fn stamp_plain(
 }
 
 /// Read a batch that is whole and plain.
-fn plain_entry(rest: &[u8], expected: i64, end_offset: i64) -> Option<Entry> {
+fn plain_entry(rest: &[u8], expected: i64, stamp: &Stamp) -> Option<Entry> {
     if rest.len() < HEADER_SIZE {
         return None;
     }
@@ -85,20 +91,31 @@ fn plain_entry(rest: &[u8], expected: i64, end_offset: i64) -> Option<Entry> {
     let length = usize::try_from(read_i32(rest, LENGTH)).ok()?;
     let size = length + LOG_OVERHEAD;
     let records_count = read_i32(rest, RECORDS_COUNT);
+    let attributes = read_i16(rest, ATTRIBUTES);
     let is_plain = base_offset == expected
-        && base_offset < end_offset
+        && base_offset < stamp.end_offset
         && (0..OFFSET_LIMIT).contains(&base_offset)
         && rest[MAGIC] == 2
-        && (0..=LARGEST_CODEC).contains(&read_i16(rest, ATTRIBUTES))
+        && attributes & !(CODEC_MASK | stamp.cleared) == 0
+        && attributes & CODEC_MASK <= LARGEST_CODEC
         && records_count > 0
         && records_count - 1 == read_i32(rest, LAST_OFFSET_DELTA)
         && (HEADER_SIZE..=rest.len()).contains(&size);
     is_plain.then(|| Entry {
         size: size as u32,
         records_count: records_count as u32,
-        max_timestamp_ms: read_i64(rest, MAX_TIMESTAMP),
+        max_timestamp_ms: newest_create_time_ms(rest, attributes),
         leader_epoch: read_i32(rest, LEADER_EPOCH),
     })
+}
+
+/// Return a time that is not after the newest create time: with LogAppendTime the largest one is the append time.
+fn newest_create_time_ms(batch: &[u8], attributes: i16) -> i64 {
+    let largest_ms = read_i64(batch, MAX_TIMESTAMP);
+    match attributes & LOG_APPEND_TIME {
+        0 => largest_ms,
+        _ => largest_ms.min(read_i64(batch, BASE_TIMESTAMP)),
+    }
 }
 
 fn identity(stamp: &Stamp, sequence: i32) -> [u8; RECORDS_COUNT - IDENTITY] {
@@ -114,11 +131,15 @@ fn stamp_header(
     identity: &[u8; RECORDS_COUNT - IDENTITY],
     corrector: &mut Corrector,
 ) {
+    const CHANGING: std::ops::Range<usize> = ATTRIBUTES..RECORDS_COUNT;
+    let mut stamped = [0; CHANGING.end - CHANGING.start];
+    stamped.copy_from_slice(&batch[CHANGING]);
+    stamped[..2].copy_from_slice(&(read_i16(batch, ATTRIBUTES) & CODEC_MASK).to_be_bytes());
+    stamped[IDENTITY - ATTRIBUTES..].copy_from_slice(identity);
     let unchanged_after = (batch.len() - RECORDS_COUNT) as u32;
-    let difference =
-        corrector.difference(&batch[IDENTITY..RECORDS_COUNT], identity, unchanged_after);
+    let difference = corrector.difference(&batch[CHANGING], &stamped, unchanged_after);
     let crc = read_i32(batch, CRC) as u32 ^ difference;
-    batch[IDENTITY..RECORDS_COUNT].copy_from_slice(identity);
+    batch[CHANGING].copy_from_slice(&stamped);
     batch[BASE_OFFSET..LENGTH].fill(0);
     batch[LEADER_EPOCH..MAGIC].fill(0xff);
     batch[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
@@ -167,6 +188,7 @@ pub mod tests {
         producer_id: 9,
         producer_epoch: 1,
         base_sequence: 5,
+        cleared: 0,
     };
 
     fn walked(record_set: &mut [u8], stamp: &Stamp) -> (usize, Vec<Entry>) {
@@ -198,6 +220,29 @@ pub mod tests {
             assert_eq!(read_i32(batch, IDENTITY + 10), sequence);
             at += entry.size as usize;
         }
+    }
+
+    #[test]
+    fn batches_of_transactions_and_append_times_are_stamped_if_the_caller_has_decided_so() {
+        let mut flagged = batch(100, 3, b"abc");
+        flagged[ATTRIBUTES + 1] = 0x1a; // with codec 2
+        flagged[BASE_TIMESTAMP..MAX_TIMESTAMP].copy_from_slice(&70i64.to_be_bytes());
+        flagged[MAX_TIMESTAMP..IDENTITY].copy_from_slice(&90i64.to_be_bytes());
+        let crc = crc32c(&flagged[ATTRIBUTES..]);
+        flagged[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
+        for cleared in [0, TRANSACTIONAL, LOG_APPEND_TIME] {
+            let stamp = Stamp { cleared, ..OURS };
+            assert_eq!(walked(&mut flagged.clone(), &stamp), (0, vec![]));
+        }
+        let cleared = TRANSACTIONAL | LOG_APPEND_TIME;
+        let (end, entries) = walked(&mut flagged, &Stamp { cleared, ..OURS });
+        assert_eq!((end, entries[0].max_timestamp_ms), (flagged.len(), 70));
+        assert_eq!(read_i16(&flagged, ATTRIBUTES), 2);
+        assert_eq!(read_i64(&flagged, MAX_TIMESTAMP), 90);
+        assert_eq!(
+            read_i32(&flagged, CRC) as u32,
+            crc32c(&flagged[ATTRIBUTES..])
+        );
     }
 
     #[test]

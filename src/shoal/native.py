@@ -16,10 +16,10 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
-__all__ = ["NATIVE", "HandedBack", "LotRow", "Native"]
+__all__ = ["NATIVE", "HandedBack", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 4
+_INTERFACE = 5
 
 
 class LotRow(NamedTuple):
@@ -49,6 +49,9 @@ class LotRow(NamedTuple):
 #: after the last. Then the answer from its correlation id on; None if it did not come.
 HandedBack: TypeAlias = tuple[list[tuple[int, int, int]], bytes | None]
 
+#: A lot's place, and the fields of :class:`shoal.client.lot.Refused`.
+RefusedRow: TypeAlias = tuple[int, int, int, int, int, str | None]
+
 
 class Native(Protocol):
     """The functions of ``shoal_native``; each names its reference in Python."""
@@ -63,6 +66,8 @@ class Native(Protocol):
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        transactional: bool,
+        append_time: bool,
     ) -> tuple[int, int, int, bytes]:
         """See :func:`shoal.records.stamp_plain`."""
 
@@ -133,6 +138,64 @@ class Native(Protocol):
             3. The number of batches of each lot that have landed.
             4. The requests in flight that were not counted, oldest first. All other batches that have not
                landed were not sent. If a request has no answer, close the connection.
+            5. The number of correlation ids that were used.
+
+        Raises:
+            ValueError: An argument would break a rule above.
+
+        """
+
+    def send(
+        self,
+        descriptor: int,
+        tls: object,
+        topics: Sequence[bytes],
+        lots: Sequence[LotRow],
+        *,
+        version: int,
+        client_id: bytes,
+        acks: int,
+        timeout_ms: int,
+        correlation_id: int,
+        max_in_flight: int,
+        refill_at: int,
+        request_bytes: int,
+        forgotten_up_to_ms: int,
+        max_answer_bytes: int,
+        wait_ms: int,
+        gate: array[int],
+    ) -> tuple[str, object, list[int], list[RefusedRow], int]:
+        """
+        Send lots, and compare the answers; see :func:`shoal.client.send.send`.
+
+        ``shoal.client.send_in_python`` is the reference in Python. Signal handlers run while the sender
+        waits, and their exceptions leave through this call.
+
+        Args:
+            descriptor: The descriptor of a connected socket, with nothing in flight or unread.
+            tls: The ``ssl.SSLSocket`` itself, which waits for nothing; None without TLS.
+            topics: Each as requests list it: its name as a compact string, or its id from v13 on.
+            lots: At most one of each partition.
+            version: The version of Produce, from 9 on.
+            client_id: The client id in the header of the requests.
+            acks: Not 0.
+            timeout_ms: The broker's limit for acknowledgements.
+            correlation_id: The first request's; the others have the following ids.
+            max_in_flight: At most 5 requests.
+            refill_at: Send more once so few requests are in flight.
+            request_bytes: Add no further partition to a request of this size.
+            forgotten_up_to_ms: The leader may forget a producer whose last batch has no newer timestamp.
+            max_answer_bytes: The size of the largest answer.
+            wait_ms: The limit of each wait for the broker.
+            gate: See :data:`shoal.client.lot.Gate`.
+
+        Returns:
+            1. The end: ``done``, or ``gate closed``. After all others the caller closes the connection:
+               ``cut`` if the gate closed within a request, ``wrong id``, ``malformed``, ``surplus`` for bytes
+               without a request, ``too large``, ``closed``, ``timed out``, ``failed``.
+            2. The size that was too large, or the errno or OSError of a failure, or None.
+            3. The number of batches of each lot that have landed.
+            4. The first refusal of each lot that had one.
             5. The number of correlation ids that were used.
 
         Raises:

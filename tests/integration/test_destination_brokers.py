@@ -17,7 +17,7 @@ from shoal.mirroring.task.write_rows import new_writer, write_rows
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests import batches
-from tests.late_requests import Requests, arrive
+from tests.late_requests import arrive, given_to_send
 from tests.two_brokers import NOW_MS, Killed
 
 
@@ -49,11 +49,10 @@ def test_late_request_of_a_failed_attempt_is_not_duplicated(
         for offset in range(12)
     ]
     writer = new_writer(destination)
-    requests = Requests(monkeypatch, write_module)
-    requests.die_after(2)
+    given = given_to_send(monkeypatch, write_module, die_after=2)
     with pytest.raises(Killed):
         list(write_rows(rows, destination, str, False, writer))
-    late = requests.sent[2]
+    late = given[2]
     list(write_rows(rows, destination, str, False, writer))
     arrive(destination, [late], topic)
     partition = TopicPartition(topic, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pytest
@@ -39,10 +40,14 @@ def compare(
         assert by_native == by_python
     names = ("producer_id", "producer_epoch", "base_sequence")
     arguments = dict(zip(names, identity, strict=True), first_offset=first_offset, end_offset=end_offset)
-    reference, stamped = bytearray(record_set), bytearray(record_set)
-    expected = stamp_plain_in_python(memoryview(reference), 0, **arguments)
-    assert NATIVE.stamp_plain(memoryview(stamped), 0, **arguments) == expected
-    assert stamped == reference
+    for transactional, append_time in itertools.product((False, True), repeat=2):
+        reference, stamped = bytearray(record_set), bytearray(record_set)
+        expected, found = (
+            walk(memoryview(fetched), 0, transactional=transactional, append_time=append_time, **arguments)
+            for walk, fetched in ((stamp_plain_in_python, reference), (NATIVE.stamp_plain, stamped))
+        )
+        assert found == expected
+        assert stamped == reference
 
 
 @given(st.lists(batches(), max_size=4), INT64, st.tuples(INT64, INT16, st.integers(0, 2**31 - 1)))
@@ -85,4 +90,6 @@ def test_memory_that_cannot_be_walked_is_refused(record_set: memoryview, positio
             producer_id=1,
             producer_epoch=1,
             base_sequence=0,
+            transactional=False,
+            append_time=False,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,15 +28,18 @@ from tests.batches import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
+    Record,
     batch,
     marker,
     patched,
+    payload,
+    raw_batch,
 )
 from tests.native_path import PATHS
 from tests.strategies import batches
 from tests.vectors import old_vectors, vectors
 
-IDENTITY = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
+IDENTITY: dict[str, Any] = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
 NO_END = 2**63 - 1
 
 
@@ -103,6 +108,47 @@ def test_walk_ends_before_a_batch_that_is_not_plain(odd: bytearray) -> None:
     again = stamp_plain(record_set, run.end, first_offset=5, end_offset=NO_END, **IDENTITY)
     assert again == PlainRun(run.end, 0, 2**63 - 1, b"")
     assert record_set[run.end :] == odd
+
+
+@pytest.mark.parametrize("flags", [TRANSACTIONAL, LOG_APPEND_TIME, TRANSACTIONAL | LOG_APPEND_TIME])
+def test_transactions_and_append_times_are_stamped_as_one_by_one_if_the_caller_says_so(flags: int) -> None:
+    # Without a flag; with flags, and a largest timestamp behind and before the first record's.
+    times_ms = {"base_timestamp": 1000, "max_timestamp": 800}
+    built = [
+        batch(1, base_offset=5, base_timestamp=900),
+        batch(4, base_offset=6, codec=Codec.LZ4, flags=flags, base_timestamp=1000),
+        raw_batch(payload([Record()], Codec.NONE), base_offset=10, attributes=flags, **times_ms),
+    ]
+    one_by_one, together = run_of(*built), run_of(*built)
+    sequence = IDENTITY["base_sequence"]
+    for each in split(one_by_one):
+        stamp(each, IDENTITY["producer_id"], IDENTITY["producer_epoch"], sequence)
+        sequence = (sequence + each.header.records_count) % 2**31
+    for allowed in (flags & TRANSACTIONAL, flags & LOG_APPEND_TIME):
+        if allowed != flags:
+            run = stamp_flagged(run_of(*built), allowed)
+            assert run.records_count == 1, "the walk ends before a flag that the caller has not decided about"
+    run = stamp_flagged(together, flags)
+    assert together == one_by_one
+    for each in split(together):
+        verify_crc(each)
+        assert not each.header.attributes & ~7
+    is_append_time = bool(flags & LOG_APPEND_TIME)
+    times = [entry[2] for entry in ENTRY.iter_unpack(run.entries)]
+    assert times == [900, 1000 if is_append_time else 1003, 800]
+    assert run.oldest_ms == 800
+
+
+def stamp_flagged(record_set: memoryview, flags: int) -> PlainRun:
+    return stamp_plain(
+        record_set,
+        0,
+        first_offset=5,
+        end_offset=NO_END,
+        transactional=bool(flags & TRANSACTIONAL),
+        append_time=bool(flags & LOG_APPEND_TIME),
+        **IDENTITY,
+    )
 
 
 @pytest.mark.parametrize(("end_offset", "records"), [(0, 0), (2, 2), (3, 5), (5, 5), (6, 6)])

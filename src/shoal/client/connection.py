@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, Disconnected, ProtocolError
 from ..net.address import Address
-from ..net.gathered import send_gathered, send_records, when_writable
+from ..net.gathered import send_gathered, send_records, send_while, when_writable
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
@@ -38,7 +38,7 @@ from .opening import (
 )
 from .security import Security
 
-__all__ = ["Connection", "version_or_close"]
+__all__ = ["Connection", "SentRequests", "version_or_close"]
 
 #: The bound of responses that are passed on piece by piece: they take no memory.
 _LARGEST_SIZE = 2**31 - 1
@@ -56,6 +56,22 @@ class _Expected(NamedTuple):
     correlation_id: int
     name: str
     largest: int
+
+
+class SentRequests(NamedTuple):
+    """
+    The result of :meth:`Connection.send_while`.
+
+    Attributes:
+        whole: The number of requests that were sent whole; their responses are in flight.
+        is_cut: Whether a part of the next one may have been sent.
+        error: The failure of the socket; None if it took all, or no more may be sent.
+
+    """
+
+    whole: int
+    is_cut: bool
+    error: OSError | None
 
 
 class Connection:
@@ -142,7 +158,8 @@ class Connection:
         lifetime_ms = log_in(self.request, self.address, security)
         self._renew_at = time.monotonic() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms > 0 else None
 
-    def _renew_login_in_time(self) -> None:
+    def renew_login_in_time(self) -> None:
+        """Log in again if most of the login's lifetime has passed (KIP-368)."""
         if self._renew_at is not None and time.monotonic() > self._renew_at:
             self._renew_login()
 
@@ -206,23 +223,38 @@ class Connection:
         return is_idle and (self._renew_at is None or time.monotonic() < self._renew_at)
 
     @contextlib.contextmanager
-    def lend(self, words: Sequence[int]) -> Iterator[int]:
+    def lend(self, words: Sequence[int]) -> Iterator[socket.socket]:
         """
         Lend the socket to code that sends requests, and receives all of their responses.
+
+        Nothing is in flight or received.
 
         Args:
             words: The second word becomes the time of the last response, in ns of the monotonic clock.
 
         Yields:
-            The file descriptor, open until the end: :meth:`abort` only shuts the socket down.
+            The socket, open until the end: :meth:`abort` only shuts it down. One of TLS waits for nothing.
 
         """
-        assert self.can_be_lent
+        is_busy = self.closed or self.in_flight or self._prepared or self._incoming.ahead
+        assert not is_busy
         self._borrower = words
         try:
-            yield self.fileno()
+            with self._unblocked() if self._is_tls else contextlib.nullcontext():
+                yield self._socket
         finally:
             self._last_response_at, self._borrower = self.last_response_at, None
+
+    @contextlib.contextmanager
+    def _unblocked(self) -> Iterator[None]:
+        """Let the socket wait for nothing."""
+        timeout_s = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            yield
+        finally:
+            if not self.closed:
+                self._socket.settimeout(timeout_s)
 
     def fail(self, error: OSError) -> Disconnected | AccessRefused:
         """Close the connection, whose socket failed while it was lent; return the error to raise."""
@@ -314,7 +346,7 @@ class Connection:
 
     def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected | None) -> None:
         if not self._prepared:
-            self._renew_login_in_time()
+            self.renew_login_in_time()
         if expected is not None:
             self._in_flight.append(expected)
         self._prepared += parts
@@ -341,6 +373,37 @@ class Connection:
             self.close()  # Ctrl-C: an unknown part of the request was sent
             raise
 
+    def send_while(
+        self,
+        may_send: Callable[[], bool],
+        requests: Mapping[int, Sequence[bytes | memoryview]],
+        api_key: ApiKey,
+        largest: int,
+    ) -> SentRequests:
+        """
+        Send encoded requests of an API as long as they may be sent, by few system calls.
+
+        Unlike other methods, this one leaves the connection open if the socket fails: responses may have
+        come. The caller receives them, and then calls :meth:`fail`.
+
+        Args:
+            may_send: Called before each system call that sends.
+            requests: For each correlation id the bytes of the request, its size first.
+            largest: The largest size of a response in bytes.
+
+        """
+        parts = list(itertools.chain.from_iterable(requests.values()))
+        with self._unblocked() if self._is_tls else contextlib.nullcontext():
+            taken = send_while(self._socket, parts, may_send, self.timeout_s)
+        whole = end = 0
+        for correlation_id, request in requests.items():
+            size = sum(map(len, request))
+            if end + size > taken.size:
+                break
+            self._in_flight.append(_Expected(correlation_id, api_key.name, largest))
+            whole, end = whole + 1, end + size
+        return SentRequests(whole, taken.size > end or taken.may_be_more, taken.error)
+
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
     ) -> None:
@@ -355,7 +418,7 @@ class Connection:
             answered: Whether the request has a response.
 
         """
-        self._renew_login_in_time()
+        self.renew_login_in_time()
         try:
             for part in parts:
                 try:
@@ -447,6 +510,15 @@ class Connection:
         if self._early or self._incoming.ahead:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether :meth:`receive` needs no more bytes: a whole response came with the one before it."""
+        ahead = self._incoming.ahead
+        if not self._in_flight or len(ahead) < INT32.size:
+            return bool(self._early)
+        size: int = INT32.unpack_from(ahead)[0]
+        return size > self._in_flight[0].largest or size <= len(ahead) - INT32.size
 
     def _receive_size(self, largest: int | None = None) -> int:
         """Receive the size of the oldest response: at most ``largest``, or the bound of its request."""

@@ -170,9 +170,9 @@ class ProduceConnection:
             rows.append(LotRow(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
         run = pump if NATIVE is None else NATIVE.pump
         largest = connection.sizes.largest(ApiKey.PRODUCE, request_bytes)
-        with connection.lend(gate) as descriptor:
+        with connection.lend(gate) as lent:
             end, detail, landed, handed_back, requests = run(
-                descriptor,
+                lent.fileno(),
                 list(topics),
                 rows,
                 version=listing.version,

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
-__all__ = ["IOV_MAX", "send_gathered", "send_records", "when_writable"]
+__all__ = ["IOV_MAX", "Taken", "send_gathered", "send_records", "send_while", "when_writable"]
 
 #: The most buffers that one sendmsg takes: 1,024 on Linux and macOS.
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 #: The size of a TLS record: smaller parts are joined up to it before they are sent.
 _TLS_RECORD = 16 * 1024
+
+#: The bytes that one call gives to TLS: a call costs as much as the encryption of some kilobytes.
+_TLS_JOINED = 256 * 1024
 
 
 def send_gathered(
@@ -32,23 +37,15 @@ def send_gathered(
         OSError: The connection failed, or its timeout passed; an unknown part was sent.
 
     """
-    unsent, first = list(parts), 0
-    while first < len(unsent):
+    gathered = _Gathered(connected, parts, 0 if before_each is None else socket.MSG_DONTWAIT)
+    while not gathered.is_sent:
         if before_each is not None:
             before_each()
         try:
-            sent = connected.sendmsg(
-                unsent[first : first + IOV_MAX], (), 0 if before_each is None else socket.MSG_DONTWAIT
-            )
+            gathered.send()
         except BlockingIOError:
             if before_each is None:
                 raise
-            continue
-        while first < len(unsent) and sent >= len(unsent[first]):
-            sent -= len(unsent[first])
-            first += 1
-        if sent:  # the timeout, a signal, or a full buffer cut the call short
-            unsent[first] = memoryview(unsent[first])[sent:]
 
 
 def send_records(
@@ -112,3 +109,148 @@ def _send_records_of(
         if before_each is not None:
             before_each()
         unsent = unsent[connected.send(unsent[:_TLS_RECORD]) :]
+
+
+class Taken(NamedTuple):
+    """
+    The bytes that a socket took of those that were to be sent.
+
+    Attributes:
+        size: Their number.
+        may_be_more: Whether it may have taken more. A call of TLS that the socket cannot take as a whole
+            has sent some of it, and OpenSSL does not report how much.
+        error: The failure of the socket, or its timeout; None if it took all, or no more may be sent.
+
+    """
+
+    size: int
+    may_be_more: bool
+    error: OSError | None
+
+
+def send_while(
+    connected: socket.socket,
+    parts: Sequence[bytes | memoryview],
+    may_send: Callable[[], bool],
+    timeout_s: float,
+) -> Taken:
+    """
+    Send parts as long as they may be sent.
+
+    Args:
+        connected: A socket of TLS must wait for nothing (``settimeout(0)``).
+        parts: They are not copied without TLS.
+        may_send: Called before each system call that sends.
+        timeout_s: The limit of each wait until the socket takes bytes.
+
+    """
+    sending: _Sending = _Gathered(connected, parts)
+    if isinstance(connected, ssl.SSLSocket):
+        sending = _Joined(connected, parts)
+    size = 0
+    while not sending.is_sent:
+        if not may_send():
+            return Taken(size, sending.is_begun, None)
+        try:
+            size += sending.send()
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            is_ready = _wait(connected, select.POLLOUT, timeout_s)
+        except ssl.SSLWantReadError:
+            is_ready = _wait(connected, select.POLLIN, timeout_s)
+        except OSError as error:
+            return Taken(size, sending.is_begun, error)
+        else:
+            continue
+        if not is_ready:
+            return Taken(size, sending.is_begun, BlockingIOError("the other end takes nothing"))
+    return Taken(size, False, None)
+
+
+def _wait(connected: socket.socket, event: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(connected, event)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+class _Sending(Protocol):
+    """Parts on their way out."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the socket took all."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the socket may have taken bytes that no call of :meth:`send` has returned."""
+
+    def send(self) -> int:
+        """Call the system once; return how many bytes the socket took."""
+
+
+class _Gathered:
+    """Parts that the kernel gathers; see :class:`_Sending`."""
+
+    is_begun = False
+
+    def __init__(
+        self, connected: socket.socket, parts: Iterable[bytes | memoryview], flags: int = socket.MSG_DONTWAIT
+    ) -> None:
+        self._socket = connected
+        self._unsent = list(parts)
+        self._first = 0
+        self._flags = flags
+
+    @property
+    def is_sent(self) -> bool:
+        return self._first == len(self._unsent)
+
+    def send(self) -> int:
+        unsent = self._unsent
+        size = rest = self._socket.sendmsg(unsent[self._first : self._first + IOV_MAX], (), self._flags)
+        while self._first < len(unsent) and rest >= len(unsent[self._first]):
+            rest -= len(unsent[self._first])
+            self._first += 1
+        if rest:  # the timeout, a signal, or a full buffer cut the call short
+            unsent[self._first] = memoryview(unsent[self._first])[rest:]
+        return size
+
+
+class _Joined:
+    """Parts that TLS takes joined; see :class:`_Sending`."""
+
+    def __init__(self, connected: ssl.SSLSocket, parts: Iterable[bytes | memoryview]) -> None:
+        self._socket = connected
+        self._joined = _join(parts, _TLS_JOINED)
+        self._next = next(self._joined, None)
+        self.is_begun = False
+
+    @property
+    def is_sent(self) -> bool:
+        return self._next is None
+
+    def send(self) -> int:
+        assert self._next is not None
+        # A call that could not end has to be repeated with the same bytes.
+        self.is_begun = True
+        size = self._socket.send(self._next)
+        rest = memoryview(self._next)[size:]
+        self._next = rest if rest else next(self._joined, None)
+        self.is_begun = False
+        return size
+
+
+def _join(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
+    """Join parts up to a size; a larger one comes as it is."""
+    small: list[bytes | memoryview] = []
+    joined = 0
+    for part in parts:
+        if small and joined + len(part) > size:
+            yield b"".join(small)
+            small, joined = [], 0
+        if len(part) >= size:
+            yield part
+        elif part:
+            small.append(part)
+            joined += len(part)
+    if small:
+        yield b"".join(small)

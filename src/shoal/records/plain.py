@@ -3,7 +3,8 @@ Walks over plain batches, many at a time.
 
 A plain batch has magic 2, no holes, and nothing but a codec in its attributes. It
 begins at the end offset of the batch before it. All other batches need a decision
-of their own, so a walk ends before the first of them.
+of their own, so a walk ends before the first of them. The caller may have decided
+about two kinds: transactional batches, and those with LogAppendTime.
 
 Each walk exists twice, here and in ``shoal.native``, with the same results.
 """
@@ -15,19 +16,25 @@ from typing import NamedTuple
 
 from ..native import NATIVE
 from .batch import (
+    CODEC_MASK,
     HEADER,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     OFFSET_LIMIT,
     PRODUCER_ID_OFFSET,
     RECORDS_COUNT_OFFSET,
+    TRANSACTIONAL,
     Codec,
 )
 from .checksum import crc32c, crc_of_difference
+from .stamp import rewrite_header
 
 __all__ = ["ENTRY", "PlainRun", "stamp_plain"]
 
-#: A stamped batch: its size in bytes, number of records, ``max_timestamp``, leader epoch at the source.
+#: A stamped batch: its size in bytes, number of records, ``max_timestamp``, leader epoch at the source. With
+#: LogAppendTime, ``max_timestamp`` is the append time: the entry then has one that is not after the newest
+#: create time.
 ENTRY = struct.Struct("<IIqi")
 
 _BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
@@ -64,6 +71,8 @@ def stamp_plain(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    transactional: bool = False,
+    append_time: bool = False,
 ) -> PlainRun:
     """
     Stamp plain batches as :func:`~shoal.records.stamp` does, where they lie.
@@ -74,6 +83,8 @@ def stamp_plain(
         first_offset: The offset that this batch must begin at.
         end_offset: The walk ends before a batch that begins there or behind.
         base_sequence: The first batch's sequence; the others continue it.
+        transactional: Whether transactional batches are plain: nothing of them was aborted.
+        append_time: Whether batches with LogAppendTime are plain: their records keep their create times.
 
     """
     walk = stamp_plain_in_python if NATIVE is None else NATIVE.stamp_plain
@@ -86,6 +97,8 @@ def stamp_plain(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            transactional=transactional,
+            append_time=append_time,
         )
     )
 
@@ -99,21 +112,25 @@ def stamp_plain_in_python(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    transactional: bool = False,
+    append_time: bool = False,
 ) -> tuple[int, int, int, bytes]:
     unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
     pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
     end, expected, records, oldest_ms = len(record_set), first_offset, 0, _NO_TIME_MS
     end_offset = min(end_offset, OFFSET_LIMIT)
     entries = []
+    refused = ~(CODEC_MASK | (transactional and TRANSACTIONAL) | (append_time and LOG_APPEND_TIME))
     while end - position >= HEADER_SIZE:
-        (base_offset, length, epoch, magic, crc, attributes, delta, _, newest_ms, _, _, _, count) = unpack(
-            record_set, position
+        (base_offset, length, epoch, magic, crc, attributes, delta, first_ms, newest_ms, _, _, _, count) = (
+            unpack(record_set, position)
         )
         size = length + LOG_OVERHEAD
         if (
             base_offset != expected
             or magic != 2
-            or not 0 <= attributes <= _LARGEST_CODEC
+            or attributes & refused
+            or attributes & CODEC_MASK > _LARGEST_CODEC
             or count != delta + 1
             or count <= 0
             or not 0 <= base_offset < end_offset
@@ -121,12 +138,18 @@ def stamp_plain_in_python(
             or size > end - position
         ):
             break
-        identity = pack_identity(producer_id, producer_epoch, base_sequence)
-        at = position + PRODUCER_ID_OFFSET
-        before = crc32c(record_set[at : at + identity_size])
-        crc ^= crc_of_difference(before, crc32c(identity), size - RECORDS_COUNT_OFFSET)
-        record_set[at : at + identity_size] = identity
-        pack_head(record_set, position, 0, length, -1, 2, crc)
+        if attributes > CODEC_MASK:
+            head = record_set[position : position + HEADER_SIZE]
+            rewrite_header(head, size, attributes, producer_id, producer_epoch, base_sequence)
+            if attributes & LOG_APPEND_TIME:
+                newest_ms = min(first_ms, newest_ms)
+        else:
+            identity = pack_identity(producer_id, producer_epoch, base_sequence)
+            at = position + PRODUCER_ID_OFFSET
+            before = crc32c(record_set[at : at + identity_size])
+            crc ^= crc_of_difference(before, crc32c(identity), size - RECORDS_COUNT_OFFSET)
+            record_set[at : at + identity_size] = identity
+            pack_head(record_set, position, 0, length, -1, 2, crc)
         entries.append(pack_entry(size, count, newest_ms, epoch))
         if newest_ms < oldest_ms:
             oldest_ms = newest_ms

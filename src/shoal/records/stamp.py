@@ -28,7 +28,7 @@ from .batch import (
 )
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["stamp", "stamped_header"]
+__all__ = ["rewrite_header", "stamp", "stamped_header"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
@@ -62,7 +62,7 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
 
     """
     header, view = batch
-    return _stamp(view, len(view), header.attributes, producer_id, producer_epoch, base_sequence)
+    return rewrite_header(view, len(view), header.attributes, producer_id, producer_epoch, base_sequence)
 
 
 def stamped_header(
@@ -76,14 +76,14 @@ def stamped_header(
     """
     head = memoryview(bytearray(batch.view[:HEADER_SIZE]))
     attributes = batch.header.attributes
-    _stamp(head, len(batch.view), attributes, producer_id, producer_epoch, base_sequence)
+    rewrite_header(head, len(batch.view), attributes, producer_id, producer_epoch, base_sequence)
     return head
 
 
-def _stamp(
+def rewrite_header(
     head: memoryview, size: int, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> int:
-    """Rewrite a header of a batch of ``size`` bytes, and return its new CRC."""
+    """Rewrite the header of a batch of ``size`` bytes as :func:`stamp` does, and return its new CRC."""
     changing = head[_FIRST:_END]
     before = crc32c(changing)
     _BASE_OFFSET.pack_into(head, 0, 0)

@@ -19,7 +19,7 @@ from shoal.records import Codec
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests import batches
-from tests.late_requests import Requests, arrive
+from tests.late_requests import arrive, given_to_send
 from tests.two_brokers import (
     NOW_MS,
     Content,
@@ -191,12 +191,12 @@ def writer(brokers: TwoBrokers) -> ProducerIdentity:
 @pytest.fixture
 def late(brokers: TwoBrokers, writer: ProducerIdentity, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A batch of a first attempt that failed, and is still on its way."""
-    requests = Requests(monkeypatch, module)
+    given = given_to_send(monkeypatch, module)
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
     with pytest.raises(Disconnected):
         write(brokers, ROWS, writer=writer)
-    return requests.sent[2]
+    return given[2]
 
 
 ONCE = [b"topic-0 at %d" % offset for offset in range(10)]

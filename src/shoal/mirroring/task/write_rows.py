@@ -21,19 +21,18 @@ from typing import Any
 from ...client.admin import IDEMPOTENT_WRITE, init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
+from ...client.lot import Limits, Lot, Refused, open_gate
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...client.produce import ProduceConnection
 from ...client.producers import last_sequence
 from ...client.scan import read_batches
+from ...client.send import send
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
-from ...records import Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
+from ...records import ENTRY, Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from ...topic_partition import TopicPartition
 from ..model.position import ProducerIdentity
 
 __all__ = ["WrittenRows", "new_writer", "write_rows"]
-
-_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +144,41 @@ def _write_partition(
     # Without a last sequence, it is the offset: a request that arrives late has the same.
     identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
-    producer = ProduceConnection(cluster.connect(leader, abort_on_close=True), timeout_ms=_TIMEOUT_MS)
-    try:
+    with cluster.connect(leader, abort_on_close=True) as connection:
         for batch in batches[written:]:
-            stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(end))
-            producer.send({partition: (batch.view,)})
-            answer = producer.receive()[partition]
-            if answer.error_code:
-                where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
-                raise BrokerError(answer.error_code, where, answer.error_message, IDEMPOTENT_WRITE)
-            if answer.base_offset != end:
-                raise ShoalError(
-                    f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
-                    f"{end}: another program writes there, or rows of one partition are in several tasks "
-                    '(df.repartition("topic", "partition") puts them in one)'
-                )
+            # One request at a time: the broker may forget a producer of old records between two. A login
+            # that ends meanwhile is renewed before the next one.
+            lot = _stamped_lot(partition, batch, identity, end)
+            sent = send(connection, [lot], Limits(0), open_gate())
+            if sent.failure is not None:
+                raise sent.failure
+            if sent.refused:
+                raise _refused(sent.refused[0], batch, partition, end, cluster)
             end += batch.header.records_count
-    finally:
-        producer.close()
     return first
+
+
+def _stamped_lot(
+    partition: TopicPartition, batch: RecordBatch, identity: ProducerIdentity, offset: int
+) -> Lot:
+    """Stamp a batch that is to land at an offset."""
+    header, view = batch
+    stamp(batch, identity.producer_id, identity.producer_epoch, identity.sequence(offset))
+    entry = ENTRY.pack(len(view), header.records_count, header.max_timestamp, header.leader_epoch)
+    return Lot(partition, [view], entry, offset)
+
+
+def _refused(
+    refusal: Refused, batch: RecordBatch, partition: TopicPartition, expected: int, cluster: Cluster
+) -> ShoalError:
+    if refusal.error_code:
+        where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
+        return BrokerError(refusal.error_code, where, refusal.message, IDEMPOTENT_WRITE)
+    return ShoalError(
+        f"{partition} on {cluster}: a batch landed at offset {refusal.base_offset} instead of "
+        f"{expected}: another program writes there, or rows of one partition are in several tasks "
+        '(df.repartition("topic", "partition") puts them in one)'
+    )
 
 
 def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int) -> int | None:
