@@ -13,7 +13,7 @@ from ..protocol.produce import MOST_IN_FLIGHT
 from ..records import ENTRY
 from ..topic_partition import TopicPartition
 
-__all__ = ["ACKS_ALL", "REFILL_AT", "Gate", "Limits", "Lot", "Refused", "Sent", "is_open", "open_gate"]
+__all__ = ["REFILL_AT", "Gate", "Limits", "Lot", "Refused", "Sent", "is_open", "open_gate"]
 
 #: Two words. Nothing is sent once the clock of leases has reached the first: ns of CLOCK_BOOTTIME, where
 #: there is one. Another thread may set it meanwhile, to 0 to stop. The second is for the native sender, which
@@ -22,9 +22,6 @@ Gate: TypeAlias = "array[int]"
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NEVER = 2**64 - 1
-
-#: Requests wait for all in-sync replicas.
-ACKS_ALL = -1
 
 #: Several requests go out in one system call if so few are left that the broker could run out of work: with
 #: small batches a system call costs more than their bytes.

@@ -28,7 +28,8 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import FLEXIBLE_FROM, MOST_IN_FLIGHT
 from ..protocol.topic_ids import write_topic
 from .connection import Connection
-from .lot import ACKS_ALL, REFILL_AT, Gate, Limits, Lot, Refused, Sent
+from .lot import REFILL_AT, Gate, Limits, Lot, Refused, Sent
+from .produce import ACKS_ALL
 from .send_in_python import send_in_python
 from .topic_listing import TopicListing
 

@@ -14,7 +14,8 @@ from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_p
 from ..records import ENTRY
 from ..topic_partition import TopicPartition
 from .connection import Connection
-from .lot import ACKS_ALL, REFILL_AT, Gate, Limits, Lot, Refused, is_open
+from .lot import REFILL_AT, Gate, Limits, Lot, Refused, is_open
+from .produce import ACKS_ALL
 from .topic_listing import TopicListing
 
 __all__ = ["send_in_python"]

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient, patiently
-from ..client.committed_offsets import commit_offsets
 from ..client.config import ClientConfig
 from ..client.coordinator import JOIN_AGAIN, MemberId, group_assignment
 from ..client.membership import Membership, MembershipSettings, RebalanceListener
@@ -29,7 +28,7 @@ from ..mirroring.model.reports import stopped_report
 from ..mirroring.model.surface import Surface
 from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
-from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
+from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.copies import stops_of_deleted
 from ..mirroring.prepare.create import PreparedTopic
 from ..timing import Timing
@@ -196,16 +195,14 @@ class GroupShare(RebalanceListener):
         """Commit the positions that the tasks could not commit."""
         left, identity = self._control.uncommitted()
         wanted = set(partitions)
-        positions = {each: position.to_committed() for each, position in left.items() if each in wanted}
+        positions = {each: position for each, position in left.items() if each in wanted}
         if not positions:
             return
         with Cluster(self._source.impatient()) as cluster:
+            group_positions = GroupPositions(cluster, self._group, lambda: identity)
 
             def commit() -> None:
-                refused = commit_offsets(
-                    cluster, self._group, positions, identity, retention_ms=POSITION_RETENTION_MS
-                )
-                for error in refused.values():
+                for error in group_positions.commit(positions).values():
                     raise error
 
             try:

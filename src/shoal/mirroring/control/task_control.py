@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from array import array
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from ...client.coordinator import MemberId
+from ...client.lot import Gate, open_gate
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger
@@ -22,13 +22,8 @@ from .protocol import wall_clock_ms
 
 __all__ = ["CLOSED", "Control", "Gate", "Uncontrolled", "WorkerControl"]
 
-#: Two words for a pump (``shoal.native``). The pump reads the first before each request: the end of
-#: the lease in ns of :func:`lease_clock_s`. The pump sets the second to the time of the last response.
-Gate: TypeAlias = "array[int]"
-
 #: A gate that no request may pass.
 CLOSED = 0
-_ALWAYS_OPEN = 2**64 - 1
 
 _log = logger("shoal.control")
 
@@ -212,7 +207,7 @@ class Uncontrolled:
 
     def open_gate(self) -> Gate | None:
         """Return a gate that stays open."""
-        return array("Q", [_ALWAYS_OPEN, 0])
+        return open_gate()
 
     def close_gate(self, gate: Gate) -> None:
         """Do nothing."""
