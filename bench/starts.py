@@ -27,10 +27,11 @@ from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import end_offsets, partitions_of
-from shoal.mirroring.control import Uncontrolled
+from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.task.committer import Commits
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.resume import Watch, resume_partitions
 from shoal.mirroring.task.task import run_copy_task
@@ -64,14 +65,14 @@ def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> St
     with (
         Cluster(settings.source) as source,
         Cluster(settings.destination) as destination,
+        Commits(settings, WorkerControl(Uncontrolled()), None) as commits,
         mock.patch.object(Connection, "_prepare", counted),
     ):
         before, began = time.process_time(), time.perf_counter()
         source.refresh({each.source.topic for each in copies})
         destination.refresh({each.destination.topic for each in copies})
-        positions = GroupPositions(source, settings.group, MemberId)
         watch = Watch(lambda: False, lambda copy, reason: None, lambda: None)
-        errors = resume_partitions(copies, source, destination, positions, settings, watch)
+        errors = resume_partitions(copies, source, destination, commits, settings, watch)
         measured = Start(name, time.perf_counter() - began, time.process_time() - before, requests)
     assert not errors, next(iter(errors.values()))
     say(f"{name}: {measured.wall_s:.1f} s, {dict(requests)}")

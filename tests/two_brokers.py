@@ -20,8 +20,10 @@ from typing import Any, NamedTuple, Self
 from aiokafka.record import MemoryRecords
 
 from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
+from shoal.errors import Stopped
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
@@ -259,6 +261,41 @@ class Watched(Uncontrolled):
         self.waits: list[float] = []
         self.stop_requested = self.mirror_ends = False
         self._stopping = threading.Event()
+        self._member = MemberId()
+        self._begin: Callable[[], MemberId] | None = None
+        self._is_orphan = False
+        self._gates: list[array[int]] = []
+
+    def hold_group(self, begin: Callable[[], MemberId]) -> None:
+        """Commit as a member of the group, whose next generation ``begin`` begins; one begins now."""
+        self._begin = begin
+        self._member = begin()
+
+    def begin_generation(self) -> None:
+        if self._begin is not None:
+            self._member = self._begin()
+        super().begin_generation()
+
+    def membership(self) -> MemberId:
+        return self._member
+
+    def orphan(self) -> None:
+        """End the lease for good: another attempt begins."""
+        self._is_orphan = True
+        for gate in self._gates:
+            gate[0] = 0
+
+    def check_lease(self) -> None:
+        if self._is_orphan:
+            raise Stopped("the driver is gone: nothing more is produced")
+
+    def open_gate(self) -> array[int] | None:
+        gate = super().open_gate()
+        if gate is not None:
+            self._gates.append(gate)
+            if self._is_orphan:
+                gate[0] = 0
+        return gate
 
     def request_stop(self) -> None:
         self.stop_requested = self.mirror_ends = True
@@ -411,6 +448,13 @@ class TwoBrokers:
                 {TopicPartition(topic, partition): position}
             )
 
+    def taking_over(self, offset: int = 0, topic: str = "topic") -> TwoBrokers:
+        """Let a consumer of the mirror's group commit an offset, and let the mirror begin there."""
+        consumed = {TopicPartition(topic, 0): Committed(offset, "")}
+        with Cluster(self.settings.source) as cluster:
+            assert commit_offsets(cluster, self.settings.group, consumed, MemberId()) == {}
+        return self.with_settings(takes_over_offsets=True)
+
     def forget_pairs(self) -> None:
         """Let the group's positions expire."""
         self.source.groups.delete(self.settings.group)
@@ -466,6 +510,7 @@ class Mortal(Watched):
 
     def check_lease(self) -> None:
         """Count a check: one for each turn of a worker and a copy loop, and for each Produce request."""
+        super().check_lease()
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -497,6 +542,7 @@ class Acting(Watched):
         return None
 
     def check_lease(self) -> None:
+        super().check_lease()
         self._steps_left -= 1
         if self._steps_left == -1:
             self._action()

@@ -16,6 +16,7 @@ from shoal.mirroring.task.task import run_copy_task
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import RunningTask, TwoBrokers
+from tests.world.fencing import Fencing
 
 __all__ = ["Driver"]
 
@@ -26,6 +27,7 @@ class Driver:
     def __init__(
         self, brokers: TwoBrokers, slice_s: float = 60.0, now: Callable[[], float] = time.monotonic
     ) -> None:
+        """Listen for tasks, as no member of the mirror's group."""
         self.brokers = brokers
         self.reports: list[dict[str, Any]] = []
         self.in_trouble: dict[TopicPartition, str] = {}
@@ -38,6 +40,16 @@ class Driver:
             windows=self.windows,
         )
         self.server.renew(MemberId(), 60.0)
+
+    def join_group(self) -> None:
+        """Be the only member of the mirror's group from now on, and begin a generation of it if needed."""
+        fencing = Fencing(self.brokers.source.groups)
+
+        def begin() -> None:
+            self.server.renew(fencing.begin(self.brokers.settings.group), 60.0)
+
+        begin()
+        self.server.use_group(begin)
 
     def _keep(self, report: TaskReport) -> None:
         self.reports.append(report.to_json_object())

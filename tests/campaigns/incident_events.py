@@ -155,20 +155,9 @@ def group_has_another_name(world: TaskWorld, dice: random.Random) -> None:
     world.set(group=dice.choice(["mirror", "another", "a third"]))
 
 
-@happens(Family.POSITIONS, incidents=[IncidentKind.FOREIGN_RECORDS], stops=SILENT_STOPS)
-def position_is_reset_to_a_former_one(world: TaskWorld, dice: random.Random) -> None:
-    """An operator puts a position back that was committed before."""
-    number = world.a_partition().number
-    former = world.former_positions.get(number)
-    if former is not None:
-        world.brokers.commit(former, TOPIC, number)
-    now = world.position(number)
-    if now is not None:
-        world.former_positions[number] = now
-
-
-@happens(Family.POSITIONS, weight=2, stops=SILENT_STOPS)
-def positions_expire(world: TaskWorld, dice: random.Random) -> None:
-    """The source's coordinator forgets the mirror's positions."""
+@happens(Family.POSITIONS, stops=["--adopt"])
+def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the group, and with it the mirror's positions."""
     with suppress(ApiError):  # there is no such group yet
+        world.fencing.leave(world.brokers.settings.group)
         world.brokers.forget_pairs()

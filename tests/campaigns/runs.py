@@ -66,11 +66,12 @@ def stopped(world: TaskWorld, dice: random.Random) -> TaskEnd:
 @runs(weight=2)
 def beside_another(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task that has not noticed yet that it is an orphan, beside the one in its place."""
-    if world.setup.continues or any(world.begins_writer(each.number) for each in world.partitions):
-        return to_the_end(world, dice)  # only the lease keeps two from beginning, or from continuing, at once
     ends = _ends(world)
-    controls = [Watched() for _ in range(dice.randint(2, 3))]
-    running = [(world.start(control), control) for control in controls]
+    running = []
+    for _ in range(dice.randint(2, 3)):
+        control = Watched()
+        running.append((world.start(control), control))
+        time.sleep(dice.choice([0.0, 0.01, 0.05]))  # the former one may come to any point
     outcomes = [world.finish(*each) for each in running]
     return outcomes[-1], ends
 

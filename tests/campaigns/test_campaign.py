@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.model.offset_map import OffsetMap, Taken, Translation
+from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import group_decisions
 from shoal.mirroring.sync.offset_rules import OffsetDecision, decide_offset
-from shoal.mirroring.task.resume import nonempty
-from shoal.mirroring.task.resume.preceding import Preceding
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, wait_until
 from tests.world.tasks import Setup, TaskWorld
@@ -27,7 +26,7 @@ from tests.world.tasks import Setup, TaskWorld
 from .catalogue import Catalogue, Family, Plan, Run, Step
 from .events import TASKS, TaskEnd
 from .kinds import Kind
-from .plan import TaskPlan, draw, draw_readers
+from .plan import draw, draw_readers
 from .trial import run_trial
 
 pytestmark = pytest.mark.timeout(300)
@@ -99,26 +98,6 @@ def test_campaign_finds_a_wrong_translation(
     assert any(run_trial(draw_readers(seed)).problems for seed in range(1, 40))
 
 
-#: Nothing explains that a partition stops.
-_EXPIRY = replace(TASKS.events["positions expire"], stops=())
-
-
-def _expiring(seed: int) -> TaskPlan:
-    """Plan a trial in which positions expire, and nothing else changes."""
-    dice = Random(seed)
-    config = dice.choice([{}, {"compression.type": "zstd"}, {"message.timestamp.type": "LogAppendTime"}])
-    setup = Setup(partitions=2, destination_config=tuple(config.items()))
-    ways = [TASKS.ways[name] for name in ("to the end", "killed", "killed")]
-    steps = tuple(Step(tuple([_EXPIRY] * dice.randint(0, 1)), dice.choice(ways)) for _ in range(6))
-    return Plan(Kind.TASK, seed, setup, Family.POSITIONS, steps)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_partition_does_not_stop_if_its_position_expires(seed: int) -> None:
-    plan = _expiring(seed)
-    assert run_trial(plan).problems == [], plan
-
-
 def _while_the_topic_is_created_again(world: TaskWorld, dice: Random) -> TaskEnd:
     again = TASKS.events["source topic is created again"]
     world.expect(again.name, again.incidents, again.stops)
@@ -143,12 +122,25 @@ def test_copy_is_exact_if_the_topic_is_created_again_within_a_task(seed: int) ->
     assert run_trial(plan).problems == [], plan
 
 
-@pytest.mark.parametrize("answer", [Preceding.NOT_SHOWN, Preceding.CONTRADICTED])
-def test_campaign_finds_a_mirror_that_does_not_compare(
-    monkeypatch: pytest.MonkeyPatch, answer: Preceding
+def _looked_up_wrongly(by: int) -> Callable[..., MirrorPosition]:
+    """Return a lookup of the copy's end that is wrong by some records."""
+    right = MirrorPosition.at
+
+    def look_up(position: MirrorPosition, destination: int) -> MirrorPosition:
+        found = right(position, destination)
+        return (
+            replace(found, source_offset=max(0, found.source_offset + by)) if found is not position else found
+        )
+
+    return look_up
+
+
+@pytest.mark.parametrize("by", [1, -1], ids=["skips a record", "repeats a record"])
+def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
+    monkeypatch: pytest.MonkeyPatch, by: int
 ) -> None:
-    monkeypatch.setattr(nonempty, "compare_preceding", lambda *args, **more: answer)
-    assert any(run_trial(_expiring(seed)).problems for seed in range(24))
+    monkeypatch.setattr(MirrorPosition, "at", _looked_up_wrongly(by))
+    assert any(run_trial(draw(seed)).problems for seed in range(1, 40))
 
 
 #: A task in a process of its own, so that it can be killed.

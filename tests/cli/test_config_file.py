@@ -58,7 +58,6 @@ SAYINGS = {
     "replication-factor": ("2", ["2"]),
     "adopt": ("true", []),
     "adopt-from-later": ("true", []),
-    "allow-nonempty": ("true", []),
     "fetch-buffer-bytes": ("8388608", ["8388608"]),
     "commit-interval-ms": ("7", ["7"]),
     "slice": ("2.5", ["2.5"]),

@@ -171,7 +171,7 @@ def test_committed_position_is_reported_as_start(sides: Sides, texts: Texts) -> 
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 2)
     sides.commit(20)
-    found = sides.found("--start", "latest", "--allow-nonempty")
+    found = sides.found("--start", "latest")
     (topic,) = found["topics"]
     assert topic["partitions"] == [
         {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True, "at_cut": False},
@@ -194,7 +194,6 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
 @pytest.mark.parametrize(
     ("changes", "arguments", "warning"),
     [
-        ({"rules": "others"}, (), "orders-0: mirrored so far by other rules"),
         (
             {"destination_offset": 60},
             (),

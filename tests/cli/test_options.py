@@ -55,7 +55,6 @@ def test_every_option_is_parsed_into_its_field() -> None:
             "latest",
             "--replication-factor",
             "2",
-            "--allow-nonempty",
             "--delivery=at-least-once",
             "--on-source-retention=continue",
             "--on-foreign-records",
@@ -91,7 +90,6 @@ def test_every_option_is_parsed_into_its_field() -> None:
         copy=CopyOptions(
             fetch_buffer_bytes=8 << 20,
             commit_interval_ms=7,
-            allow_nonempty=True,
             delivery=Delivery.AT_LEAST_ONCE,
             continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
             keep_append_time=True,

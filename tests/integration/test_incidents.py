@@ -90,7 +90,9 @@ def test_each_kind_of_incident_stops_its_partition_until_allowed(
     recreate(destination_cluster, emptied)
     delete(destination_cluster, deleted)
     recreate(source_cluster, reset)
-    after = {name: load(source_cluster, name, 1) for name in topics}
+    after = {name: load(source_cluster, name, 1) for name in topics if name != reset}
+    # Kafka deletes a topic's positions with it. A shorter log shows that it is another topic.
+    after[reset] = load(source_cluster, reset, 1, batches=2)
     delete_records(source_cluster, retention, 70)
 
     code, summary = mirror()

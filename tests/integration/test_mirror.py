@@ -141,7 +141,7 @@ def test_stopped_partition_is_named_and_the_others_continue(
 
     assert done.returncode == 1
     assert f"{topic}-1" in done.stderr + done.stdout
-    assert "--allow-nonempty" in done.stderr + done.stdout
+    assert "--adopt" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     copied = read_topic(destination_cluster.bootstrap, topic)
     assert {number: len(found) for number, found in copied.items()} == {0: 50, 1: 3, 2: 50}

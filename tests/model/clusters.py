@@ -1,4 +1,4 @@
-"""Values of the model of the next copy path: both clusters, the group, the attempts, and the events."""
+"""Values of the model of the copy path: both clusters, the group, the attempts, and the events."""
 
 from __future__ import annotations
 
@@ -126,6 +126,13 @@ class Log(NamedTuple):
         if recent and recent[-1][1].sequence + len(recent[-1][1].records) != batch.sequence:
             return self, None
         return self._replace(batches=(*self.batches, batch)), self.end
+
+    def handle_at_end(self, batch: Batch) -> tuple[Log, int | None]:
+        """Do as a broker that accepts several batches in a request: the sequence must be the log's end."""
+        for number, written in enumerate(self.batches):
+            if written == batch and size_of(self.batches[:number]) == batch.sequence:
+                return self, batch.sequence
+        return self.handle(batch) if batch.sequence == self.end else (self, None)
 
     def cut_to(self, number: int) -> Log:
         """Return the log of a new leader, which has only so many batches."""

@@ -1,5 +1,5 @@
 """
-A model of the next copy path: one partition, whose committed position is a map that is ahead of the log.
+A model of the copy path: one partition, whose committed position is a map that is ahead of the log.
 
 The promise
 -----------
@@ -10,7 +10,7 @@ From each state a run can end: it is done, or it stops.
 
 :func:`check` visits every state that the rules and bounds allow, breadth first, so
 a failure comes with a shortest history. Each rule of :class:`.rules.Rule` can be
-switched off. docs/project/copy-model.md has the results.
+switched off. docs/resume-protocol.md has the results.
 
 The parts
 ---------
@@ -53,7 +53,7 @@ def check(protocol: Protocol, *, only_records: bool = False) -> Found[State]:
         yield from process_steps(protocol, state)
         yield from request_steps(protocol, state)
         yield from coordinator_steps(state)
-        yield from copy_steps(state)
+        yield from copy_steps(protocol, state)
         yield from source_steps(state)
 
     def violation(state: State) -> str | None:

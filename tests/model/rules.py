@@ -1,4 +1,4 @@
-"""The rules of the next copy path, each of which can be switched off, and the bounds of a search."""
+"""The rules of the copy path, each of which can be switched off, and the bounds of a search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Bounds", "Protocol", "Rule"]
 
 
 class Rule(enum.Enum):
-    """Rules that the mirror may keep; docs/project/copy-model.md has the failure without each."""
+    """Rules that the mirror may keep; docs/resume-protocol.md has the failure without each."""
 
     PLAN = "a batch goes out only if the committed map leads to its records"
     EXACT = "the map leads to each record, not only to the first one and the end of a batch"
@@ -42,6 +42,7 @@ class Bounds:
         emptied: Number of other programs' records that the copy's retention deleted before the start.
         late: Whether requests of closed connections may arrive later.
         queue: Number of batches that an attempt may plan ahead.
+        compares_with_end: Whether the broker compares each sequence with the log's end.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Bounds:
     emptied: int = 0
     late: bool = False
     queue: int = 2
+    compares_with_end: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def _on_the_way(attempt: Attempt) -> tuple[Batch, ...]:
 
 
 def _append(protocol: Protocol, state: State, batch: Batch) -> tuple[Log, int | None]:
-    log, offset = state.log.handle(batch)
+    handle = state.log.handle_at_end if protocol.bounds.compares_with_end else state.log.handle
+    log, offset = handle(batch)
     return (log if protocol.replicates else log._replace(replicated=len(log.batches))), offset
 
 
@@ -157,7 +158,7 @@ def _unknown(state: State, group: Group, number: int, attempt: Attempt) -> State
 # The copy
 
 
-def copy_steps(state: State) -> Steps:
+def copy_steps(protocol: Protocol, state: State) -> Steps:
     """Yield what happens to the copy beside the mirror."""
     log, left = state.log, state.left
     if log.replicated < len(log.batches):
@@ -172,7 +173,7 @@ def copy_steps(state: State) -> Steps:
             elected = state.after("unclean_copy_elections")
             elected = elected._replace(log=log._replace(epoch=log.epoch + 1))
             yield f"an unclean election at the copy leaves {number} batches", _elect(elected, number)
-    if left.forgettings and log.forgotten < len(log.batches) and _may_forget(state):
+    if left.forgettings and log.forgotten < len(log.batches) and _may_forget(protocol, state):
         forgot = log._replace(forgotten=len(log.batches))
         yield "the copy's leader forgets its producers", state.after("forgettings")._replace(log=forgot)
     if left.foreign:
@@ -193,13 +194,14 @@ def _elect(state: State, number: int) -> State:
     return elected
 
 
-def _may_forget(state: State) -> bool:
+def _may_forget(protocol: Protocol, state: State) -> bool:
     """Whether no request can arrive that a forgetful broker would write twice.
 
-    No client can know this: docs/resume-protocol.md has the failure, which the former protocol has, too.
+    No client can know this: docs/resume-protocol.md has the failure.
     """
     attempt = state.newest
-    return not state.late and (attempt.is_established or attempt.position is None)
+    is_at_rest = attempt.is_established or attempt.position is None
+    return protocol.bounds.compares_with_end or (not state.late and is_at_rest)
 
 
 # The source

@@ -1,4 +1,4 @@
-"""The rules of docs/project/copy-model.md are enough together, and each of them is needed."""
+"""The rules of docs/resume-protocol.md are enough together, and each of them is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Setting:
 
     Attributes:
         bounds: The bounds of the search.
-        states: Number of states; in docs/project/copy-model.md as well.
+        states: Number of states; in docs/resume-protocol.md as well.
         stops: The stops that are documented for these events.
     """
 
@@ -37,6 +37,9 @@ ORDINARY = Bounds("r-rr", Events(crashes=1, disconnects=1, cleanings=1, unknown_
 LATE = Bounds("r-r-r", Events(crashes=1, disconnects=1), late=True)
 REFUSED = Bounds("r-rr", Events(crashes=1, refusals=1))
 FORGETFUL = Bounds("r-r", Events(crashes=1, disconnects=1, refusals=1, forgettings=1), late=True)
+COMPARING = Bounds(
+    "r-r", Events(crashes=1, disconnects=1, refusals=1, forgettings=1), late=True, compares_with_end=True
+)
 COPY_ELECTION = Bounds("r-r", Events(crashes=1, disconnects=1, copy_elections=1), late=True)
 UNCLEAN_COPY = Bounds("r-rr", Events(crashes=1, disconnects=1, unclean_copy_elections=1))
 SOURCE_ELECTIONS = Bounds(
@@ -60,6 +63,7 @@ ENOUGH = {
     "late requests": Setting(LATE, 8_516),
     "refused requests": Setting(REFUSED, 1_143),
     "a broker that forgets": Setting(FORGETFUL, 3_803),
+    "a broker that compares with the log's end": Setting(COMPARING, 5_321),
     "election at the copy": Setting(COPY_ELECTION, 4_286),
     "unclean election at the copy": Setting(UNCLEAN_COPY, 5_429, frozenset({Stop.DESTINATION_LOSS})),
     "elections at the source": Setting(SOURCE_ELECTIONS, 19_133, frozenset({Stop.SOURCE_RESET})),
@@ -105,6 +109,9 @@ LARGER = {
         with_events(LATE, disconnects=2, unknown_commits=1),
     ),
     "a broker that forgets": (with_events(replace(FORGETFUL, source="r-rr"), forgettings=2),),
+    "a broker that compares with the log's end": (
+        with_events(replace(COMPARING, source="r-rr"), forgettings=2),
+    ),
     "election at the copy": (with_events(replace(COPY_ELECTION, source="r-rr"), copy_elections=2),),
     "unclean election at the copy": (replace(with_events(UNCLEAN_COPY, copy_elections=1), late=True),),
     "elections at the source": (

@@ -53,7 +53,7 @@ AREAS = {
     "resume": Area(("shoal/mirroring/task/resume/*.py",), CAMPAIGNS),
     "position": Area(
         (
-            "shoal/mirroring/task/moving_position.py",
+            "shoal/mirroring/task/moving_map.py",
             "shoal/mirroring/model/position.py",
             "shoal/mirroring/positions.py",
         ),

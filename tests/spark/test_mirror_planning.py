@@ -116,7 +116,7 @@ def test_recreated_topic_is_mirrored_from_its_beginning(
         broker.create_topic("topic", 2)
     brokers.forget_pairs()
     before = 0 if both else len(brokers.copied())
-    created_anew = History(brokers.source.log("topic")).plain(5, 5)
+    created_anew = History(brokers.source.log("topic")).plain(2, 3)
     ends = [log.log_end_offset for log in brokers.source.topics.topic("topic").logs]
     ranges = [
         CopyRange(topic, number, topic, start, ends[number]) for topic, number, start, _ in rows(planner)

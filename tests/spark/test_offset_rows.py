@@ -35,7 +35,8 @@ MAPS = [
     ("topic", 0, "topic", 0, 7, 0, 7, "known", "exact"),
     ("topic", 0, "topic", 7, None, 7, 7, "known", "ahead"),
     ("topic", 1, "topic", 0, 3, 0, 3, "known", "exact"),
-    ("topic", 1, "topic", 3, 8, 3, 5, "known", "counted"),
+    ("topic", 1, "topic", 3, 6, 3, 3, "known", "exact"),
+    ("topic", 1, "topic", 6, 8, 3, 5, "known", "exact"),
     ("topic", 1, "topic", 8, None, 5, 5, "known", "ahead"),
 ]
 

@@ -275,7 +275,7 @@ def test_alignment_of_a_continued_copy_is_the_start_of_the_older_mirror(
 ) -> None:
     brokers.run(begin_at(brokers.ranges(), 3))
     loaded.plain(3)
-    newer = brokers.with_settings(group="newer")
+    newer = brokers.with_settings(group="newer", adopt=True)
     newer.run(begin_at(newer.ranges(), 3))
     assert newer.position().origin == (30, 27)
     report = partition(newer)
@@ -287,7 +287,7 @@ def test_alignment_of_a_continued_copy_is_the_start_of_the_older_mirror(
 
 def test_verify_skips_records_from_before_the_mirror(brokers: TwoBrokers, loaded: History) -> None:
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
-    brokers.with_settings(allow_nonempty=True).run()
+    brokers.taking_over().run()
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_ORIGIN, 0, 2)
     assert (report.outcome, report.destination_skipped) == (Outcome.EQUAL, (0, 2))
@@ -406,7 +406,7 @@ def copied_twice(brokers: TwoBrokers, loaded: History) -> TwoBrokers:
     for offset in (30, 31):
         loaded.store(batches.batch([b"again"], base_offset=offset), shown=True)
     brokers.run()
-    newer = brokers.with_settings(group="newer", allow_nonempty=True)
+    newer = brokers.with_settings(group="newer").taking_over()
     newer.run()
     return newer
 
@@ -424,7 +424,7 @@ def test_verify_reports_an_earlier_recut_copy_as_extra(brokers: TwoBrokers, load
     values = [(each.key, each.value, each.timestamp) for each in loaded.committed]
     found = [Item(timestamp, key, value) for key, value, timestamp in values]
     lay_out(brokers, cut(found, 1, 7, 9, codec=Codec.ZSTD))
-    brokers.with_settings(allow_nonempty=True).run()
+    brokers.taking_over().run()
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_ORIGIN, 0, 30)
     assert [each.copy_of for each in report.of_kind(DifferenceKind.EXTRA)] == [(0, 30)]

@@ -17,6 +17,7 @@ from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST
+from shoal.errors import Stopped
 from shoal.mirroring.assignment import (
     doubted_sources,
     end_offsets,
@@ -51,6 +52,7 @@ from tests.two_brokers import (
     wait_until,
 )
 
+from .fencing import Fencing
 from .in_flight import RequestsInFlight
 from .judge import Judge, Loss
 from .readers import Readers
@@ -123,7 +125,8 @@ class TaskWorld:
         deaths: How many tasks were killed.
         logs_were_lost: Whether a log lost what was acknowledged, so that offsets may name what is gone.
         unaligned: The partitions of which no task has copied all since a log lost what was acknowledged.
-        former_positions: A position that was committed before, by its partition's number.
+        fencing: The mirror's place in its group.
+        running: The control of the task that was started last.
         lagging: The logs of the source whose watermarks are behind.
         clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
         problems: Sentences about what is wrong.
@@ -170,7 +173,8 @@ class TaskWorld:
         self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
         self.logs_were_lost = False
         self.unaligned: set[int] = set()
-        self.former_positions: dict[int, MirrorPosition] = {}
+        self.fencing = Fencing(self.source.nodes[0].groups)
+        self.running: list[Watched] = []
         self.lagging: list[Lagging] = []
         self.clock_is_wrong_by_s = 0.0
 
@@ -193,7 +197,6 @@ class TaskWorld:
             multi_batch=MultiBatch.AUTO if setup.several_in_a_request else MultiBatch.OFF,
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
-            allow_nonempty=setup.copy_begins_at > 0,
             continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),
             timing=QUICK,
         )
@@ -220,18 +223,6 @@ class TaskWorld:
         """Note that logs of these partitions lose what was acknowledged: positions may name what is gone."""
         self.logs_were_lost = True
         self.unaligned.update(numbers)
-
-    def begins_writer(self, number: int) -> bool:
-        """Whether the next task begins a writer: without a position, or behind what another one mirrored."""
-        position = self.position(number)
-        if position is None:
-            return True
-        expected = {position.identity.producer_id, -1}
-        return any(
-            each.header.producer_id not in expected
-            for each in batches_of(self.copy_log(number))
-            if each.header.base_offset >= position.destination_offset
-        )
 
     def let_late_requests_arrive(self) -> None:
         """Wait until the destination has served all requests of tasks that have ended."""
@@ -287,7 +278,11 @@ class TaskWorld:
             return plan_ranges(starts, ends, reached, {TOPIC: TOPIC}, doubted)
 
     def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
-        """Start a task."""
+        """Start a task, as the one attempt that may write."""
+        for former in self.running:
+            former.orphan()
+        self.running = [control]
+        self.fencing.let_begin(control, self.brokers.settings.group)
         ranges = self.closed_ranges() if ranges is None else ranges
         for each in ranges:
             self.partitions[each.partition].task_begins()
@@ -301,6 +296,9 @@ class TaskWorld:
             self.deaths += 1
             self._check_reports(control)
             return Outcome(was_killed=True)
+        except Stopped:
+            self._check_reports(control)
+            return Outcome()  # an orphan
         finally:
             self.controls.append(control)
         self._check_reports(control)

@@ -35,6 +35,7 @@ def _skip_a_record(world: TaskWorld) -> None:
     position = world.position(0)
     assert position is not None
     world.partitions[0].small_batches(1)
+    world.fencing.leave(world.brokers.settings.group)
     world.brokers.commit(replace(position, source_offset=world.partitions[0].next_offset), TOPIC)
 
 
@@ -186,21 +187,3 @@ def test_no_record_may_be_missing_if_the_topic_is_created_again_after_the_cut(wo
     world.partitions[0].small_batches(end + 3)
     world.partitions[0].task_begins()
     assert _excused(world.partitions[0]) == []
-
-
-# Two tasks at once
-
-
-def test_task_begins_a_writer_if_it_has_no_position_or_another_group_wrote_behind_it(
-    world: TaskWorld,
-) -> None:
-    assert world.begins_writer(0)
-    _mirrored(world, lambda partition: partition.small_batches(2))
-    assert not world.begins_writer(0)
-    world.set(group="another")
-    assert world.begins_writer(0)
-    _mirrored(world, lambda partition: partition.small_batches(2))
-    assert not world.begins_writer(0)
-    world.set(group="mirror")
-    assert world.begins_writer(0)
-    assert world.problems == []

@@ -135,15 +135,6 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "with --adopt: also take over copies that begin later than the source. The source's records before "
         "the copy's first one are never mirrored",
     )
-    add_option(
-        group,
-        CopyOptions,
-        "allow_nonempty",
-        "also copy into a destination partition that holds records and has no committed position, from "
-        "the start position. Records that it holds already are duplicated, unless the copy shows where the "
-        "source continues. The partition stops if its last batch is in the source, but nothing shows whether "
-        "the batches before it were mirrored",
-    )
     add_option(group, CopyOptions, "fetch_buffer_bytes", "fetch buffer of each Spark task", metavar="BYTES")
     add_option(
         group,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from ..client.cluster import Cluster
 from ..client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from ..client.coordinator import MemberId
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, ShoalError
+from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
@@ -165,7 +163,7 @@ class GroupPositions:
         """Commit positions; see :class:`Positions`."""
         offsets = {partition: position.to_committed() for partition, position in positions.items()}
         refused = self._commit(offsets)
-        # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for a whole map.
+        # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for all milestones.
         shorter = {
             partition: positions[partition].to_committed(0)
             for partition, error in refused.items()
@@ -183,19 +181,9 @@ class GroupPositions:
 
 
 class PositionsInThread:
-    """
-    Positions behind a thread of their own, which sends one request after the other.
-
-    Attributes:
-        is_committing: Whether :meth:`commit` waits for its outcome.
-        unknown_at: The time of the last commit without a response, on the monotonic clock. It may take
-            effect later, after newer ones.
-
-    """
+    """Positions behind a thread of their own, which sends one request after the other."""
 
     def __init__(self, positions: Positions) -> None:
-        self.is_committing = False
-        self.unknown_at = -math.inf
         self._positions = positions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
 
@@ -205,30 +193,11 @@ class PositionsInThread:
         """Return the positions, and the other offsets, once the thread has read them."""
         return self._thread.submit(self._positions.read_all, list(partitions)).result()
 
-    def commit(
-        self, positions: Mapping[TopicPartition, MirrorPosition]
-    ) -> Mapping[TopicPartition, ShoalError]:
-        """Commit positions, and wait for the outcome."""
-        self.is_committing = True
-        try:
-            return self.begin_commit(positions).result()
-        finally:
-            self.is_committing = False
-
     def begin_commit(
         self, positions: Mapping[TopicPartition, MirrorPosition]
     ) -> Future[Mapping[TopicPartition, ShoalError]]:
         """Commit without waiting for the outcome."""
-        return self._thread.submit(self._commit, positions)
-
-    def _commit(
-        self, positions: Mapping[TopicPartition, MirrorPosition]
-    ) -> Mapping[TopicPartition, ShoalError]:
-        try:
-            return self._positions.commit(positions)
-        except Disconnected:
-            self.unknown_at = time.monotonic()
-            raise
+        return self._thread.submit(self._positions.commit, positions)
 
     def end_with(self, last: Callable[[], object]) -> None:
         """

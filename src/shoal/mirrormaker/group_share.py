@@ -121,6 +121,10 @@ class GroupShare(RebalanceListener):
         """Join the group, and take part in it from a thread of its own."""
         self._thread.start()
 
+    def begin_generation(self) -> None:
+        """Join the group as a new member, from any thread: the coordinator refuses the commits of before."""
+        self._member.join_again()
+
     def release(self) -> None:
         """Release all partitions in good order, and leave the group; never raises."""
         self._over.set()

@@ -100,6 +100,7 @@ class MirrorMaker:
         )
         resources.callback(share.release)
         if self._options.copy.handling is None:  # a handler commits offsets without positions
+            control.use_group(share.begin_generation)
             resources.enter_context(
                 CopyWatch(
                     self._options,

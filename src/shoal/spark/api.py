@@ -59,7 +59,6 @@ def mirror(  # docs/cli.md describes its options, which are the command's
     groups_interval_s: float = DEFAULT_GROUPS_INTERVAL_S,
     adopt: bool = False,
     adopt_from_later: bool = False,
-    allow_nonempty: bool = False,
     delivery: str = COPY_DEFAULTS.delivery.value,
     continue_on: Collection[str] = (),
     keep_append_time: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from confluent_kafka import Consumer
@@ -316,6 +316,27 @@ def test_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
             wait_until(lambda: len(other.owned) == 2)
             with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
                 commit_offsets(cluster, "group", {first: Committed(5, "")}, old)
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+@pytest.mark.parametrize("number", [0, -1], ids=["first", "last"])
+def test_commit_from_before_a_join_again_is_refused(broker: Broker, others: int, number: int) -> None:
+    """Also if the member that joins does not lead the group."""
+    with ExitStack() as stack, Cluster(config_of("source", broker)) as cluster:
+        members: list[Polled] = []
+        for _ in range(1 + others):
+            members.append(stack.enter_context(polled(broker, settings())))
+            wait_until(lambda: all(each.owned for each in members) and _own_all(members))
+        member = members[number].membership
+        before = member.identity
+        member.join_again()
+        wait_until(lambda: member.identity.generation > before.generation and _own_all(members))
+        with pytest.raises(BrokerError, match=r"ILLEGAL_GENERATION|UNKNOWN_MEMBER_ID"):
+            commit_offsets(cluster, "group", {TopicPartition("topic", 0): Committed(5, "")}, before)
+
+
+def _own_all(members: Sequence[Polled]) -> bool:
+    return sorted(partition for each in members for partition in each.owned) == ALL
 
 
 # Static members

@@ -22,7 +22,8 @@ from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
-from shoal.mirroring.model.handover import Handover
+from shoal.mirroring.model.handover import Handover, InheritedPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.model.reports import TaskReport
 from shoal.protocol.apis import ApiKey
@@ -31,6 +32,11 @@ from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
+
+PARTITION = TopicPartition("topic", 0)
+POSITION = MirrorPosition(
+    7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules"
+).with_milestone()
 
 
 class Driver:
@@ -400,6 +406,86 @@ def test_second_attempt_waits_for_a_first_that_was_disconnected(driver: Driver) 
         with driver.connect() as second:
             second.take([ORDERS])
             assert time.monotonic() >= until
+
+
+class Generations:
+    """The generations of a driver's group, and how often it was asked for one."""
+
+    def __init__(self, driver: Driver, delay_s: float = 0.0) -> None:
+        self.members = [MemberId("driver", 1)]
+        self.asked = 0
+        self._driver, self._delay_s = driver, delay_s
+        driver.server.renew(self.members[-1], 60.0)
+        driver.server.use_group(self._ask)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        threading.Timer(self._delay_s, self._begin).start()
+
+    def _begin(self) -> None:
+        self.members.append(MemberId("driver", len(self.members) + 1))
+        self._driver.server.renew(self.members[-1], 60.0)
+
+
+def test_partition_of_a_task_that_died_is_handed_over_in_a_new_generation(driver: Driver) -> None:
+    """Its last commit may still take effect; a coordinator refuses it in the new generation."""
+    generations = Generations(driver)
+    with driver.connect() as first:
+        first.take([PARTITION])
+    with driver.connect() as second:
+        second.take([PARTITION])
+        assert second.membership() == generations.members[-1]
+    assert len(generations.members) == 2
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+def test_partition_left_with_a_commit_in_doubt_is_handed_over_in_a_new_generation(
+    driver: Driver, is_in_doubt: bool
+) -> None:
+    generations = Generations(driver)
+    left = InheritedPosition(POSITION, not is_in_doubt, (1, 1), is_in_doubt)
+    with driver.connect() as first:
+        first.take([PARTITION])
+        first.report(TaskReport(leaves={PARTITION: left}))
+        wait_until(lambda: len(driver.reports) == 1)
+        assert list(driver.server.uncommitted()[0]) == ([PARTITION] if is_in_doubt else [])
+    with driver.connect() as second:
+        assert second.take([PARTITION]).left == ({} if is_in_doubt else {PARTITION: left})
+    assert len(generations.members) == 1 + is_in_doubt
+
+
+def test_partition_left_without_a_position_needs_no_new_generation(driver: Driver) -> None:
+    generations = Generations(driver)
+    with driver.connect() as first:
+        first.take([PARTITION])
+        first.report(TaskReport(leaves={PARTITION: None}))
+        wait_until(lambda: len(driver.reports) == 1)
+    with driver.connect() as second:
+        assert second.take([PARTITION]).left == {}
+    assert len(generations.members) == 1
+
+
+def test_generation_that_several_tasks_ask_for_begins_once(driver: Driver) -> None:
+    generations = Generations(driver, delay_s=0.2)
+    with driver.connect() as first, driver.connect() as second:
+        before = [each.generation for each in (first, second)]
+        for each in (first, second):
+            each.begin_generation()
+        wait_until(lambda: [each.generation - 1 for each in (first, second)] == before)
+    assert (generations.asked, len(generations.members)) == (1, 2)
+
+
+def test_fenced_attempt_keeps_the_membership_of_its_generation(driver: Driver) -> None:
+    generations = Generations(driver)
+    with driver.connect() as second:
+        with driver.connect() as first:
+            first.take([PARTITION])
+            taken = taking(second, PARTITION)
+            wait_until(lambda: bool(driver.reports))  # the partition waits
+            driver.server.renew(MemberId("driver", 9), 60.0)
+            wait_until(lambda: second.membership() == MemberId("driver", 9))
+            assert first.membership() == generations.members[0]
+        taken.result(5.0)
 
 
 def test_third_attempt_waits_for_both_earlier_ones(driver: Driver) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from shoal.mirroring.driver.retrying import StoppedRetries
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -17,6 +18,7 @@ from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
 
 INTERVAL_S = 300.0
+POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules")
 
 
 class Clock:
@@ -148,7 +150,7 @@ def test_last_report_of_a_stopped_task_does_not_change_the_partition(
     lag = mirror.metrics.progress().lag_records
     mirror.retries.request()
     assert mirror.due_after(0) == [FIRST]
-    copy.keep_commit(0)  # its last commit
+    copy.keep_commit(POSITION)  # its last commit
     tell()
     assert mirror.work.plan().excluded == frozenset()
     progress = mirror.metrics.progress()

@@ -49,7 +49,7 @@ EVERYTHING = MirrorOptions(
     master="local[2,4]",
     checkpoint="somewhere",
     conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
-    copy=CopyOptions(fetch_buffer_bytes=1 << 20, commit_interval_ms=100, allow_nonempty=True),
+    copy=CopyOptions(fetch_buffer_bytes=1 << 20, commit_interval_ms=100),
 )
 
 
@@ -69,7 +69,6 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"max_in_flight": 0}, "max_in_flight '0': not between 1 and 5"),
         ({"max_in_flight": 6}, "max_in_flight '6': not between 1 and 5"),
         ({"conf": (("foo", "bar"),)}, r"conf 'foo' is not a Spark setting\. .* begin with 'spark\.'"),
-        ({"adopt": True, "allow_nonempty": True}, "adopt and allow_nonempty .* Set one of the two"),
         ({"adopt_from_later": True}, "adopt_from_later needs adopt. Set both"),
         (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},

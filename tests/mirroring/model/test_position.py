@@ -19,6 +19,7 @@ from shoal.mirroring.model import position as position_module
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.model.runs import Run
 
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPIC_IDS = st.none() | st.uuids().map(str)
@@ -26,7 +27,22 @@ IDENTITIES = st.builds(
     ProducerIdentity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-(2**63), 2**63 - 1)
 )
 
-PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2)
+PAIR = MirrorPosition(
+    10,
+    7,
+    ProducerIdentity(5, 0),
+    (2, 0),
+    4_000_000_000,
+    "source-id",
+    None,
+    3,
+    "rules",
+    2,
+    begin=4,
+    plan=(Run(7, 13, 2), Run(12, 19, 4)),
+)
+#: As a version without runs left it.
+FORMER_PAIR = replace(PAIR, begin=7, plan=(), is_former=True)
 
 
 @given(
@@ -43,6 +59,7 @@ PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "sou
         st.text(max_size=64),
         st.integers(-1, 2**31 - 1),
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
+        begin=OFFSETS,
     )
 )
 def test_committed_position_is_read_back(position: MirrorPosition) -> None:
@@ -56,8 +73,8 @@ def test_committed_position_is_read_back(position: MirrorPosition) -> None:
 
 def test_metadata_has_the_documented_form() -> None:
     metadata = PAIR.to_committed().metadata
-    assert metadata.startswith("shoal2{")
-    assert json.loads(metadata.removeprefix("shoal2")) == {
+    assert metadata.startswith("shoal3{")
+    assert json.loads(metadata.removeprefix("shoal3")) == {
         "destination": 7,
         "producer": [5, 0, 0],
         "origin": [2, 0],
@@ -67,26 +84,41 @@ def test_metadata_has_the_documented_form() -> None:
         "source_epoch": 2,
         "rules": "rules",
         "map": [[10, 7, 2], [8, 7]],
+        "begin": 4,
+        "plan": [0, 3, 0, 5, 1, 2],
     }
 
 
-#: As the first layout was, and as the second is.
+#: As the former layouts were, and as the present one is.
 FORMER = (
     b'shoal1{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
     b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules"}'
 )
-PRESENT = (
+SECOND = (
     b'shoal2{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
     b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules",'
     b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]]}'
 )
+PRESENT = (
+    b'shoal3{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
+    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules",'
+    b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]],"begin":4,"plan":[0,3,0,5,1,2]}'
+)
 
 
-def test_position_of_the_former_layout_is_read_as_unproved() -> None:
+def test_position_of_the_first_layout_is_read_as_unproved() -> None:
     position = MirrorPosition.from_committed(Committed(10, FORMER.decode()))
 
-    assert position == PAIR.with_milestone()
+    assert position == FORMER_PAIR.with_milestone()
     assert position.offsets == OffsetMap((Milestone(2, 0), Milestone(10, 7, Stretch.UNPROVED)))
+
+
+def test_position_of_the_second_layout_has_no_runs_behind_it() -> None:
+    position = MirrorPosition.from_committed(Committed(10, SECOND.decode()))
+
+    assert position is not None
+    assert position == replace(FORMER_PAIR, milestones=position.offsets)
+    assert position.offsets.milestones[0] == Milestone(2, 0)
 
 
 def test_position_of_the_present_layout_is_read_with_its_map() -> None:
@@ -100,7 +132,21 @@ def test_position_of_the_present_layout_is_read_with_its_map() -> None:
 
 
 @pytest.mark.parametrize(
-    ("readable", "metadata"), [("shoal1", PRESENT), ("shoal2", PRESENT.replace(b"shoal2", b"shoal3"))]
+    ("end", "source", "leader_epoch", "plan_left"),
+    [(7, 10, 2, 2), (8, 14, 2, 1), (12, 18, 2, 1), (13, 20, 4, 0), (20, 27, 4, 0)],
+)
+def test_end_of_the_log_is_looked_up_behind_the_record_before_it(
+    end: int, source: int, leader_epoch: int, plan_left: int
+) -> None:
+    position = PAIR.at(end)
+
+    assert (position.source_offset, position.destination_offset) == (source, end)
+    assert position.source_leader_epoch == leader_epoch
+    assert position.plan == PAIR.plan[2 - plan_left :]
+
+
+@pytest.mark.parametrize(
+    ("readable", "metadata"), [("shoal1", PRESENT), ("shoal3", PRESENT.replace(b"shoal3", b"shoal4"))]
 )
 def test_position_of_a_newer_layout_is_refused_with_a_sentence(
     readable: str, metadata: bytes, monkeypatch: pytest.MonkeyPatch
@@ -179,7 +225,9 @@ def test_position_without_source_epoch_is_read() -> None:
     values = json.loads(FORMER.removeprefix(b"shoal1"))
     del values["source_epoch"]
     older = Committed(10, "shoal1" + json.dumps(values))
-    assert MirrorPosition.from_committed(older) == replace(PAIR, source_leader_epoch=-1).with_milestone()
+    assert (
+        MirrorPosition.from_committed(older) == replace(FORMER_PAIR, source_leader_epoch=-1).with_milestone()
+    )
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
@@ -231,18 +279,38 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"map": [[10, 7], [-1, 0]]},
         {"map": [[10, 7], None]},
         {"map": [[2**63, 7]]},
+        {"begin": None},
+        {"begin": -1},
+        {"plan": None},
+        {"plan": [1]},
+        {"plan": [1, 2]},
+        {"plan": [-1, 0, 0]},
+        {"plan": [0, -11, 0]},
+        {"plan": [0, 2**63, 0]},
+        {"plan": [2**63, 0, 0]},
+        {"plan": [1, "2", 3]},
     ],
 )
 def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     committed = PAIR.to_committed()
-    values = json.loads(committed.metadata.removeprefix("shoal2")) | change
+    values = json.loads(committed.metadata.removeprefix("shoal3")) | change
     with pytest.raises(ConfigError, match=r"another.*version"):
-        MirrorPosition.from_committed(replace(committed, metadata="shoal2" + json.dumps(values)))
+        MirrorPosition.from_committed(replace(committed, metadata="shoal3" + json.dumps(values)))
 
 
 @pytest.mark.parametrize(
     "metadata",
-    ["shoal2", "shoal2{", "shoal2[]", "shoal1{}", "shoal2{}", "shoal3{}", "shoal20{}", "shoal2" + "[" * 4000],
+    [
+        "shoal3",
+        "shoal3{",
+        "shoal3[]",
+        "shoal1{}",
+        "shoal2{}",
+        "shoal3{}",
+        "shoal4{}",
+        "shoal30{}",
+        "shoal3" + "[" * 4000,
+    ],
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigError, match=r"version.*another"):
@@ -251,7 +319,7 @@ def test_position_of_another_version_is_refused(metadata: str) -> None:
 
 @given(st.text(max_size=300))
 def test_arbitrary_metadata_are_a_position_none_or_refused(metadata: str) -> None:
-    for prefix in ("", "shoal", "shoal2", 'shoal2{"destination":'):
+    for prefix in ("", "shoal", "shoal3", 'shoal3{"destination":'):
         try:
             assert MirrorPosition.from_committed(Committed(10, prefix + metadata)) is None
         except ConfigError:

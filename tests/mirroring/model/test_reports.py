@@ -51,7 +51,7 @@ FULL = TaskReport(
     is_idle=True,
     aligns=True,
     assign_again=True,
-    leaves={PARTITION: InheritedPosition(POSITION, True, 0.0, (1, 1))},
+    leaves={PARTITION: InheritedPosition(POSITION, True, (1, 1))},
 )
 
 WIRE = {
@@ -84,7 +84,7 @@ WIRE = {
     "idle": True,
     "aligns": True,
     "assign_again": True,
-    "leaves": [["topic", 3, 7, POSITION.to_committed().metadata, True, 0.0, [1, 1]]],
+    "leaves": [["topic", 3, 7, POSITION.to_committed().metadata, True, [1, 1], False]],
 }
 
 

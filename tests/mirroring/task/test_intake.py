@@ -13,6 +13,7 @@ from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import Counters
 from shoal.mirroring.task.intake import Intake, RecordSetContent
+from shoal.mirroring.task.moving_map import MovingMap
 from shoal.mirroring.task.outbound_queue import OutboundQueue
 from shoal.protocol.fetch import FetchedPartition
 from shoal.records import Codec, Decision, split, verify_crc
@@ -36,7 +37,9 @@ class Taking:
         )
         self.outbound = OutboundQueue()
         defaults = CopySettings(source, destination, "group", rules="rules")
-        self.intake = Intake(replace(defaults, **settings), self.outbound)  # type: ignore[arg-type]
+        self.ahead = MovingMap()
+        self.ahead.put(POSITION)
+        self.intake = Intake(replace(defaults, **settings), self.outbound, self.ahead)  # type: ignore[arg-type]
         self.intake.rewind(POSITION)
 
     def take(

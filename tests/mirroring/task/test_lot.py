@@ -10,7 +10,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import moving_position
+from shoal.mirroring.task import moving_map
 from shoal.mirroring.task.lot import batches_of
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.fetch import FetchedPartition
@@ -117,7 +117,7 @@ def test_position_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
         made.append(batch.header.last_offset_delta + 1)
         return fingerprint(batch)
 
-    monkeypatch.setattr(moving_position, "fingerprint", counted)
+    monkeypatch.setattr(moving_map, "fingerprint", counted)
     copy = aligned()
     fetched = list(split(memoryview(record_set(*COUNTS))))
     for each in fetched:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -284,17 +283,13 @@ def test_surviving_part_of_a_joined_and_cut_batch_is_skipped(
 
 
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
-@pytest.mark.parametrize("forget", [TwoBrokers.forget_pairs, None], ids=["no position", "pair"])
-def test_joined_batch_at_the_destination_s_end_is_found_in_the_source(
-    brokers: TwoBrokers, history: History, codec: Codec | None, forget: Callable[[TwoBrokers], None] | None
+def test_mirror_goes_on_behind_a_joined_batch_after_an_election(
+    brokers: TwoBrokers, history: History, codec: Codec | None
 ) -> None:
     brokers = brokers.with_settings(rebatch=Rebatch(300, codec))
     history.plain(*[1] * 20)
     run(brokers)
-    if forget is None:
-        lose_tail(brokers.destination, "topic", math.inf)  # type: ignore[arg-type]
-    else:
-        forget(brokers)
+    lose_tail(brokers.destination, "topic", math.inf)  # type: ignore[arg-type]
     history.plain(*[1] * 20)
     result = brokers.run()
     assert (result.complete, result.stopped) == (True, ())

@@ -307,30 +307,6 @@ def test_foreign_record_in_place_of_a_rebuilt_one_stops_the_partition(
     assert stopped.cause is IncidentKind.FOREIGN_RECORDS
 
 
-@pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
-def test_mirror_without_its_position_recognizes_a_rebuilt_tail(
-    brokers: TwoBrokers, history: History, make: Callable[[History], object]
-) -> None:
-    history.plain(1)
-    make(history)
-    brokers.run()
-    brokers.forget_pairs()
-    history.plain(2)
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
-def test_mirror_without_its_position_recognizes_a_group_of_messages(
-    brokers: TwoBrokers, history: History
-) -> None:
-    legacy(history, 1, Codec.NONE, 6)
-    brokers.run()
-    brokers.forget_pairs()
-    legacy(history, 1, Codec.NONE, 2)
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
 def test_tail_recompressed_by_its_broker_is_recognized_by_its_records(
     brokers: TwoBrokers, history: History
 ) -> None:

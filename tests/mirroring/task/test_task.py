@@ -219,7 +219,7 @@ def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBroker
     histories = brokers.topic("topic", 2)
     for history in histories:
         history.plain(1, 2)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
     brokers.source.faults.add(
         ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=0, times=None
     )
@@ -235,7 +235,7 @@ def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBroker
 def test_failing_last_commit_is_retried_with_pauses(brokers: TwoBrokers, history: History) -> None:
     brokers = brokers.with_timing(last_commit_patience_s=2.0)
     history.plain(1, 2)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
     with pytest.raises(Disconnected):
         brokers.run()
@@ -247,7 +247,7 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
 ) -> None:
     brokers = brokers.with_timing(requested_commit_patience_s=2.0)
     history.plain(1, 2)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
     control = Acting(2, lambda: control.request_stop())
     brokers.run(control=control)

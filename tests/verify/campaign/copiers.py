@@ -97,9 +97,9 @@ def copy_by_shoal(
     theirs = brokers.destination.log(copy.copy_topic)
     begin = theirs.log_end_offset
     first, last = (copy.records[0].offset, copy.records[-1].offset + 1) if copy.records else (0, 0)
-    brokers.with_settings(allow_nonempty=begin > 0).run(
-        [CopyRange(copy.topic, 0, copy.copy_topic, first, last)]
-    )
+    if begin:
+        brokers = brokers.taking_over(first, copy.topic)
+    brokers.run([CopyRange(copy.topic, 0, copy.copy_topic, first, last)])
     pieces = _pieces_behind(brokers, copy, begin)
     codec = rng.choice(list(Codec))
     return [replace(each, codec=codec, batch=None) for each in pieces] if is_recompressed else pieces

@@ -126,6 +126,7 @@ class Membership:
         self._membership = MemberId(instance_id=settings.instance_id)
         self._is_lost = False
         self._must_join_again = False
+        self._joins_as_new = False
         self._error: ShoalError | None = None
         self._last_failure: ShoalError | None = None
         self._assignment: tuple[TopicPartition, ...] = ()
@@ -190,6 +191,17 @@ class Membership:
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="shoal-membership", daemon=True)
             self._thread.start()
+
+    def join_again(self) -> None:
+        """
+        Join again, from any thread, so that the coordinator refuses all commits of before.
+
+        A group's only member begins a new generation. One of several joins as a new member: if it does not
+        lead the group, the coordinator leaves the generation as it is (``ClassicGroup``).
+        """
+        with self._changed:
+            self._joins_as_new = not self._is_sole
+            self._ask_to_join_again()
 
     def poll(self, timeout_s: float, listener: RebalanceListener) -> bool:
         """
@@ -455,6 +467,10 @@ class Membership:
             membership, owned = self._membership, self._to_join_with
             wanted, topics = self._wanted, self._topics
             self._must_join_again = False  # the subscription is read now
+            as_new, self._joins_as_new = self._joins_as_new, False
+        generation = membership.generation
+        if as_new:
+            membership = self._leave_first(membership)
         if isinstance(wanted, re.Pattern):
             # The pattern is matched before the join, so that one join is enough.
             topics = matching_topics(self._cluster.refresh(), wanted)
@@ -463,7 +479,7 @@ class Membership:
         try:
             joined = self._coordinator.join(
                 membership,
-                self._assigning.subscriptions(topics, owned, membership.generation),
+                self._assigning.subscriptions(topics, owned, generation),
                 session_timeout_ms=self._settings.session_timeout_ms,
                 rebalance_timeout_ms=self._settings.max_poll_interval_ms,
             )
@@ -498,6 +514,13 @@ class Membership:
             identity = self._membership
         self._on_renewed(identity, asked_at)
         return 0.0
+
+    def _leave_first(self, membership: MemberId) -> MemberId:
+        """Give up the member's id; a static member gets another one in its place without leaving."""
+        if membership.instance_id is None and membership.member_id:
+            with suppress(ShoalError):  # else its session ends
+                self._coordinator.leave(membership)
+        return MemberId("", NO_GENERATION, membership.instance_id)
 
 
 def _notify_of_going(

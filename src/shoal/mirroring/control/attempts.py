@@ -15,6 +15,7 @@ import math
 import socket
 from collections.abc import Iterable
 
+from ...client.coordinator import MemberId
 from ...topic_partition import TopicPartition
 from .protocol import lease_clock_s
 
@@ -31,6 +32,7 @@ class Attempt:
         partitions: The partitions that the attempt requested, without those that it has left since.
         lease_until: The end of its longest lease, on the driver's clock.
         is_fenced: Whether a newer attempt has requested one of its partitions.
+        membership: The member that it may commit as.
         is_over: Whether the attempt has closed the connection. It writes nothing more then.
 
     """
@@ -42,6 +44,7 @@ class Attempt:
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.lease_until = -math.inf
         self.is_fenced = False
+        self.membership = MemberId()
         self.is_over = False
         self._is_cut = False
 

@@ -62,6 +62,7 @@ class ControlConnection:
         self._ends_at = math.inf
         self._lead_s = 0.0
         self._membership = MemberId()
+        self.generation = 0
         self._interruptions = 0
         #: The gates of pumps at work, by their identity.
         self._gates: dict[int, Gate] = {}
@@ -163,6 +164,7 @@ class ControlConnection:
             self._stop = stop
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
+            self.generation += membership != self._membership
             self._lease_until = given_at + lease_s
             self._set_gates(CLOSED if is_interrupted else self._gate_until)
             self._ends_at = now + ends_in_s
@@ -257,6 +259,10 @@ class ControlConnection:
         if handover is None:
             raise self._gone()
         return handover
+
+    def begin_generation(self) -> None:
+        """Ask the driver for a new generation; the membership of a later state has it."""
+        self.report(TaskReport(begin_generation=True))
 
     def membership(self) -> MemberId:
         """Return the member in the driver's newest state."""

@@ -9,6 +9,10 @@ The driver keeps the positions in between, and hands each over once. If Spark re
 gets no positions and aligns its partitions. The driver ignores positions from an older attempt if another one
 has taken the partition since. After an interruption of the mirror's membership, the driver drops all
 positions: another process may have written.
+
+A commit may take effect later if its task did not end in good order, or if the coordinator did not answer it.
+The partitions are *unsettled*, until the group has a new generation, which refuses that
+commit (FENCE in docs/resume-protocol.md).
 """
 
 from __future__ import annotations
@@ -30,13 +34,23 @@ class Handovers:
         self._lock = threading.Lock()
         self._left: dict[TopicPartition, InheritedPosition] = {}
         self._owners: dict[TopicPartition, object] = {}
+        #: The last task that took each partition, until it has ended in good order and without a doubt.
+        self._unsettled: dict[TopicPartition, object] = {}
 
-    def leave(self, positions: Mapping[TopicPartition, InheritedPosition], owner: object) -> None:
+    def leave(self, positions: Mapping[TopicPartition, InheritedPosition | None], owner: object) -> None:
         """Keep the positions of partitions that the reporting task owns; ignore the others."""
         with self._lock:
             for partition, left in positions.items():
-                if self._owners.get(partition) is owner:
+                is_settled = left is None or not left.is_in_doubt
+                if is_settled and self._unsettled.get(partition) is owner:
+                    del self._unsettled[partition]
+                if left is not None and self._owners.get(partition) is owner:
                     self._left[partition] = left
+
+    def have_unsettled(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether a former task of some partition may have sent a commit that takes effect later."""
+        with self._lock:
+            return not self._unsettled.keys().isdisjoint(partitions)
 
     def take(
         self, partitions: Sequence[TopicPartition], owner: object
@@ -44,16 +58,15 @@ class Handovers:
         """Remove and return the positions of partitions; make the task that requests them their owner."""
         with self._lock:
             self._owners.update(dict.fromkeys(partitions, owner))
+            self._unsettled.update(dict.fromkeys(partitions, owner))
             found = [partition for partition in partitions if partition in self._left]
             return {partition: self._left.pop(partition) for partition in found}
 
     def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
-        """Return positions that are not committed, or that an older commit may still replace."""
+        """Return positions that are not committed."""
         with self._lock:
             return {
-                partition: left.position
-                for partition, left in self._left.items()
-                if not left.is_committed or left.doubted_for_s
+                partition: left.position for partition, left in self._left.items() if not left.is_committed
             }
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:

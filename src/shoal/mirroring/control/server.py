@@ -130,6 +130,9 @@ class ControlServer:
         self._awaited = math.inf
         self._stop = False
         self._membership = MemberId()
+        self._begin_generation: Callable[[], object] | None = None
+        #: The member of the last generation that has to end.
+        self._ends_as: MemberId | None = None
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
         self._strangers = Strangers(timing.leaving_s)
@@ -221,9 +224,11 @@ class ControlServer:
                     self._send_to_all()
         if report.is_idle:
             self._note_idle(attempt)
+        if report.begin_generation and attempt.membership == self._membership:
+            self._end_generation()
         self.apply(report)
 
-    def _leave(self, attempt: Attempt, leaves: Mapping[TopicPartition, InheritedPosition]) -> None:
+    def _leave(self, attempt: Attempt, leaves: Mapping[TopicPartition, InheritedPosition | None]) -> None:
         self._handovers.leave(leaves, attempt)
         with self._changed:
             attempt.leave(leaves)
@@ -258,7 +263,8 @@ class ControlServer:
             self._hand_over(attempt, (), {}, given_up=asked)
             return
         in_trouble = self._events.in_trouble()
-        if rivals := self._fence(attempt, asked):
+        rivals = self._fence(attempt, asked)
+        if rivals or self._handovers.have_unsettled(asked):
             self._start(self._hand_over_when_alone, attempt, asked, in_trouble, rivals)
         else:
             self._hand_over(attempt, asked, in_trouble)
@@ -302,6 +308,8 @@ class ControlServer:
             self._report(left_out_report(dict.fromkeys(asked, reason)))
             with self._changed:
                 is_alone = self._await_alone(attempt, rivals, math.inf)
+        if is_alone and self._handovers.have_unsettled(asked):
+            is_alone = self._await_generation(attempt)
         with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
             self._hand_over(
                 attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
@@ -341,6 +349,25 @@ class ControlServer:
             self._changed.wait(_FENCE_LOOK_S)
         return attempt in self._tasks and not attempt.is_fenced and not have_rivals()
 
+    def _await_generation(self, attempt: Attempt) -> bool:
+        """Wait for a new generation, which refuses all earlier commits; return whether it has begun."""
+        if self._begin_generation is None:
+            return True
+        with self._changed:
+            before = self._membership
+        self._end_generation()
+        with self._changed:
+            while self._membership == before and self._may_wait(attempt):
+                self._changed.wait(_FENCE_LOOK_S)
+            return self._membership != before
+
+    def _end_generation(self) -> None:
+        """Have the group begin a new generation, once for all that ask in the present one."""
+        with self._changed:
+            is_asked, self._ends_as = self._ends_as == self._membership, self._membership
+        if not is_asked and self._begin_generation is not None:
+            self._begin_generation()
+
     def _may_wait(self, attempt: Attempt) -> bool:
         """Whether an attempt still waits for its partitions; its window or the mirror may end before."""
         window_is_over = self.windows is not None and self.windows.remaining_of(attempt.window) <= 0
@@ -378,7 +405,9 @@ class ControlServer:
 
     def _state(self, attempt: Attempt) -> bytes:
         """Return the state for a task. The attempt has the lease in it from now on."""
-        membership = self._membership
+        if not attempt.is_fenced:
+            attempt.membership = self._membership
+        membership = attempt.membership
         ends_in_s = self.windows.remaining_of(attempt.window) if self.windows else None
         lease_until = self._lease_until
         if attempt.is_fenced:
@@ -505,6 +534,10 @@ class ControlServer:
             return self._steered.has_rates
 
     # To all tasks
+
+    def use_group(self, begin_generation: Callable[[], object]) -> None:
+        """Begin a new generation of the group by this function if one is needed; from any thread."""
+        self._begin_generation = begin_generation
 
     def renew(self, membership: MemberId, lease_s: float) -> None:
         """Renew the tasks' lease, and let them commit as this member."""

@@ -83,6 +83,13 @@ class Control(Protocol):
     def membership(self) -> MemberId:
         """Return the member of the group that may commit now."""
 
+    @property
+    def generation(self) -> int:
+        """The number of the group's present generation, as the task counts them."""
+
+    def begin_generation(self) -> None:
+        """Ask for a new generation of the group, which refuses all earlier commits."""
+
     def report(self, report: TaskReport) -> None:
         """Send a report to the driver, from any thread; drop it if the driver is gone."""
 
@@ -178,6 +185,15 @@ class WorkerControl:
         seen, self._seen = self._seen, self._control.interruptions
         return seen != self._seen
 
+    @property
+    def generation(self) -> int:
+        """The number of the group's present generation."""
+        return self._control.generation
+
+    def begin_generation(self) -> None:
+        """Ask for a new generation, as the task does."""
+        self._control.begin_generation()
+
     def membership(self) -> MemberId:
         """Return the member that may commit; raises Stopped if this worker is fenced."""
         self._check_owned()
@@ -193,13 +209,18 @@ class WorkerControl:
 
 
 class Uncontrolled:
-    """The control of a task without a mirror's driver: it runs to its end and is no group's member."""
+    """
+    The control of a task without a mirror's driver: it runs to its end and is no group's member.
+
+    So nothing refuses a late commit: a new generation is only one for the task.
+    """
 
     stop_requested = False
     mirror_ends = False
     remaining_s = math.inf
     lead_s = 0.0
     interruptions = 0
+    generation = 0
     steering = UNSTEERED
 
     def check_lease(self) -> None:
@@ -227,6 +248,11 @@ class Uncontrolled:
     def membership(self) -> MemberId:
         """Return a member outside of the group's protocol."""
         return MemberId()
+
+    def begin_generation(self) -> None:
+        """Begin one for this task alone."""
+        self.interruptions += 1
+        self.generation += 1
 
     def report(self, report: TaskReport) -> None:
         """Write incidents to the task's log, since there is no driver."""

@@ -17,7 +17,7 @@ what A had at the cut, under the same names, exactly once:
   have lost its end in an unclean election, and have grown again. So the leader epoch of the cut must end at
   the cut or later in both logs (KIP-320). The first position has the epoch at B.
 - The writer is new at A, since the cut has no producer there. There is no last batch to recognize either:
-  the position says so (``last_batch`` is None), and resuming compares what lies behind it alone.
+  the position says so (its ``begin``), and resuming compares what lies behind it alone.
 - The offset map begins at the cut (``is_whole`` is false). An offset of B before it translates by the map of
   the first mirror, read the other way. That map stays in its group on A (:mod:`..sync.way_there`).
 - Partitions and topics that are not in the certificate were created after the cut, and begin as ever.
@@ -207,4 +207,5 @@ def _position(
         milestones=OffsetMap.begun_at(
             source.end, destination.end, is_whole=source.end == destination.end == 0
         ),
+        begin=destination.end,
     )

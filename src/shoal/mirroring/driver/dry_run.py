@@ -43,11 +43,6 @@ __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
 _PATIENCE_S = 30.0
 
-_LOOKS = (
-    "the mirror continues after the copy's last batch if the source has it exactly once, and the records "
-    "before it are proven to have been mirrored"
-)
-
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729). So did the authorizer that gives a producer
 #: id to each principal with WRITE on a topic (KIP-679).
 _PRODUCE_OF_2_8 = 9
@@ -340,30 +335,14 @@ class _DryRunner:
                 f"{held}: {adopt} compares the whole copy with the source, which reads both, then continues "
                 f"after it. It stops the partition {stops}, and writes nothing"
             )
-        if self._options.copy.allow_nonempty:
-            allow = self._spell("allow_nonempty")
-            return (
-                f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
-                f"before it, the mirror copies all from the start position ({allow}), "
-                "also records that the copy has. It stops the partition if nothing shows which records "
-                "precede the batch"
-            )
         if other:
             group = f"{self._spell('group')} {other.group}"
             return f"{held}: give {group} to continue there, or {adopt} to take the copy over"
-        return (
-            f"{held}: {_LOOKS}. Otherwise it stops the partition. {adopt} compares the whole copy with the "
-            "source and takes it over"
-        )
+        return f"{held}: stops. {adopt} compares the whole copy with the source and takes it over"
 
     def _findings(
         self, partition: TopicPartition, position: MirrorPosition, state: CopyState | None, first: int | None
     ) -> Iterable[str]:
-        if position.rules != self._options.rules():
-            yield (
-                "mirrored so far by other rules (isolation.level, append times): stops. Use the same options "
-                f"as before, or a new {self._spell('group')} into an empty topic"
-            )
         if state is CopyState.UNSEEN:
             yield f"its copy {state.value}"
         elif state is not None and state.is_loss:

@@ -241,6 +241,15 @@ class GroupLock:
         self._assignor.partitions += tuple(assignment)
         self._member.subscribe({each.topic for each in self._assignor.partitions})
 
+    def begin_generation(self) -> None:
+        """
+        Join again, from any thread: the coordinator refuses all earlier commits then.
+
+        The group's only member leads it, and a leader that joins begins a new generation
+        (``ClassicGroupManager``).
+        """
+        self._member.join_again()
+
     def _renew(self, member: MemberId, asked_s: float) -> None:
         # The lease counts from before the request: the session cannot have begun earlier.
         self._on_renewed(member, LEASE_S - (lease_clock_s() - asked_s))

@@ -83,6 +83,7 @@ class TopicMirror:
         name = self._identity.name
         lock = GroupLock(options.source, prepared.group, name, control.renew, options.timing)
         resources.callback(lock.release)
+        control.use_group(lock.begin_generation)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
             lock.acquire(partitions, START_PATIENCE_S)

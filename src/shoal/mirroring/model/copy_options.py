@@ -166,8 +166,6 @@ class CopyOptions:
         commit_interval_ms: The time between two commits of the position.
         adopt: Take over a copy without a committed position if it equals the source.
         adopt_from_later: Take it over also if the source has records before its first one.
-        allow_nonempty: Also copy into a destination partition that has no committed position and holds
-            records which are not the source's.
         delivery: The guarantee for destination partitions.
         continue_on: The kinds of incidents after which a partition continues; the others stop it.
         keep_append_time: Decode batches of LogAppendTime, so that their records get the append time instead
@@ -178,8 +176,7 @@ class CopyOptions:
         rebatch: Which batches are joined into larger ones; None for none.
         max_in_flight: The number of requests in flight on a connection to a broker, 1 to 5.
         takes_over_offsets: Begin at an offset that the group has committed without a position of shoal's,
-            such as a consumer's, behind all records of the destination. Go on with other rules than before
-            if nothing was written since the position.
+            such as a consumer's, behind all records of the destination.
         handling: A mirror maker's message handler; None mirrors records as they are.
 
     """
@@ -188,7 +185,6 @@ class CopyOptions:
     commit_interval_ms: int = field(default=5_000, metadata=read_by(parse_whole))
     adopt: bool = field(default=False, metadata=read_by(parse_flag))
     adopt_from_later: bool = field(default=False, metadata=read_by(parse_flag))
-    allow_nonempty: bool = field(default=False, metadata=read_by(parse_flag))
     delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
     continue_on: frozenset[IncidentKind] = field(default=frozenset(), metadata=read_by(_parse_continue_on))
     keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
@@ -297,11 +293,6 @@ class CopyOptions:
             )
         if self.adopt_from_later and not self.adopt:
             raise OptionError("{adopt_from_later} needs {adopt}. Set both")
-        if self.adopt and self.allow_nonempty:
-            raise OptionError(
-                "{adopt} and {allow_nonempty} exclude each other: the one stops at a copy that differs from "
-                "the source, and the other copies behind it. Set one of the two"
-            )
         if self.adopt and self.allows_other_writers:
             raise OptionError(
                 "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "
@@ -323,8 +314,8 @@ def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
     """
     Return a digest of everything that decides which records of a partition are copied.
 
-    Each committed position has this digest, and a mirror with other rules refuses to resume there: resuming
-    walks the source with the same decisions. The selection of topics, the start of a new partition and the
+    Each committed position has this digest. A task may continue by other rules, but aligns first. A
+    certificate names the rules of its copy. The selection of topics, the start of a new partition and the
     speed are not part of the rules.
 
     Returns:

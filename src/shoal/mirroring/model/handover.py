@@ -11,7 +11,14 @@ from ...topic_partition import TopicPartition
 from .incidents import IncidentKind
 from .position import MirrorPosition
 
-__all__ = ["Handover", "InheritedPosition", "inherited_from_json", "inherited_to_json"]
+__all__ = [
+    "Handover",
+    "InheritedPosition",
+    "inherited_from_json",
+    "inherited_to_json",
+    "leaves_from_json",
+    "leaves_to_json",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +28,31 @@ class InheritedPosition:
 
     Attributes:
         is_committed: Whether the position is committed.
-        doubted_for_s: The time for which an older commit with an unknown outcome may still replace it.
         leader_epochs: The leader epochs of source and destination when the partition was aligned. After an
             election, either log may differ.
+        is_in_doubt: Whether a commit of the task has an unknown outcome, and may take effect later.
 
     """
 
     position: MirrorPosition
     is_committed: bool
-    doubted_for_s: float
     leader_epochs: tuple[int, int]
+    is_in_doubt: bool = False
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         """Return the position as JSON."""
         committed = self.position.to_committed()
-        known = [self.is_committed, self.doubted_for_s, list(self.leader_epochs)]
+        known = [self.is_committed, list(self.leader_epochs), self.is_in_doubt]
         return [*partition, committed.offset, committed.metadata, *known]
 
     @classmethod
     def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
         """Read the JSON of :meth:`to_json_object`; None if it has no position of shoal's."""
-        topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
+        topic, partition, offset, metadata, is_committed, leader_epochs, is_in_doubt = values
         position = MirrorPosition.from_committed(Committed(offset, metadata))
         if position is None:
             return None
-        left = cls(position, is_committed, doubted_for_s, tuple(leader_epochs))
+        left = cls(position, is_committed, tuple(leader_epochs), is_in_doubt)
         return TopicPartition(topic, partition), left
 
 
@@ -57,6 +64,20 @@ def inherited_to_json(positions: Mapping[TopicPartition, InheritedPosition]) -> 
 def inherited_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, InheritedPosition]:
     """Read the JSON of :func:`inherited_to_json`, without entries that have no position of shoal's."""
     return dict(filter(None, map(InheritedPosition.from_json_object, values)))
+
+
+def leaves_to_json(leaves: Mapping[TopicPartition, InheritedPosition | None]) -> list[list[Any]]:
+    """Return the partitions that a task leaves as JSON, each with its position if there is one."""
+    return [left.to_json_object(each) if left else [*each] for each, left in leaves.items()]
+
+
+def leaves_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, InheritedPosition | None]:
+    """Read the JSON of :func:`leaves_to_json`."""
+    entries = list(values)
+    left: dict[TopicPartition, InheritedPosition | None] = {
+        TopicPartition(topic, partition): None for topic, partition, *_ in entries
+    }
+    return left | inherited_from_json(each for each in entries if len(each) > 2)
 
 
 @dataclass(frozen=True, slots=True)

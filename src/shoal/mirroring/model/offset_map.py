@@ -24,8 +24,8 @@ source reset            cut where both source logs part; ``BROKEN`` up to the ne
                         was created again begins a new map
 source retention        two milestones with one destination offset, ``BROKEN`` in between
 send failure            likewise, around the skipped batches
-resumed behind the      ``KNOWN`` if the source still has each of the records that were written past the
-position                position, else ``BROKEN``; ``UNPROVED`` if another program wrote them
+resumed behind the      nothing: the position leads to them
+position
 adopted copy            from the beginning of the comparison, ``KNOWN`` if the copy has a record at each
                         offset, else ``BROKEN``
 first position          a new map; it is whole if the copy never held a record
@@ -205,6 +205,9 @@ class Taken(Protocol):
 #: The number of milestones that stay. Their distance doubles backwards, so 40 reach over all offsets.
 MOST_MILESTONES = 40
 
+#: The number of edges of gaps that become milestones at a time. Most of them would be thinned at once.
+MOST_EDGES = 32
+
 #: Larger than any offset.
 _OFFSETS = 2**63
 
@@ -260,6 +263,19 @@ class OffsetMap:
             stretch = Stretch.BROKEN  # nothing lies in between
         added = (*self.milestones, Milestone(source, destination, stretch))
         return replace(self, milestones=_thinned(added, MOST_MILESTONES))
+
+    def passed(self, edges: Sequence[tuple[int, int]]) -> OffsetMap:
+        """
+        Return the map with the newest of the gaps that the mirror has passed.
+
+        Args:
+            edges: A source and a destination offset for both edges of each gap, ascending.
+
+        """
+        found = self
+        for source, destination in edges[-MOST_EDGES:]:
+            found = found.reached(source, destination)
+        return found
 
     def cut(self, source: int, destination: int) -> OffsetMap:
         """Return the map up to the offsets behind which one side lost its records."""

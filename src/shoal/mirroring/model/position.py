@@ -1,13 +1,16 @@
 """
-A committed position: the next source offset, and the destination offset of its record.
+A committed position: a map from destination offsets to source offsets, which is ahead of the log.
 
-The source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
-everything else: ``shoal2`` and a JSON object. Brokers accept at most 4,096 bytes
-(``offset.metadata.max.bytes``). A position has about 400, and its offset map up to 1,000 more if the source
-has transactions or compaction.
+The map leads to all that is copied, and to all that the mirror is about to write. So a task that resumes
+looks up the end of the copy's log, and reads no record of either side (docs/resume-protocol.md).
 
-Layouts: ``shoal1`` had no offset map. Its positions are read; a shoal of that time refuses a ``shoal2``. So
-does a shoal that lacks a kind of stretch which the map has.
+The next source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
+everything else: ``shoal3`` and a JSON object. Brokers accept at most 4,096 bytes
+(``offset.metadata.max.bytes``). A position has about 400, its runs ahead up to 2,000 if the source has
+transactions or compaction, and its milestones the rest.
+
+Layouts: ``shoal1`` had no milestones, and ``shoal2`` no runs ahead. Positions of both are read, and resumed
+from if the copy's log ends there. A shoal of that time refuses a ``shoal3``.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ...errors import ConfigError
 from .first_start import FirstStart
 from .json_values import typed
 from .offset_map import OffsetMap, Stretch
+from .runs import Run, edges_of, read_runs, run_at, runs_to_json
 
 __all__ = [
     "SEQUENCES",
@@ -35,9 +39,9 @@ __all__ = [
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
-PREFIX = _ANY_VERSION + "2"
-#: Without an offset map.
-_FORMER_PREFIX = _ANY_VERSION + "1"
+PREFIX = _ANY_VERSION + "3"
+#: Without runs ahead, and without milestones.
+_FORMER_PREFIXES = (_ANY_VERSION + "2", _ANY_VERSION + "1")
 
 #: The whole form of all layouts, also of later ones.
 _FORM = re.compile(_ANY_VERSION + r"\d{1,4}(\{.*\})", re.DOTALL)
@@ -101,6 +105,10 @@ class MirrorPosition:
         rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
         first_start: The mirror's first start; None in positions of older versions.
         milestones: The offset map up to the last commit or incident; None if nothing is known but the origin.
+        begin: The destination offset of the copy's first record; all before it belongs to others. A new one
+            begins behind each incident.
+        plan: The runs that begin at ``destination_offset`` or behind it: what the mirror is about to write.
+        is_former: Whether a version without runs wrote it, so that nothing says what was written behind it.
 
     """
 
@@ -116,6 +124,39 @@ class MirrorPosition:
     source_leader_epoch: int = -1
     first_start: FirstStart | None = None
     milestones: OffsetMap | None = None
+    begin: int = 0
+    plan: tuple[Run, ...] = ()
+    is_former: bool = False
+
+    @property
+    def here(self) -> Run:
+        """The run that the position itself begins; its epoch is that of the record before it."""
+        return Run(self.destination_offset, self.source_offset, self.source_leader_epoch)
+
+    def run_at(self, destination: int) -> Run:
+        """Return the run that leads to a destination offset at the position or behind it."""
+        return run_at(self.here, self.plan, destination)
+
+    def at(self, destination: int) -> MirrorPosition:
+        """
+        Look up the end of the copy's log, which is at the position or behind it.
+
+        The source continues behind the record before the end. Runs behind the end stay: a late request may
+        still write what they describe.
+        """
+        if destination == self.destination_offset:
+            return self
+        run = self.run_at(destination - 1)
+        passed = [each for each in self.plan if each.destination < destination]
+        return replace(
+            self,
+            source_offset=run.source_at(destination),
+            source_leader_epoch=run.leader_epoch,
+            destination_offset=destination,
+            last_batch=None,
+            plan=self.plan[len(passed) :],
+            milestones=self.offsets.passed(edges_of(self.here, passed)),
+        )
 
     @property
     def offsets(self) -> OffsetMap:
@@ -172,6 +213,8 @@ class MirrorPosition:
             "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
             "map": offsets.to_json_object(),
+            "begin": self.begin,
+            "plan": runs_to_json(self.here, self.plan),
         }
         if self.first_start is not None:
             values["first"] = self.first_start.to_json_object()
@@ -190,11 +233,15 @@ class MirrorPosition:
         if not committed.metadata.startswith(_ANY_VERSION):
             return None
         try:
-            if committed.metadata.startswith((PREFIX, _FORMER_PREFIX)):
+            if committed.metadata.startswith((PREFIX, *_FORMER_PREFIXES)):
                 values = json.loads(committed.metadata[len(PREFIX) :])
-                has_map = committed.metadata.startswith(PREFIX)
-                offsets = OffsetMap.from_json_object(values["map"]) if has_map else None
-                return cls._from_values(committed.offset, values, offsets).with_milestone()
+                offsets = OffsetMap.from_json_object(values["map"]) if "map" in values else None
+                position = cls._from_values(committed.offset, values, offsets).with_milestone()
+                if committed.metadata.startswith(PREFIX):
+                    plan = read_runs(position.here, values["plan"])
+                    return replace(position, begin=_offset(values["begin"]), plan=plan)
+                # Another program may have written the last batch: the copy was adopted.
+                return replace(position, begin=position.destination_offset, is_former=True)
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ConfigError(

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
-from .handover import InheritedPosition, inherited_from_json, inherited_to_json
+from .handover import InheritedPosition, leaves_from_json, leaves_to_json
 from .incidents import Incident, IncidentKind
 
 __all__ = ["CopyReport", "Counters", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
@@ -163,7 +163,9 @@ class TaskReport:
         is_idle: Whether the task is idle, so that the driver may prolong the window.
         aligns: Whether an alignment takes long, so that the window must not end before it.
         assign_again: Whether the driver should assign partitions to tasks again.
-        leaves: The positions at which the task ended, for the next tasks.
+        begin_generation: Whether the group needs a new generation: a commit had an unknown outcome.
+        leaves: The partitions that the task writes and commits no more, each with the position from which the
+            next task can go on at once; None if that one has to align it.
 
     """
 
@@ -173,12 +175,18 @@ class TaskReport:
     is_idle: bool = False
     aligns: bool = False
     assign_again: bool = False
-    leaves: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
+    begin_generation: bool = False
+    leaves: Mapping[TopicPartition, InheritedPosition | None] = field(default_factory=dict)
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report as JSON."""
         process = self.process
-        flags = {"idle": self.is_idle, "aligns": self.aligns, "assign_again": self.assign_again}
+        flags = {
+            "idle": self.is_idle,
+            "aligns": self.aligns,
+            "assign_again": self.assign_again,
+            "begin_generation": self.begin_generation,
+        }
         return {
             "partitions": [each.to_json_object() for each in self.partitions],
             "bytes_in": self.bytes_in,
@@ -186,7 +194,7 @@ class TaskReport:
             "peak_rss_bytes": process.peak_rss_bytes if process else 0,
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
             **{name: True for name, flag in flags.items() if flag},
-            **({"leaves": inherited_to_json(self.leaves)} if self.leaves else {}),
+            **({"leaves": leaves_to_json(self.leaves)} if self.leaves else {}),
         }
 
     @classmethod
@@ -202,7 +210,8 @@ class TaskReport:
             values.get("idle", False),
             values.get("aligns", False),
             values.get("assign_again", False),
-            inherited_from_json(values.get("leaves", ())),
+            values.get("begin_generation", False),
+            leaves_from_json(values.get("leaves", ())),
         )
 
 

@@ -18,7 +18,7 @@ class Surface(enum.Enum):
     SPARK = "spark"
 
     def option(self, field: str) -> str:
-        """Return an option by its field's name, as ``--allow-nonempty`` or ``option allowNonempty``."""
+        """Return an option by its field's name, as ``--sync-configs`` or ``option syncConfigs``."""
         match self:
             case Surface.SHELL:
                 return f"--{field.replace('_', '-')}"

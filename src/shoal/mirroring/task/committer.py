@@ -4,7 +4,8 @@ Commits of a worker's positions, beside the copying.
 A coordinator that does not answer delays no copying: commits have a thread and connections of their own.
 One commit is under way at a time. Each has everything acknowledged by then, so the next one covers one that
 failed. A commit of unknown outcome may take effect after the next one, as from a coordinator that was paused.
-So for a while after it everything is committed again.
+So what its map does not lead to is not sent, until the group has a new generation: the coordinator refuses
+the late commit then. The driver is asked for one as soon as a partition has to wait for it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from contextlib import suppress
 from typing import Self
 
 from ...client.cluster import Cluster, is_transient, patiently
-from ...client.coordinator import JOIN_AGAIN
+from ...client.coordinator import JOIN_AGAIN, MemberId
 from ...client.metadata import Metadata
-from ...errors import BrokerError, Disconnected, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, Disconnected, ShoalError, Stopped
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
@@ -31,13 +33,15 @@ from .partition_state import PartitionState
 
 __all__ = ["Commits", "can_heal"]
 
-#: A commit of unknown outcome may take effect for so long. A coordinator that is paused for longer than
-#: broker.session.timeout.ms, 9 s, is replaced, and after a rebalance the group refuses earlier commits.
-_LATE_S = 60.0
-
 #: The time for the last commit if only the window ends: the next one's tasks have the positions, and commit
 #: them.
 _WINDOW_COMMIT_PATIENCE_S = 1.0
+
+#: The coordinator appends a commit before it waits for its followers, and answers with one of these if they
+#: are late (``GroupMetadataManager.storeOffsets``).
+_PERHAPS_COMMITTED = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
 
 
 class Commits:
@@ -45,10 +49,6 @@ class Commits:
     The commits of a worker's positions.
 
     A context manager, for one thread.
-
-    Attributes:
-        positions: Reads committed positions, in the thread of the commits and over their connections.
-
     """
 
     def __init__(self, settings: CopySettings, control: WorkerControl, known: Metadata | None) -> None:
@@ -56,48 +56,100 @@ class Commits:
         self._timing = settings.timing
         self._control = control
         self._coordinator = Cluster(settings.source.impatient(), known)
-        self.positions = PositionsInThread(
-            GroupPositions(self._coordinator, settings.group, control.membership)
+        self._positions = PositionsInThread(
+            GroupPositions(self._coordinator, settings.group, self._membership)
         )
-        self._committed: dict[PartitionCopy, MirrorPosition] = {}
         self._under_way: dict[PartitionCopy, MirrorPosition] = {}
         self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._began_at = time.monotonic()
         self._is_last = False
+        self._is_waiting = False
+        self._generation = control.generation
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.positions.end_with(self._coordinator.close)
+        self._positions.end_with(self._coordinator.close)
+
+    def _membership(self) -> MemberId:
+        """Return the member that commits now; in the thread of the commits."""
+        member = self._control.membership()
+        # Read second: if a generation has begun in between, a doubt lasts until the one after it.
+        self._generation = self._control.generation
+        return member
 
     def inherit(self, copy: PartitionCopy, left: InheritedPosition) -> None:
         """Take over the commit of a former task."""
         if left.is_committed:
-            self._committed[copy] = left.position
-
-    def doubt(self, left: InheritedPosition) -> None:
-        """Take over the doubt that a commit of a former task may take effect late."""
-        unknown_at = time.monotonic() - _LATE_S + left.doubted_for_s
-        self.positions.unknown_at = max(self.positions.unknown_at, unknown_at)
-
-    @property
-    def doubted_for_s(self) -> float:
-        """The seconds for which an older commit may still replace a newer one."""
-        return max(0.0, self.positions.unknown_at + _LATE_S - time.monotonic())
+            copy.keep_commit(left.position)
 
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
-        return copy.position is not None and self._committed.get(copy) == copy.position
+        return copy.position is not None and copy.committed == copy.position
 
     @property
     def is_waited_for(self) -> bool:
         """Whether the worker's thread waits for a commit, which has a time limit; for other threads."""
-        return self._is_last or self.positions.is_committing
+        return self._is_last or self._is_waiting
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
         """Whether a commit of the partition is in flight."""
         return copy in self._under_way
+
+    # An alignment, which begins without a commit under way (QUIET)
+
+    def settle(self) -> None:
+        """Wait for the commit under way, if there is one."""
+        with suppress(ShoalError):
+            self._end()
+
+    def read_all(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+        """Return the positions, and the other offsets; see :class:`.Positions`."""
+        return self._positions.read_all(partitions)
+
+    def commit_aligned(
+        self, positions: Mapping[PartitionCopy, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
+        """Commit the positions that partitions go on from; see :class:`.AlignmentPositions`."""
+        self._begin(positions)
+        return self._end_with()
+
+    # The copying
+
+    def plan(self, copies: Iterable[PartitionCopy]) -> None:
+        """
+        Commit the maps of partitions whose queue they do not lead to yet, and wait for the outcome.
+
+        A partition whose map cannot be committed now waits, and is aligned again.
+
+        Raises:
+            ShoalError: The commit failed for good.
+
+        """
+        if not self._unplanned(copies):
+            return
+        self.settle()  # one at a time; it may have been the one that is wanted
+        ahead = self._unplanned(copies)
+        try:
+            self._begin(self._positions_of(ahead))
+            self._end()
+        except ShoalError as error:
+            if not can_heal(error):
+                raise
+        unplanned = self._unplanned(ahead)
+        if any(copy.is_in_doubt for copy in unplanned):
+            self._control.begin_generation()
+        for copy in unplanned:
+            reason = copy.commit_waits_for or "the group to refuse an earlier commit of unknown outcome"
+            copy.lose_track()
+            copy.wait(reason)
+
+    def _unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
+        generation = self._control.generation
+        return [copy for copy in copies if copy.state.is_aligned and not copy.is_planned(generation)]
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
         """Commit without waiting for it, at the interval of the settings."""
@@ -107,7 +159,7 @@ class Commits:
             if self._outcome is not None and self._outcome.done():
                 self._end()
         if now - self._began_at >= self._settings.commit_interval_s and self._outcome is None:
-            self._begin(copies)
+            self._begin(self._positions_of(copies))
             self._began_at = now
 
     def hasten(self) -> None:
@@ -143,7 +195,7 @@ class Commits:
         def commit() -> None:
             with suppress(ShoalError):
                 self._end(give_up_at)  # if it failed, the next one has its positions, too
-            self._begin(copies)
+            self._begin(self._positions_of(copies))
             self._end(give_up_at)
 
         self._is_last = True
@@ -169,58 +221,102 @@ class Commits:
             return self._timing.requested_commit_patience_s
         return _WINDOW_COMMIT_PATIENCE_S
 
-    def _begin(self, copies: Iterable[PartitionCopy]) -> None:
-        all_anew = self.doubted_for_s > 0
-        positions = {
+    def _positions_of(self, copies: Iterable[PartitionCopy]) -> dict[PartitionCopy, MirrorPosition]:
+        """Return the positions that are not committed, as milestones of their maps."""
+        return {
             copy: position
             for copy in copies
             if copy.state.current is not PartitionState.HANDED_ON
             and not copy.source_is_gone
-            and (all_anew or not self.has(copy))
+            and (copy.is_in_doubt or not self.has(copy))
             and (position := copy.mark())
         }
+
+    def _begin(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
         if positions:
-            self._under_way = positions
-            self._outcome = self.positions.begin_commit(
+            self._under_way = dict(positions)
+            self._outcome = self._positions.begin_commit(
                 {copy.source: position for copy, position in positions.items()}
             )
 
     def _end(self, give_up_at: float = math.inf) -> None:
         """
-        Wait for the outcome of the commit that is under way, if there is one, and keep it.
+        Wait for the outcome of the commit that is under way, if there is one; stop what cannot be committed.
 
-        A commit that is given up may still take effect, with an older position, as after a crash.
+        Raises:
+            ShoalError: The commit failed, or that of some partition, and time may heal it.
+
+        """
+        copies = {copy.source: copy for copy in self._under_way}
+        refused = self._end_with(give_up_at)
+        for partition, error in refused.items():
+            copy = copies[partition]
+            if not is_transient(error) and not copy.state.stopped:
+                copy.stop(str(error))
+        for error in refused.values():
+            if is_transient(error):
+                raise error
+
+    def _end_with(self, give_up_at: float = math.inf) -> Mapping[TopicPartition, ShoalError]:
+        """
+        Wait for the outcome, and keep it in the partitions.
+
+        A commit that is given up may still take effect.
+
+        Returns:
+            The partitions whose position was refused, with the error.
 
         """
         outcome, self._outcome = self._outcome, None
         positions, self._under_way = self._under_way, {}
         if outcome is None:
-            return
+            return {}
+        self._is_waiting = True
         try:
             left_s = max(0.0, give_up_at - time.monotonic())
             refused = outcome.result(timeout=min(left_s, self._timing.last_commit_patience_s))
         except TimeoutError:
-            self.positions.unknown_at = time.monotonic()
+            self._doubt(positions)
             self._coordinator.abort()
             raise Disconnected(
                 self._settings.source.servers, "the group's coordinator does not answer"
             ) from None
         except ShoalError as error:
+            if not isinstance(error, BrokerError | Stopped):
+                self._doubt(positions)
             for copy in positions:
                 copy.wait_for_commit(str(error))
             raise
+        finally:
+            self._is_waiting = False
+        return self._keep(positions, refused)
+
+    def _keep(
+        self,
+        positions: Mapping[PartitionCopy, MirrorPosition],
+        refused: Mapping[TopicPartition, ShoalError],
+    ) -> Mapping[TopicPartition, ShoalError]:
+        errors: dict[TopicPartition, ShoalError] = {}
         for copy, position in positions.items():
-            refusal = refused.get(copy.source)
-            if refusal is None:
-                self._committed[copy] = position
-                copy.keep_commit(position.source_offset)
+            error = refused.get(copy.source)
+            if error is None:
+                copy.keep_commit(position)
                 continue
-            copy.wait_for_commit(str(refusal))
-            if not is_transient(refusal) and not copy.state.stopped:
-                copy.stop(str(refusal))
-        for refusal in refused.values():
-            if is_transient(refusal):
-                raise refusal
+            code = error.code if isinstance(error, BrokerError) else None
+            if code in _PERHAPS_COMMITTED:
+                self._doubt({copy: position})
+            elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and position.plan:
+                copy.plan_less()
+                copy.refetch()
+                error = Disconnected(self._settings.source.servers, f"fewer runs fit into a commit: {error}")
+            copy.wait_for_commit(str(error))
+            errors[copy.source] = error
+        return errors
+
+    def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
+        """Keep maps whose commit has an unknown outcome."""
+        for copy, position in positions.items():
+            copy.doubt(position, self._generation)
 
 
 def can_heal(error: ShoalError) -> bool:

@@ -35,6 +35,7 @@ from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.acls import Acl
 from ..model.copy_options import CopySettings
+from .committer import Commits
 from .destination_leader import DestinationLeader
 from .fair_turns import FairTurns
 from .lost_range import ends_with_the_log
@@ -89,6 +90,7 @@ class CopyLoop:
         control: WorkerControl,
         throttle: Throttle,
         gaps: SourceGaps,
+        commits: Commits,
     ) -> None:
         """
         Prepare the loop; :meth:`send_fetch` sends the first request.
@@ -101,6 +103,8 @@ class CopyLoop:
             control: Holds the lease, which is checked before each fetch and each request.
             throttle: The worker's throttle: it decides what :meth:`send_fetch` may ask for.
             gaps: Decides about partitions of which the source sends nothing, though their logs go on.
+            commits: Commits the maps before what they lead to is sent.
+
         """
         self._copies = {copy.source: copy for copy in copies}
         #: Partitions whose part of the fetch request may have to change, in this order.
@@ -116,6 +120,7 @@ class CopyLoop:
         self._control = control
         self._throttle = throttle
         self._gaps = gaps
+        self._commits = commits
         #: Topics that the throttle holds, and since when: they are not in the fetch request.
         self._held: dict[str, float] = {}
         #: Whether the throttle holds everything: there is no fetch on its way.
@@ -414,9 +419,17 @@ class CopyLoop:
         """Drop those of some partitions that lost track since from the next fetch."""
         self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
 
+    def produce_slices(self, turn: Turn) -> None:
+        """Produce all but the last slice of responses that have more runs than a commit has room for."""
+        sliced = [copy for copy in turn.touched if copy.intake.has_rest]
+        while sliced:
+            self.produce(turn._replace(touched=sliced))
+            sliced = [copy for copy in sliced if copy.take_rest() and copy.intake.has_rest]
+
     def produce(self, turn: Turn) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
-        self._pump.send_all(turn.touched)
+        self._commits.plan(turn.touched)
+        self._pump.send_all([copy for copy in turn.touched if copy.state.is_aligned])
         for copy in turn.touched:
             if copy.state.is_aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)

@@ -28,6 +28,8 @@ from ...records import (
 from ..model.copy_options import CopySettings
 from ..model.position import MirrorPosition
 from ..model.reports import Counters
+from .lot import Lot
+from .moving_map import MovingMap
 from .outbound import OutboundBatch, copy_of
 from .outbound_queue import OutboundQueue
 from .rebuilder import Rebuilder
@@ -46,6 +48,8 @@ class RecordSetContent(enum.Enum):
     BATCHES = enum.auto()
     #: A batch behind the end of the range: everything up to the end is dealt with.
     END = enum.auto()
+    #: More batches than one commit has room for: the rest is taken when these are sent.
+    SLICE = enum.auto()
 
 
 class Intake:
@@ -60,12 +64,13 @@ class Intake:
 
     """
 
-    def __init__(self, settings: CopySettings, outbound: OutboundQueue) -> None:
+    def __init__(self, settings: CopySettings, outbound: OutboundQueue, ahead: MovingMap) -> None:
         """
         Prepare to take batches; :meth:`rewind` gives the first offset.
 
         Args:
             outbound: The queue that gets the batches.
+            ahead: The map that has to lead to them.
 
         """
         self.fetch_offset = -1
@@ -74,6 +79,9 @@ class Intake:
         self.empty_answers = 0
         self.taken_bytes = 0
         self._outbound = outbound
+        self._ahead = ahead
+        self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
+        self._is_plain_position = settings.allows_other_writers
         self._rebuilder = Rebuilder(settings)
         self._keep_append_time = settings.keep_append_time
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
@@ -90,6 +98,7 @@ class Intake:
 
     def forget(self) -> None:
         """Drop the batches gathered or counted behind the position: they are fetched again."""
+        self._rest = None
         self._rebuilder.forget()
         self._dropped.clear()
 
@@ -115,6 +124,10 @@ class Intake:
             position: Returns the partition's position.
             end_offset: The end of its range.
 
+        Returns:
+            The content of the record set. :meth:`take_rest` takes what a :attr:`~RecordSetContent.SLICE`
+            leaves.
+
         Raises:
             CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
             UnsupportedBatch: A batch cannot be mirrored. The queue ends before it, too.
@@ -125,10 +138,25 @@ class Intake:
             if isolation_level is IsolationLevel.READ_COMMITTED
             else None
         )
+        self._rest = fetched.record_set, aborted
+        return self.take_rest(position, end_offset)
+
+    def take_rest(self, position: Callable[[], MirrorPosition], end_offset: int) -> RecordSetContent:
+        """Take what :meth:`take` left, once all of its slice is acknowledged and committed."""
+        assert self._rest is not None
+        (record_set, aborted), self._rest = self._rest, None
         try:
-            return self._take_batches(fetched.record_set, aborted, position, end_offset)
+            content = self._take_batches(record_set, aborted, position, end_offset)
         finally:
             self._queue_gathered()
+        if content is RecordSetContent.SLICE:
+            self._rest = record_set[self.taken_bytes :], aborted
+        return content
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether the last record set has batches that are not taken yet."""
+        return self._rest is not None
 
     def _take_batches(
         self,
@@ -142,6 +170,9 @@ class Intake:
         found = RecordSetContent.NOTHING
         end_of_last = 0
         while at < end:
+            if not self._ahead.has_room:
+                self.taken_bytes = at
+                return RecordSetContent.SLICE
             if not self._join_below_bytes and not self._rebuilder.is_gathering:
                 behind = self._take_plain(record_set, at, end_offset)
                 if behind > at:
@@ -162,7 +193,9 @@ class Intake:
             if _is_behind(header, end_offset):
                 self.taken_bytes = at
                 return RecordSetContent.END
-            self._take_batch(batch, aborted)
+            if not self._take_batch(batch, aborted):
+                self.taken_bytes = at
+                return RecordSetContent.SLICE
             at += len(batch.view)
             end_of_last = header.next_offset
         self.taken_bytes = at
@@ -183,11 +216,13 @@ class Intake:
         )
         if run.end > at:
             lot = outbound.put_run(record_set, at, run, self.fetch_offset)
+            self._lead_to(lot)
             self.fetch_offset = lot.source_end
             self.source_leader_epoch = lot.last_leader_epoch
         return run.end
 
-    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
+    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> bool:
+        """Take a batch; return False if a commit has room only for a part of it, which was taken."""
         header = batch.header
         is_apart = header.base_offset < self._outbound.one_by_one_until
         decision = decide_checked(
@@ -200,23 +235,39 @@ class Intake:
         if decision is Decision.COPY:
             if self._rebuilder.is_gathering:
                 self._queue_gathered()
-            self._outbound.put(copy_of(batch))
+            self._put(copy_of(batch))
         elif decision.is_drop:
             if header.last_offset < self.fetch_offset:
-                return  # all of it lies before the range
+                return True  # all of it lies before the range
             self._dropped.append((header.next_offset, decision, 1))
         elif header.last_offset < self.fetch_offset:
-            return
+            return True
         else:
             apart = is_apart and self._decodes_all
             for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
-                self._outbound.put(outgoing)
+                self._put(outgoing)
+                if not self._ahead.has_room and outgoing.source_start >= header.base_offset:
+                    # The rest of it is decoded again, as a batch that begins before the fetch offset.
+                    self._rebuilder.forget()
+                    self.fetch_offset = outgoing.source_end
+                    self.source_leader_epoch = header.leader_epoch
+                    return outgoing.source_end >= header.next_offset
         self.fetch_offset = header.next_offset
         self.source_leader_epoch = header.leader_epoch
+        return True
 
     def _queue_gathered(self) -> None:
         for outgoing in self._rebuilder.gathered():
-            self._outbound.put(outgoing)
+            self._put(outgoing)
+
+    def _put(self, outgoing: OutboundBatch) -> None:
+        self._lead_to(self._outbound.put(outgoing))
+
+    def _lead_to(self, lot: Lot) -> None:
+        if self._is_plain_position:
+            return
+        for run, end in lot.runs():
+            self._ahead.lead_to(run, end)
 
     # Offsets without a batch
 

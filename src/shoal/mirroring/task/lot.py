@@ -11,14 +11,15 @@ the methods of :class:`Lot` change it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...records import ENTRY, HEADER_SIZE, Decision, PlainRun, RecordBatch, read_header
 from ..model.offset_map import add_run
 from ..model.reports import Counters
-from .moving_position import LandedEnd
+from ..model.runs import Run
+from .moving_map import LandedEnd
 from .outbound import OutboundBatch
 
 __all__ = ["Entry", "Lot", "Piece", "batches_of", "lot_of_batch", "lot_of_run"]
@@ -85,6 +86,25 @@ class Lot:
         """The leader epoch of the last batch at the source."""
         epoch: int = ENTRY.unpack_from(self.index, len(self.index) - ENTRY.size)[3]
         return epoch
+
+    def runs(self) -> Iterator[tuple[Run, int]]:
+        """Yield the runs of its records, each with the destination offset behind it."""
+        if self.spans is not None:
+            landing = self.destination_offset
+            for start, end in self.spans:
+                yield Run(landing, start, self.last_leader_epoch), landing + end - start
+                landing += end - start
+            return
+        end = self.destination_offset + self.records_count
+        run = Run(self.destination_offset, self.source_start, ENTRY.unpack_from(self.index)[3])
+        if run.leader_epoch != self.last_leader_epoch:
+            landing, source = run.destination, run.source
+            for _, records, _, leader_epoch in self.entries:
+                if leader_epoch != run.leader_epoch:
+                    yield run, landing
+                    run = Run(landing, source, leader_epoch)
+                landing, source = landing + records, source + records
+        yield run, end
 
     # On the way out
 

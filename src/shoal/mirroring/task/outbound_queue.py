@@ -59,14 +59,16 @@ class OutboundQueue:
         """Send as much at a time as another queue did."""
         self.together_bytes, self.one_by_one_until = other.together_bytes, other.one_by_one_until
 
-    def put(self, outgoing: OutboundBatch) -> None:
+    def put(self, outgoing: OutboundBatch) -> Lot:
         """Stamp a batch for the place behind all that is queued, and queue it."""
         identity = self.identity
         sequence = identity.sequence(self.next_offset)
         stamp(outgoing.batch, identity.producer_id, identity.producer_epoch, sequence)
         outgoing.destination_offset = self.next_offset
         self.next_offset += outgoing.records_count
-        self.queue.append(lot_of_batch(outgoing))
+        lot = lot_of_batch(outgoing)
+        self.queue.append(lot)
+        return lot
 
     def put_run(self, record_set: memoryview, start: int, run: PlainRun, source_start: int) -> Lot:
         """Queue plain batches, stamped for :attr:`next_offset`; see :func:`lot_of_run`."""

@@ -16,7 +16,7 @@ Other modules read a partition's attributes and call its methods; only this modu
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
@@ -31,7 +31,7 @@ from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
 from .lot import Lot, Piece
-from .moving_position import MovingPosition
+from .moving_map import Doubt, MovingMap
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, PartitionState, StateMachine
@@ -115,10 +115,10 @@ class PartitionCopy:
         self.state = StateMachine(settings.timing)
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
-        self.intake = Intake(settings, self.outbound)
+        self._position = MovingMap()
+        self.intake = Intake(settings, self.outbound, self._position)
         self.suspicions = Suspicions(settings.timing)
         self.counters = Counters()
-        self._position = MovingPosition()
         self.out_of_range = False
         self.inherited = inherited
         self.leader_epochs = (-1, -1)
@@ -151,6 +151,11 @@ class PartitionCopy:
     def next_offset(self) -> int:
         """The first source offset that is not known to be mirrored."""
         return self._position.source_offset if self._position else self.range.start_offset
+
+    @property
+    def landed_offset(self) -> int:
+        """The destination offset up to which acknowledgements are counted; -1 before the first alignment."""
+        return self._position.destination_offset
 
     @property
     def end_offset(self) -> int:
@@ -193,6 +198,23 @@ class PartitionCopy:
         """Whether the next alignment continues after an incident: by an option, or as accepted once."""
         return kind is self._accepted or self._settings.continues_after(kind)
 
+    @property
+    def committed(self) -> MirrorPosition | None:
+        """The map that this process committed last; None if the group may have another."""
+        return self._position.committed
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a commit of the partition has an unknown outcome."""
+        return bool(self._position.doubts)
+
+    def is_planned(self, generation: int) -> bool:
+        """Whether each map that the group may have leads to all that is queued."""
+        outbound = self.outbound
+        if self._settings.allows_other_writers or not outbound.queue:
+            return True
+        return self._position.is_committed_up_to(outbound.landing_offset, outbound.next_offset, generation)
+
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
         self._position.put(position)
@@ -205,10 +227,6 @@ class PartitionCopy:
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()
-
-    def keep_position(self, position: MirrorPosition) -> None:
-        """Keep a committed position for the next alignment, whatever is committed by then."""
-        self._position.put(position)
 
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
         """Keep the leader epochs of source and destination in which the partition was aligned."""
@@ -264,8 +282,13 @@ class PartitionCopy:
 
         """
         self.counters.bytes_in += len(fetched.record_set)
+        return self._take(
+            lambda: self.intake.take(fetched, isolation_level, self._known_position, self.range.end_offset)
+        )
+
+    def _take(self, take: Callable[[], RecordSetContent]) -> bool:
         try:
-            found = self.intake.take(fetched, isolation_level, self._known_position, self.range.end_offset)
+            found = take()
         except UnsupportedBatch as error:
             self._refuse(error.base_offset, str(error), can_heal=False)
             return True
@@ -277,6 +300,12 @@ class PartitionCopy:
         if found is RecordSetContent.END:
             self.skip_gap()
         return found is not RecordSetContent.NOTHING
+
+    def take_rest(self) -> bool:
+        """Take the next slice of a response; return whether there was one."""
+        if not self.intake.has_rest or not self.needs_data:
+            return False
+        return self._take(lambda: self.intake.take_rest(self._known_position, self.range.end_offset))
 
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
@@ -389,6 +418,11 @@ class PartitionCopy:
             self.state.refetch()
             self.intake.rewind(self._known_position())
             self._reaches_end()
+
+    def forget_group(self, generation: int) -> None:
+        """Read the group's map at the next alignment: another process may have committed one."""
+        self._position.committed = None
+        self._position.end_doubts(generation)
 
     def lose_track(self) -> None:
         """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
@@ -514,6 +548,9 @@ class PartitionCopy:
         """
         successor = PartitionCopy(self.range, self._settings, accepted=self._accepted)
         successor._position.put(self.position)
+        successor._position.committed = self._position.committed
+        successor._position.doubts = self._position.doubts
+        successor._position.most_characters = self._position.most_characters
         successor.commit_waits_for = self.commit_waits_for
         successor.out_of_range = self.out_of_range
         successor.end_is_former = self.end_is_former
@@ -552,10 +589,19 @@ class PartitionCopy:
         """Report acknowledged offsets (see :func:`add_run`)."""
         add_run(self.counters.runs, source_start, source_end, landed)
 
-    def keep_commit(self, source_offset: int) -> None:
-        """Keep the source offset that was committed."""
-        self.committed_offset = source_offset
+    def keep_commit(self, position: MirrorPosition) -> None:
+        """Keep the map that was committed."""
+        self._position.committed = position
+        self.committed_offset = position.source_offset
         self.commit_waits_for = None
+
+    def doubt(self, position: MirrorPosition, generation: int) -> None:
+        """Keep a map whose commit has an unknown outcome, and the number of the generation that sent it."""
+        self._position.doubts.append(Doubt(position, generation))
+
+    def plan_less(self) -> None:
+        """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
+        self._position.most_characters //= 2
 
     def lose_source(self) -> None:
         """Commit the position no more: the source topic was deleted, and the group's position with it."""

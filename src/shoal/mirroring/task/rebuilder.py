@@ -20,6 +20,10 @@ __all__ = ["Rebuilder"]
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
 
+#: The most runs of offsets without a gap in one batch. The position's map has an entry for each, and the
+#: metadata of a commit have room for some 300.
+_MOST_RUNS = 100
+
 #: No limit for a decoded batch, as long as the destination has refused none.
 _NO_LIMIT = 2**31 - 1
 
@@ -91,7 +95,8 @@ class Rebuilder:
     ) -> Iterator[OutboundBatch]:
         group = self._group
         if group is not None and not (
-            group.is_alike(decision, codec) and group.fits(records, self._settings.max_decompressed_bytes)
+            group.is_alike(decision, codec, batch)
+            and group.fits(records, self._settings.max_decompressed_bytes)
         ):
             yield from self.gathered()
             group = None
@@ -153,7 +158,8 @@ class Rebuilder:
                 decision,
                 spans_of(piece),
             )
-            for piece, batch in write_batches(records, codec, self._most_bytes)
+            for few in _with_few_runs(records)
+            for piece, batch in write_batches(few, codec, self._most_bytes)
         )
         last.source_end = source_end
         yield from (*before, last)
@@ -181,12 +187,15 @@ class _Group:
         self._batches = 0
         self._decoded_bytes = 0
 
-    def is_alike(self, decision: Decision, codec: Codec) -> bool:
-        return self.decision is decision and self.codec is codec
+    def is_alike(self, decision: Decision, codec: Codec, batch: RecordBatch) -> bool:
+        # No batch has records of two leader epochs: each begins a run of the position's map.
+        is_same_epoch = self.last.header.leader_epoch == batch.header.leader_epoch
+        return self.decision is decision and self.codec is codec and is_same_epoch
 
     def fits(self, records: Sequence[Record], most_decoded_bytes: int) -> bool:
-        """Whether the batch would not become larger than any that may be decoded."""
-        return self._decoded_bytes + _bytes_of(records) <= most_decoded_bytes
+        """Whether the batch stays smaller than the largest that may be decoded, and has not too many runs."""
+        has_few_runs = len(spans_of([*self.records, *records])) <= _MOST_RUNS
+        return has_few_runs and self._decoded_bytes + _bytes_of(records) <= most_decoded_bytes
 
     def add(self, batch: RecordBatch, records: Sequence[Record]) -> None:
         self.records += records
@@ -200,6 +209,16 @@ class _Group:
         """Whether there was nothing to join it with, and nothing to change."""
         alone = self.decision is Decision.JOIN and self._batches == 1
         return alone and self.last.header.codec_id == self.codec
+
+
+def _with_few_runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Yield the records in parts of at most :data:`_MOST_RUNS` runs."""
+    spans = spans_of(records)
+    begin = 0
+    for first in range(0, len(spans), _MOST_RUNS):
+        end = begin + sum(end - start for start, end in spans[first : first + _MOST_RUNS])
+        yield records[begin:end]
+        begin = end
 
 
 def _bytes_of(records: Sequence[Record]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...broker_message import without_objects
 from ...client.cluster import Cluster
@@ -257,8 +257,8 @@ def land_elsewhere(
         # end of the log. If it finds nothing that explains the answer, no further try would, either.
         copy.lose_track()
         copy.suspect(first.source_start, incident.reason, patience_s=0.0)
-    else:
-        if not shared:
-            copy.count_incidents([replace(incident, continued=True)])
+    elif shared:
         copy.displace(base_offset - expected)
         copy.acknowledge()
+    else:
+        copy.lose_track()  # the alignment meets the incident, and continues behind the record

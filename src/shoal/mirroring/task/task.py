@@ -261,6 +261,6 @@ class _TaskWorkers:
                     self._threads.pop(worker, None)
 
     def _leave(self, worker: LeaderPairWorker) -> None:
-        """Report the positions from which the next task can go on at once, without an alignment."""
+        """Report the partitions that the worker has ended in good order."""
         if leaves := worker.leaves():
             self._session.report(TaskReport(leaves=leaves))

@@ -243,17 +243,21 @@ class LeaderPairWorker:
             return any(copy.is_well for copy in list(self.copies))
         return self._loops > 1
 
-    def leaves(self) -> dict[TopicPartition, InheritedPosition]:
-        """Return the positions for the next task, if this worker has ended in good order."""
+    def leaves(self) -> dict[TopicPartition, InheritedPosition | None]:
+        """Return the positions for the next task, if this worker has ended in good order; see TaskReport."""
         if self.is_fenced or self.failure is not None:
             return {}
-        return {
-            copy.source: InheritedPosition(
-                copy.position, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
-            )
+        left = {
+            copy: self._left(copy)
             for copy in self.copies
-            if copy.state.is_aligned and copy.position and not copy.state.stopped and not copy.source_is_gone
+            if copy.state.current is not PartitionState.HANDED_ON
         }
+        return {copy.source: each for copy, each in left.items() if each or not copy.is_in_doubt}
+
+    def _left(self, copy: PartitionCopy) -> InheritedPosition | None:
+        if not copy.state.is_aligned or not copy.position or copy.state.stopped or copy.source_is_gone:
+            return None
+        return InheritedPosition(copy.position, self._commits.has(copy), copy.leader_epochs, copy.is_in_doubt)
 
     # Its own thread
 
@@ -293,6 +297,7 @@ class LeaderPairWorker:
             # Another process may have had the group, and written.
             for copy in self._unfinished():
                 copy.lose_track()
+                copy.forget_group(self._control.generation)
         due = [copy for copy in self._unfinished() if copy.state.is_due]
         self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
@@ -384,9 +389,7 @@ class LeaderPairWorker:
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.state.is_due]
-        for copy in copies:
-            if copy.inherited is not None:
-                self._commits.doubt(copy.inherited)
+        self._commits.settle()
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
             self._commits.inherit(copy, left)
         copies = [copy for copy in copies if not copy.state.is_aligned]
@@ -401,7 +404,7 @@ class LeaderPairWorker:
                 lambda: self._reports.send(self.copies),
             )
             errors = resume_partitions(
-                copies, self._source, self._destination, self._commits.positions, self._settings, watch
+                copies, self._source, self._destination, self._commits, self._settings, watch
             )
         finally:
             self._phase = WorkerPhase.WORKING
@@ -492,6 +495,7 @@ class LeaderPairWorker:
                 control=self._control,
                 throttle=self._throttle,
                 gaps=self._gaps,
+                commits=self._commits,
             ) as loop,
         ):
             loop.send_fetch()
@@ -505,6 +509,7 @@ class LeaderPairWorker:
                     self._metadata.refresh(self._unfinished())
                     loop.drop_lost(copies)
                 turn = loop.take(response)
+                loop.produce_slices(turn)
                 # The next fetch is on its way while this one is produced.
                 if not (self._control.stop_requested or turn.is_last or ends_turn()):
                     loop.send_fetch()

@@ -41,12 +41,8 @@ from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_position
-from .follow import counts_of_batches
 from .logs import DestinationLog, PartitionLogs, offset_at
-from .places import retention_is_faster
-from .search import SourcePlace
 from .second_place import are_distinct, second_place
-from .tail import last_batch
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -104,8 +100,13 @@ class _Adoption:
         self._name = f"{logs.copy.destination} on {logs.clusters.destination}"
 
     def run(self) -> MirrorPosition:
-        with retention_is_faster():
+        try:
             return self._adopt()
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # The source deletes records while they are read: the next attempt asks for the log's start again.
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
 
     def _adopt(self) -> MirrorPosition:
         self._check_holder()
@@ -288,7 +289,7 @@ class _Adoption:
             self._copy,
             f"the source's records before the copy's first to be counted ({self._option('adopt')})",
         )
-        for each in counts_of_batches(self._logs, start_offset, end_offset):
+        for each in self._logs.counts_of_batches(start_offset, end_offset):
             if self._watch.stop_requested():
                 raise self._ended()
             count += each
@@ -306,10 +307,7 @@ class _Adoption:
     # The position
 
     def _position(self, source_offset: int, origin: tuple[int, int], records: int) -> MirrorPosition:
-        place = SourcePlace(source_offset, self._leader_epoch_before(source_offset))
-        tail = last_batch(self._logs)
-        crc = tail.fingerprint.crc if tail else None
-        position = first_position(self._logs, place, crc)
+        position = first_position(self._logs, source_offset, self._leader_epoch_before(source_offset))
         # Transaction markers of the copy's own, and records that compaction took from it, have offsets, too.
         has_each = records == self._log.end - origin[1]
         begun = OffsetMap.begun_at(*origin, is_whole=origin[1] == 0)

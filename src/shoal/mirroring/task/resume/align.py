@@ -1,47 +1,105 @@
-"""Align the partitions of a task with their destinations, from a committed position or an inherited one."""
+"""
+Align the partitions of a task with their destinations: by a map that is known, or by an inherited position.
+
+An alignment asks in few requests, each for all partitions of a leader: the group's maps, the ends and last
+batches of the copies, then the starts and epochs of the source's logs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ....client.cluster import Cluster
 from ....errors import ShoalError
+from ....records import RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.handover import InheritedPosition
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
-from ...positions import Positions
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
-from .logs import Clusters, PartitionLogs, destination_logs, last_batches, source_logs, times_in_source
+from .logs import Clusters, DestinationLog, PartitionLogs, destination_logs, last_batches, source_logs
 from .resume import Resumption
 
-__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
+__all__ = ["AlignmentPositions", "leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
+
+
+class AlignmentPositions(Protocol):
+    """The group's positions, as an alignment reads and commits them; no other commit is under way."""
+
+    def read_all(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+        """Return the positions, and the offsets of consumers; see :class:`.Positions`."""
+
+    def commit_aligned(
+        self, positions: Mapping[PartitionCopy, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
+        """
+        Commit the positions that partitions are about to go on from, and keep the outcome in them.
+
+        Returns:
+            The partitions whose position was refused, with the error.
+
+        Raises:
+            ShoalError: No position is known to be committed.
+
+        """
+
+
+@dataclass
+class _Alignment:
+    """
+    One partition's alignment.
+
+    Attributes:
+        known: The map that it begins with; None if the partition has none.
+        resumption: Its way from there; None if it begins.
+        position: The position to continue from.
+
+    """
+
+    copy: PartitionCopy
+    known: MirrorPosition | None
+    resumption: Resumption | None = None
+    position: MirrorPosition | None = None
+    incidents: list[Incident] = field(default_factory=list)
+
+    @property
+    def must_commit(self) -> bool:
+        """
+        Whether to commit the position before anything is sent: it does not follow from a map of this process.
+
+        A map that was only read may not be the newest one in the coordinator's log: the append of another may
+        have failed on a follower, and be read after the coordinator has moved.
+        """
+        return self.copy.committed is None or bool(self.incidents)
 
 
 def resume_partitions(
     copies: Sequence[PartitionCopy],
     source: Cluster,
     destination: Cluster,
-    group_positions: Positions,
+    positions: AlignmentPositions,
     settings: CopySettings,
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
     Align each partition with its destination. Nothing may be in flight, and both metadata are fresh.
 
-    A partition that was aligned before in this process resumes from its position in
-    memory, the others from their committed position. A partition without a position
-    begins. A first position, and one that an incident has moved, is committed before
-    this returns, and the incident is reported before that. Copies to take over come last,
-    one after the other, each committed by itself, because comparing one may take long.
+    A partition resumes by the map that this process committed last, or else by the group's. A partition
+    without a position begins. A first position, and one that an incident has moved, is committed before this
+    returns, and the incident is reported before that. Copies to take over come last, one after the other,
+    each committed by itself, because comparing one may take long.
 
     Args:
-        group_positions: The group's committed positions.
+        positions: The group's positions.
         watch: Receives the progress of a long comparison, and ends it.
 
     Returns:
@@ -51,97 +109,138 @@ def resume_partitions(
     """
     clusters = Clusters(source, destination, settings)
     # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost tail.
-    committed, others = group_positions.read_all([copy.source for copy in copies if copy.position is None])
-    positions = {copy.source: copy.position for copy in copies if copy.position} | committed
+    known, consumed = _known_maps(copies, positions, settings)
     logs, errors = destination_logs(destination, copies)
-    sources = source_logs(source, copies, positions)
-    other_groups = OtherGroups(
-        source, destination, settings.group, {copy.source: copy.destination for copy in copies}
-    )
-    to_commit: dict[TopicPartition, MirrorPosition] = {}
-    aligned: list[tuple[PartitionCopy, MirrorPosition, list[Incident]]] = []
-    answered = [copy for copy in copies if copy.source not in errors]
+    alignments = [_Alignment(copy, known.get(copy.source)) for copy in copies if copy.source not in errors]
     to_adopt = [
-        copy
-        for copy in answered
-        if copy.source not in positions and is_to_adopt(settings, logs[copy.destination])
+        each.copy
+        for each in alignments
+        if each.known is None and is_to_adopt(settings, logs[each.copy.destination])
     ]
-    to_resume = [copy for copy in answered if copy not in to_adopt]
+    to_align = [each for each in alignments if each.copy not in to_adopt]
     last = last_batches(
-        destination, settings, {each.destination: logs[each.destination] for each in to_resume}
+        destination, settings, {each.copy.destination: logs[each.copy.destination] for each in to_align}
     )
-    times = times_in_source(source, [copy for copy in to_resume if copy.source not in positions], last)
-    for copy in to_resume:
-        incidents: list[Incident] = []
-        try:
-            last_batch = last.get(copy.destination)
-            if isinstance(last_batch, ShoalError):
-                raise last_batch
-            source_offsets = times.get(copy.source, {})
-            both = PartitionLogs(clusters, copy, logs[copy.destination], last_batch, source_offsets)
-            known = positions.get(copy.source)
-            if known is None:
-                consumed = others.get(copy.source) if settings.takes_over_offsets else None
-                position = begin(both, incidents, other_groups, consumed)
-            else:
-                source_log = sources[copy.source]
-                if isinstance(source_log, ShoalError):
-                    raise source_log
-                position = Resumption(both, known, source_log, incidents, other_groups).run()
-                position = _skip(copy, _with_topic_ids(clusters, copy, position), incidents)
-                position = replace(
-                    position.with_milestone(), first_start=settings.first_start or position.first_start
-                )
-        except ShoalError as error:
-            errors[copy.source] = error
-            # Those that did not stop it are met again the next time.
-            copy.count_incidents(each for each in incidents if not each.continued)
-        else:
-            aligned.append((copy, position, incidents))
-            if (
-                known is None
-                or incidents
-                or (known.rules, known.identity) != (position.rules, position.identity)
-            ):
-                to_commit[copy.source] = position
-    if to_commit:
-        # Reported first: if the process dies in between, the next one reports them again, rather than none.
-        news = [copy.report_incidents(incidents) for copy, _, incidents in aligned]
-        if any(news):
-            watch.report_now()
-        try:
-            errors.update(group_positions.commit(to_commit))
-        except ShoalError:
-            # The commit may have taken effect. The next alignment begins at the same positions, and meets the
-            # same incidents.
-            for copy, _, incidents in aligned:
-                if incidents and copy.source in committed:
-                    copy.keep_position(committed[copy.source])
-            raise
-    for copy, position, _ in aligned:
-        if copy.source not in errors:
-            copy.align(position)
+    for each in to_align:
+        copy = each.copy
+        with _keeping_errors(each, errors):
+            _look_at_destination(
+                each, clusters, logs[copy.destination], last.get(copy.destination), consumed.get(copy.source)
+            )
+    _look_at_sources([each for each in to_align if each.copy.source not in errors], clusters, errors)
+    aligned = [each for each in to_align if each.copy.source not in errors]
+    errors.update(_commit(aligned, positions, watch))
+    for each in aligned:
+        if each.copy.source not in errors and each.position is not None:
+            each.copy.align(each.position)
     for copy in to_adopt:
-        errors.update(_adopt(clusters, copy, group_positions, other_groups, watch))
+        errors.update(_adopt(clusters, copy, positions, watch))
     return errors
+
+
+def _known_maps(
+    copies: Sequence[PartitionCopy], positions: AlignmentPositions, settings: CopySettings
+) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+    """Return the map that each partition begins with, and the consumers' offsets that count as positions."""
+    if settings.allows_other_writers:
+        # Acknowledged records are not sent again.
+        known = {copy.source: copy.position for copy in copies if copy.position}
+    else:
+        known = {copy.source: copy.committed for copy in copies if copy.committed}
+    read, others = positions.read_all([copy.source for copy in copies if copy.source not in known])
+    return known | read, others if settings.takes_over_offsets else {}
+
+
+@contextmanager
+def _keeping_errors(each: _Alignment, errors: dict[TopicPartition, ShoalError]) -> Iterator[None]:
+    """Keep an error as that of the partition."""
+    try:
+        yield
+    except ShoalError as error:
+        errors[each.copy.source] = error
+        # Those that did not stop it are met again the next time.
+        each.copy.count_incidents(incident for incident in each.incidents if not incident.continued)
+
+
+def _look_at_destination(
+    each: _Alignment,
+    clusters: Clusters,
+    log: DestinationLog,
+    last: RecordBatch | ShoalError | None,
+    consumed: int | None,
+) -> None:
+    """Find the place in the source by the copy alone, or begin."""
+    if isinstance(last, ShoalError):
+        raise last
+    logs = PartitionLogs(clusters, each.copy, log, last)
+    if each.known is None:
+        each.position = begin(logs, each.incidents, consumed)
+        return
+    each.resumption = Resumption(logs, each.known, each.incidents)
+    each.resumption.look_up_end()
+
+
+def _look_at_sources(
+    alignments: Sequence[_Alignment], clusters: Clusters, errors: dict[TopicPartition, ShoalError]
+) -> None:
+    """Check that the source's logs are those that were copied."""
+    resumptions = {each.copy.source: each.resumption for each in alignments if each.resumption}
+    logs = source_logs(
+        clusters.source,
+        [each.copy for each in alignments],
+        {partition: resumption.position for partition, resumption in resumptions.items()},
+    )
+    for each in alignments:
+        if each.resumption is None:
+            continue
+        with _keeping_errors(each, errors):
+            log = logs[each.copy.source]
+            if isinstance(log, ShoalError):
+                raise log
+            each.resumption.check_source(log)
+            position = _with_topic_ids(clusters, each.copy, each.resumption.position)
+            position = _skip(each.copy, position, each.incidents)
+            settings = clusters.settings
+            each.position = replace(
+                position.with_milestone(),
+                rules=settings.rules,
+                first_start=settings.first_start or position.first_start,
+            )
+
+
+def _commit(
+    aligned: Sequence[_Alignment], positions: AlignmentPositions, watch: Watch
+) -> Mapping[TopicPartition, ShoalError]:
+    to_commit = {each.copy: each.position for each in aligned if each.position and each.must_commit}
+    if not to_commit:
+        return {}
+    # Reported first: if the process dies in between, the next one reports them again, rather than none.
+    news = [each.copy.report_incidents(each.incidents) for each in aligned]
+    if any(news):
+        watch.report_now()
+    return positions.commit_aligned(to_commit)
 
 
 def _adopt(
-    clusters: Clusters, copy: PartitionCopy, group_positions: Positions, others: OtherGroups, watch: Watch
-) -> dict[TopicPartition, ShoalError]:
+    clusters: Clusters, copy: PartitionCopy, positions: AlignmentPositions, watch: Watch
+) -> Mapping[TopicPartition, ShoalError]:
     """Take one copy over and commit its position; return why not, if that cannot be."""
+    others = OtherGroups(
+        clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
+    )
     try:
         # Asked again: to compare the copies before this one may have taken hours.
         logs, errors = destination_logs(clusters.destination, [copy])
-        if not errors:
-            position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
-            errors = dict(group_positions.commit({copy.source: position}))
-            if not errors:
-                copy.align(position)
-                copy.state.report_waiting(None)
+        if errors:
+            return errors
+        position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
+        refused = positions.commit_aligned({copy: position})
+        if not refused:
+            copy.align(position)
+            copy.state.report_waiting(None)
     except ShoalError as error:
         return {copy.source: error}
-    return errors
+    return refused
 
 
 def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
@@ -160,7 +259,7 @@ def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Inciden
     if skipped is None or skipped.after != position.source_offset:
         return position  # the mirror meets the refused batch again
     incidents.append(skipped.incident)
-    return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch)
+    return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch, plan=())
 
 
 # Without asking the clusters

@@ -2,77 +2,110 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...model.incidents import Incident
+from ....client.offsets import EARLIEST
+from ....errors import PartitionStopped
+from ...model.incidents import Incident, IncidentKind
 from ...model.offset_map import OffsetMap
 from ...model.position import MirrorPosition, ProducerIdentity
-from ...other_groups import topic_id
-from .logs import Clusters, PartitionLogs
-from .nonempty import behind_what_is_there
-from .search import SourcePlace
-
-if TYPE_CHECKING:
-    from ...other_groups import OtherGroups
+from ...other_groups import OtherGroups, topic_id
+from .logs import Clusters, PartitionLogs, offset_at, source_end
 
 __all__ = ["begin", "first_position", "new_identity"]
 
 
-def begin(
-    logs: PartitionLogs,
-    incidents: list[Incident],
-    others: OtherGroups,
-    consumed: int | None = None,
-) -> MirrorPosition:
+def begin(logs: PartitionLogs, incidents: list[Incident], consumed: int | None = None) -> MirrorPosition:
     """
     Choose the first position and the writer.
 
     Args:
         logs: Both logs of the partition.
-        incidents: The incidents that are found are added here.
-        others: The positions that other groups have of the same copies.
+        incidents: An incident that is found is added here.
         consumed: The position of a consumer of the group: everything before it counts as mirrored.
             None for none.
 
     Raises:
-        PartitionStopped: The destination has records, and nothing shows the place behind them in the source.
+        PartitionStopped: The destination has records, and nothing says where the source continues.
 
     """
-    place, crc = SourcePlace(logs.copy.range.start_offset if consumed is None else consumed), None
-    if consumed is None and not logs.settings.allows_other_writers and logs.log.end > 0:
-        place, crc = behind_what_is_there(logs, incidents, others)
-    return first_position(logs, place, crc)
+    if consumed is not None:
+        return first_position(logs, consumed)
+    if logs.log.start == logs.log.end or logs.settings.allows_other_writers:
+        return first_position(logs, logs.copy.range.start_offset)
+    return _behind_records(logs, incidents)
 
 
-def first_position(logs: PartitionLogs, place: SourcePlace, last_batch: int | None) -> MirrorPosition:
+def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPosition:
+    """Begin behind the records of a former source topic, if the policy allows that; else stop."""
+    clusters, copy, log = logs.clusters, logs.copy, logs.log
+    what = (
+        f"group {clusters.settings.group!r} has no committed position for it, and {copy.destination} on "
+        f"{clusters.destination} has records from offset {log.start} to {log.end - 1}"
+    )
+    option, start = clusters.settings.surface.option, copy.range.start_offset
+    end = source_end(clusters, copy.source)
+    if end < log.end:
+        # Kafka deletes a topic's positions with it. A source that was never so long is another topic.
+        kind = IncidentKind.SOURCE_RESET
+        reason = f"{what}, but the source ends at offset {end}: its topic was created again"
+        if copy.continues_after(kind):
+            incidents.append(Incident(kind, reason, lost=None, continued=True))
+            # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
+            return first_position(logs, offset_at(clusters.source, copy.source, EARLIEST))
+        incidents.append(Incident(kind, reason))
+        continuing = clusters.settings.surface.continuing(kind)
+        advice = (
+            f"{continuing} mirrors it behind the copy's records, or use an empty topic ({option('rename')})"
+        )
+        raise PartitionStopped(*copy.source, start, f"{reason}. {advice}", can_heal=False, cause=kind)
+    others = OtherGroups(
+        clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
+    )
+    other = others.position_of(copy.source)
+    use = "Use the group that mirrored them"
+    if other is not None:
+        before = other.position.source_offset
+        use = (
+            f"Use group {other.group!r}, which holds the position of this copy, before source offset {before}"
+        )
+    raise PartitionStopped(
+        *copy.source,
+        start,
+        f"{what}. {use}, or {option('adopt')} to compare the whole copy with the source and continue behind "
+        f"it, or mirror into an empty topic ({option('rename')})",
+        can_heal=False,
+    )
+
+
+def first_position(logs: PartitionLogs, source_offset: int, source_leader_epoch: int = -1) -> MirrorPosition:
     """
     Return a partition's first position, with a writer that is new to the destination.
 
     Args:
         logs: Both logs of the partition.
-        place: The place in the source behind the end of the destination's log.
-        last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
+        source_offset: The source offset of the next record, which lands at the end of the destination's log.
+        source_leader_epoch: The leader epoch of the record before it; -1 if it is not known.
 
     """
     clusters, copy, end = logs.clusters, logs.copy, logs.log.end
     return MirrorPosition(
-        source_offset=place.source_offset,
+        source_offset=source_offset,
         destination_offset=end,
         identity=new_identity(clusters),
-        origin=(place.source_offset, end),
-        last_batch=last_batch,
+        origin=(source_offset, end),
+        last_batch=None,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
         destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
         rules=clusters.settings.rules,
-        source_leader_epoch=place.source_leader_epoch,
+        source_leader_epoch=source_leader_epoch,
         first_start=clusters.settings.first_start,
         milestones=OffsetMap.begun_at(
-            place.source_offset,
+            source_offset,
             end,
             is_whole=end == 0,
             is_repeated=clusters.settings.allows_other_writers,
         ),
+        begin=end,
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from ....client.admin import init_producer_id
@@ -15,12 +14,11 @@ from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
 from ....client.scan import read_batches, read_decided, read_one_batch_each
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError
-from ....records import BatchHeader, Decision, Record, RecordBatch
+from ....records import Decision, RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
-from .record_key import RecordKey, create_time_of
 
 __all__ = [
     "Clusters",
@@ -32,7 +30,6 @@ __all__ = [
     "offset_at",
     "source_end",
     "source_logs",
-    "times_in_source",
 ]
 
 #: For the answers of the source; the smaller one for a few records.
@@ -166,39 +163,6 @@ def last_batches(
     )
 
 
-def times_in_source(
-    source: Cluster,
-    copies: Sequence[PartitionCopy],
-    last: Mapping[TopicPartition, RecordBatch | ShoalError],
-) -> dict[TopicPartition, dict[int, int]]:
-    """
-    Ask for the offsets that the search for each copy's last batch begins at, of all copies together.
-
-    Args:
-        source: The source cluster, with metadata of the partitions.
-        copies: The partitions without a position.
-        last: The last batch of each copy, by destination partition; without one there is no search.
-
-    Returns:
-        By source partition, the source's offset for each timestamp that the search needs: the log's first,
-        and that of the batch. One that no leader answered is missing.
-
-    """
-    batches = {copy.source: last.get(copy.destination) for copy in copies}
-    headers = {each: batch.header for each, batch in batches.items() if isinstance(batch, RecordBatch)}
-    times = {
-        each: header.max_timestamp
-        for each, header in headers.items()
-        if header.max_timestamp >= 0 and not header.is_log_append_time
-    }
-    found: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
-    for asked in (dict.fromkeys(headers, EARLIEST), times):
-        for partition, offset in list_offsets(source, asked).items():
-            if isinstance(offset, int):
-                found[partition][asked[partition]] = offset
-    return found
-
-
 def source_logs(
     source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
@@ -233,7 +197,6 @@ class PartitionLogs:
         clusters: Both clusters, and the settings.
         log: Its log at the destination, as of now.
         last_batch: The batch at that log's end, if it was asked for with those of others.
-        source_offsets: The source's offsets by timestamp, as far as they were asked for with those of others.
 
     """
 
@@ -241,7 +204,6 @@ class PartitionLogs:
     copy: PartitionCopy
     log: DestinationLog
     last_batch: RecordBatch | None = None
-    source_offsets: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def settings(self) -> CopySettings:
@@ -267,19 +229,21 @@ class PartitionLogs:
             keep_append_time=self.settings.keep_append_time,
         )
 
-    def records_to_mirror(self, batch: RecordBatch, start_offset: int) -> list[Record]:
-        """Decode a batch of the source; see :meth:`.CopyOptions.records_to_mirror`."""
-        return self.settings.records_to_mirror(batch, start_offset)
-
-    def mirrored_key(self, header: BatchHeader, record: Record) -> RecordKey:
-        """Return the key of a record of the source as it is mirrored; ``header`` is that of its batch."""
-        is_kept = self.settings.keep_append_time
-        return RecordKey(hash(record.body), record.timestamp if is_kept else create_time_of(header, record))
+    def counts_of_batches(self, start_offset: int, end_offset: int) -> Iterator[int]:
+        """Yield the number of records to mirror in each batch of the source between two offsets."""
+        for decision, batch in self.source_batches(start_offset):
+            if batch.header.base_offset >= end_offset:
+                break
+            if decision in (Decision.COPY, Decision.REBUILD_APPEND_TIME):
+                # These have no holes. The end may lie in it: the copy was cut in another way.
+                yield min(batch.header.next_offset, end_offset) - batch.header.base_offset
+            elif not decision.is_drop:
+                records = self.settings.records_to_mirror(batch, start_offset)
+                yield sum(record.offset < end_offset for record in records)
 
     def source_offset_at(self, timestamp: int) -> int:
         """Return the source's first offset with a timestamp, or one of the special ones; -1 for none."""
-        known = self.source_offsets.get(timestamp)
-        return offset_at(self.clusters.source, self.copy.source, timestamp) if known is None else known
+        return offset_at(self.clusters.source, self.copy.source, timestamp)
 
     # The destination
 

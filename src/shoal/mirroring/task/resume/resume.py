@@ -1,85 +1,127 @@
-"""From a committed position to the one that matches both logs now, through the incidents in between."""
+"""
+From a committed map to the position that matches both logs now.
+
+The end of the copy's log is looked up in the map: the source continues behind the record before it. The last
+batch has to be ours, at its sequence; as sequences have no gap, that proves all batches from the position on.
+Anything else is an incident. To continue after one is one entry of the map: from the copy's end on, the
+source offset at which the mirror continues. No record is compared (docs/resume-protocol.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
-from ....errors import PartitionStopped
-from ....records import fingerprint
+from ....client.offsets import log_end_offsets
+from ....client.producers import last_sequence
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, PartitionStopped
+from ....records import BatchHeader
 from ...model.incidents import Incident, IncidentKind
-from ...model.offset_map import OffsetMap, Stretch
-from ...model.position import MirrorPosition, is_another_topic
+from ...model.offset_map import Exactness, OffsetMap, Stretch, Taken, TakenOffsets
+from ...model.position import SEQUENCES, MirrorPosition, ProducerIdentity, is_another_topic
 from ...model.text import offsets
-from ...other_groups import OtherGroups, topic_id
-from .already_mirrored import place_behind_already_mirrored
+from ...other_groups import topic_id
 from .begin import new_identity
-from .foreign import are_copies
 from .logs import PartitionLogs, SourceLog
-from .lost_tail import again_behind, again_from_the_origin
-from .own_records import OwnRecords, own_records
-from .places import Places, Undecided, WrittenRun
-from .search import SourcePlace
-from .tail import Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
+from .tail import is_by, is_ours, last_batch, last_batch_by
 
 __all__ = ["Resumption"]
+
+_EMPTY_TOPIC = "Mirror it with a new group into an empty topic"
+
+
+class _Unread:
+    """The source as an incident sees it: only what the map itself says is known."""
+
+    def count(self, first: int, end: int) -> TakenOffsets | None:
+        return None
+
+    def nth(self, first: int, number: int) -> int:
+        raise IndexError(number)
+
+
+class _OurEnd(NamedTuple):
+    """
+    The end of what our writer wrote.
+
+    Attributes:
+        destination_offset: The offset behind it; behind the position, as if no other program had written.
+        next_sequence: The only one that a broker takes next, if it knows the writer.
+
+    """
+
+    destination_offset: int
+    next_sequence: int
 
 
 class Resumption:
     """
-    One partition's way from its committed position to its position now.
+    One partition's way from its committed map to its position now.
 
     Attributes:
-        position: The one that was committed; moved by each step of :meth:`run`.
+        position: The one that was committed; moved by each step.
 
     """
 
-    def __init__(
-        self,
-        logs: PartitionLogs,
-        position: MirrorPosition,
-        source: SourceLog,
-        incidents: list[Incident],
-        others: OtherGroups,
-    ) -> None:
-        """Begin at a committed position; incidents on the way are added to ``incidents``."""
-        self._others = others
+    def __init__(self, logs: PartitionLogs, position: MirrorPosition, incidents: list[Incident]) -> None:
+        """Begin at a committed map; incidents on the way are added to ``incidents``."""
         self._logs = logs
         self._clusters = logs.clusters
         self._copy = logs.copy
-        self._source = source
         self._log = logs.log
+        self._committed = position
         self.position = position
         self._incidents = incidents
-        self._places = Places(logs, source)
+        #: The loss of the destination, to be counted as soon as the source's start is known.
+        self._lost_at: int | None = None
 
-    def run(self) -> MirrorPosition:
+    # Step by step
+
+    def look_up_end(self) -> None:
         """
-        Return the position that describes the destination as it is now.
+        Move the position to the end of the destination's log; asks the source nothing.
 
         Raises:
             PartitionStopped: Something happened after which the mirror must not continue.
-            ShoalError: A cluster does not answer.
+            ShoalError: The destination does not answer.
 
         """
-        self._check_rules()
-        self._check_destination()
-        self._check_source()
         if self._clusters.settings.allows_other_writers:
-            # Whatever was written after the position is written again, by another: nothing to compare.
-            self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
-        elif self._written > 0:
-            self._skip_written()
-        else:
-            self._check_last_batch()
-        self._check_retention()
-        return self.position
+            self._check_topic()
+            # Whatever was written after the position is written again, by another: nothing to look up.
+            self._continue_at(
+                self.position.source_offset, identity=new_identity(self._clusters, self._log.end)
+            )
+        elif not (self._check_topic() or self._check_length() or self._check_tail()):
+            self._count_landed()
+            self.position = self.position.at(self._log.end)
 
-    @property
-    def _written(self) -> int:
-        """How many records the destination has past the position."""
-        return self._log.end - self.position.destination_offset
+    def check_source(self, source: SourceLog) -> None:
+        """
+        Check that the source still has what was mirrored, and what is to be mirrored next.
+
+        Args:
+            source: The source's log; its ``same_up_to`` is for the position as it is now.
+
+        Raises:
+            PartitionStopped, ShoalError: As :meth:`look_up_end`.
+
+        """
+        if not self._check_source_topic(source):
+            self._check_source_tail(source)
+        self._check_retention(source)
+
+    def _count_landed(self) -> None:
+        """Count the offsets whose acknowledgement was lost."""
+        begin = max(self.position.destination_offset, self._copy.landed_offset)
+        while begin < self._log.end:
+            run = self.position.run_at(begin)
+            later = (each.destination for each in self.position.plan if each.destination > begin)
+            end = min(self._log.end, next(later, self._log.end))
+            self._copy.count_run(run.source_at(begin), run.source_at(end), begin)
+            begin = end
 
     # Incidents
 
@@ -90,7 +132,7 @@ class Resumption:
         self,
         kind: IncidentKind,
         reason: str,
-        go_on: Callable[[], int | None] | None,
+        go_on: Callable[[], int | None],
         advice: str,
         unmirrored_from: int | None = None,
     ) -> None:
@@ -100,33 +142,32 @@ class Resumption:
         Args:
             reason: The finding, with its offsets.
             go_on: Moves the position to the offset at which the mirror continues, and returns the number of
-                lost records. None: no option allows to continue.
+                lost records.
             advice: The remedy if the partition stops.
             unmirrored_from: If the partition stops: the first source offset whose record is missing at the
                 destination. None: the position's.
 
         Raises:
-            PartitionStopped: The policy is to stop, or ``go_on`` is None.
+            PartitionStopped: The policy is to stop.
             BrokerError: Retriable: the finding is about another topic of this name.
 
         """
         self._clusters.expect_same_topics(self._copy)
-        if go_on is None or not self._copy.continues_after(kind):
+        if not self._copy.continues_after(kind):
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
             sentence = f"{reason}. {advice}"
             raise PartitionStopped(*where, sentence, unmirrored_from, can_heal=False, cause=kind)
         before = self.position.source_offset
-        lost = go_on()
+        try:
+            lost = go_on()
+        except PartitionStopped:
+            self._incidents.append(Incident(kind, reason))
+            raise
         if kind is IncidentKind.DESTINATION_LOSS and self.position.source_offset < before:
             again = offsets(self.position.source_offset, before - 1)
             reason = f"{reason}, and source {again} are copied again"
         self._incidents.append(Incident(kind, reason, lost, continued=True))
-
-    @property
-    def _behind(self) -> str:
-        """The destination's offsets behind the position, as a phrase with their last one."""
-        return offsets(self.position.destination_offset, self._log.end - 1)
 
     def _continuing(self, kind: IncidentKind) -> str:
         return self._clusters.settings.surface.continuing(kind)
@@ -134,50 +175,75 @@ class Resumption:
     def _option(self, field: str) -> str:
         return self._clusters.settings.surface.option(field)
 
-    def _check_rules(self) -> None:
-        settings = self._clusters.settings
-        if self.position.rules != settings.rules:
-            if settings.takes_over_offsets and self._written == 0:
-                self.position = replace(self.position, rules=settings.rules)
-                return
-            raise self._stop(
-                f"group {self._clusters.settings.group!r} mirrored it by other rules, such as another "
-                "isolation.level. Use the same options as before, or mirror with a new group into an empty "
-                "topic"
-            )
+    def _continue_at(
+        self,
+        source_offset: int,
+        *,
+        source_leader_epoch: int = -1,
+        identity: ProducerIdentity | None = None,
+        milestones: OffsetMap | None = None,
+    ) -> None:
+        """Let the map lead from the copy's end to a source offset, whatever lies before it."""
+        end = self._log.end
+        unaccounted = Stretch.REPEATED if self._clusters.settings.allows_other_writers else Stretch.BROKEN
+        kept = self.position.offsets if milestones is None else milestones
+        self.position = replace(
+            self.position,
+            source_offset=source_offset,
+            source_leader_epoch=source_leader_epoch,
+            destination_offset=end,
+            identity=identity or self.position.identity,
+            source_topic_id=topic_id(self._clusters.source, self._copy.source),
+            destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
+            last_batch=None,
+            begin=end,
+            plan=(),
+            is_former=False,
+            milestones=kept.reached(source_offset, end, unaccounted),
+        )
 
     # The destination
 
-    def _check_destination(self) -> None:
+    @property
+    def _copy_name(self) -> str:
+        return f"{self._copy.destination} on {self._clusters.destination}"
+
+    def _check_topic(self) -> bool:
         destination, partition = self._clusters.destination, self._copy.destination
         then, now = self.position.destination_topic_id, topic_id(destination, partition)
-        if is_another_topic(then, now):
+        if not is_another_topic(then, now):
+            return False
+        reason = (
+            f"topic {partition.topic} on {destination} was deleted and created again since it was "
+            f"mirrored (its id was {then} and is {now}), and now it ends at offset {self._log.end}"
+        )
+        if self._copy.continues_after(IncidentKind.DESTINATION_LOSS) and not self._log.end:
+            # The mirror itself may have created it a moment ago.
             reason = (
-                f"topic {partition.topic} on {destination} was deleted and created again since it was "
-                f"mirrored (its id was {then} and is {now}), and now it ends at offset {self._log.end}"
+                f"topic {partition.topic} on {destination} was deleted since it was mirrored (its id was "
+                f"{then}), and the topic of this name is empty now"
             )
-            if self._copy.continues_after(IncidentKind.DESTINATION_LOSS) and not self._log.end:
-                # The mirror itself may have created it a moment ago.
-                reason = (
-                    f"topic {partition.topic} on {destination} was deleted since it was mirrored (its id was "
-                    f"{then}), and the topic of this name is empty now"
-                )
-        elif self._written < 0:
-            reason = (
-                f"{partition} on {destination} ends at offset {self._log.end}, but the acknowledged records, "
-                f"those before source offset {self.position.source_offset}, end at "
-                f"{self.position.destination_offset}: the destination lost its tail "
-                "(unclean leader election?)"
-            )
-        else:
-            return
-        self._meet_loss(reason)
+        self._meet_loss(reason, self._mirror_again_from_the_begin)
+        return True
 
-    def _meet_loss(self, reason: str) -> None:
+    def _check_length(self) -> bool:
+        missing = self.position.destination_offset - self._log.end
+        if missing <= 0:
+            return False
+        self._meet_loss(
+            f"{self._copy_name} ends at offset {self._log.end}, but the acknowledged records, "
+            f"those before source offset {self.position.source_offset}, end at "
+            f"{self.position.destination_offset}: the destination lost its tail "
+            "(unclean leader election?)",
+            lambda: self._mirror_again_behind(self._our_end()),
+        )
+        return True
+
+    def _meet_loss(self, reason: str, go_on: Callable[[], int | None]) -> None:
         self._meet(
             IncidentKind.DESTINATION_LOSS,
             reason,
-            self._mirror_again,
+            go_on,
             f"{self._continuing(IncidentKind.DESTINATION_LOSS)} mirrors again the records that the source "
             "still has",
             self._lost_from(),
@@ -186,342 +252,263 @@ class Resumption:
     def _lost_from(self) -> int:
         """Return the source offset from which on records are missing at the destination, or a later one."""
         if self._log.end == 0:
-            return self._source.start
+            return self.position.offsets.milestones[0].source
         # A number of records had at least as many offsets.
-        return max(self._source.start, self.position.source_offset + min(0, self._written))
+        return self.position.source_offset + min(0, self._log.end - self.position.destination_offset)
 
-    def _mirror_again(self) -> int | None:
-        """Resume behind our last batch in the destination; return the number of records that are lost."""
-        before = self.position
-        ours = last_batch_by(self._logs, before.identity)
-        if ours is None:
-            again = again_from_the_origin(self._places, before, is_another_topic=self._is_another_topic())
-            self._go_to_the_end()
+    def _mirror_again_from_the_begin(self) -> int | None:
+        """Copy all again into another topic of the same name, behind what it has."""
+        first = self.position.offsets.milestones[0]
+        identity = replace(self.position.identity, base=0)
+        milestones = OffsetMap.begun_at(first.source, self._log.end, is_whole=self._log.end == 0)
+        self._lost_at = first.source
+        self._continue_at(first.source, identity=identity, milestones=milestones)
+        return first.destination
+
+    def _mirror_again_behind(self, ours: _OurEnd) -> int:
+        """Go on behind the last record that our writer still has in the log; return how many are missing."""
+        source_offset = self._source_behind(ours.destination_offset)
+        kept = self.position.offsets.cut(source_offset, min(ours.destination_offset, self._log.end))
+        self._lost_at = source_offset
+        self._continue_at(source_offset, identity=self._continuing_identity(ours), milestones=kept)
+        begun_at = self._committed.offsets.milestones[0].destination
+        return max(0, max(ours.destination_offset, begun_at) - self._log.end)
+
+    def _source_behind(self, destination_offset: int) -> int:
+        if destination_offset >= self._committed.destination_offset:
+            return self._committed.at(destination_offset).source_offset
+        first = self._committed.offsets.milestones[0]
+        if destination_offset <= first.destination:
+            return first.source
+        unread: Taken = _Unread()
+        found = self._committed.offsets.to_source(destination_offset, unread)
+        if found.exactness is not Exactness.EXACT:
+            raise self._stop(
+                f"{self._copy_name} lost its records from offset {destination_offset} on, and its mirror's "
+                f"map is not exact so far back. {_EMPTY_TOPIC}",
+                IncidentKind.DESTINATION_LOSS,
+            )
+        return found.offset
+
+    def _continuing_identity(self, ours: _OurEnd) -> ProducerIdentity:
+        # The writer stays the same: a new one could not distinguish a late request of a dead process from its
+        # own.
+        return replace(self.position.identity, base=self._log.end - ours.next_sequence)
+
+    # The last batch
+
+    def _check_tail(self) -> bool:
+        """Check that the last batch is ours, at its sequence; return whether the mirror has moved on."""
+        position, end = self.position, self._log.end
+        if end == position.begin:
+            return False
+        if position.is_former and end != position.destination_offset:
+            raise self._stop(
+                f"an older version of shoal mirrored it, and {self._copy_name} has records behind its "
+                f"position, from offset {position.destination_offset} on. Mirror up to the end with that "
+                f"version once. Otherwise use {self._option('adopt')}"
+            )
+        tail = last_batch(self._logs)
+        is_last_ours = tail is not None and is_ours(tail, position.identity)
+        if tail is not None and tail.next_offset == end:
+            if is_last_ours:
+                return False
+        elif end == position.destination_offset:
+            return False
         else:
-            again = again_behind(self._places, before, ours)
-            # Our sequences continue at their end, even if others have written behind it.
-            next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
-            self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
-        place = again.place
-        origin = (place.source_offset, self._log.end) if again.is_before_origin else before.origin
-        self.position = replace(
-            self.position,
-            source_offset=place.source_offset,
-            source_leader_epoch=place.source_leader_epoch,
-            origin=origin,
-            milestones=self._map_before_loss(before, ours, place),
+            last = self._last_sequence()
+            if last is not None and (last + 1) % SEQUENCES == position.identity.sequence(end):
+                return False  # our writer wrote up to the end, of which nothing is left
+            if last is None and (tail is None or is_last_ours):
+                left = position.destination_offset if tail is None else tail.next_offset
+                raise self._stop(
+                    f"{self._copy_name} has lost records from offset {left} on, by retention or compaction, "
+                    f"and nothing shows which program wrote them. {_EMPTY_TOPIC}"
+                )
+        self._meet_foreign_records(tail)
+        return True
+
+    def _last_sequence(self) -> int | None:
+        """Return the last sequence that the leader remembers of our writer; None if it remembers none."""
+        destination, partition = self._clusters.destination, self._copy.destination
+        try:
+            last = last_sequence(destination, partition, self.position.identity.producer_id)
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return None
+        # In this order: a late request may have arrived in between.
+        if log_end_offsets(destination, [partition])[partition] != self._log.end:
+            raise self._logs.changed()
+        return last
+
+    def _our_end(self) -> _OurEnd:
+        """
+        Return where what our writer wrote ends.
+
+        Raises:
+            PartitionStopped: Neither the log nor the leader's memory shows it.
+
+        """
+        identity, here = self.position.identity, self.position.destination_offset
+        remembered = self._last_sequence()
+        ours = last_batch_by(self._logs, identity)
+        last = remembered if ours is None else ours.base_sequence + ours.last_offset_delta
+        if self._log.end < here or self._is_overwritten(ours):
+            end = self._end_of_acknowledged(ours)
+        elif last is not None:
+            end = max(here, self._offset_behind(last))
+        else:
+            end = here if self._log.start <= here else None
+        if end is None:
+            raise self._stop(
+                f"{self._copy_name} ends at offset {self._log.end}, and neither its log nor its leader "
+                f"(DescribeProducers) shows what the mirror has written. {_EMPTY_TOPIC}"
+            )
+        known = last if remembered is None else remembered
+        next_sequence = identity.sequence(end) if known is None else (known + 1) % SEQUENCES
+        return _OurEnd(end, next_sequence)
+
+    def _offset_behind(self, last_sequence: int) -> int:
+        """Return the offset that belongs behind a sequence, which is less than 2^30 records away."""
+        here = self.position.destination_offset
+        ahead = (last_sequence + 1 - self.position.identity.sequence(here)) % SEQUENCES
+        return here + (ahead if ahead < SEQUENCES // 2 else ahead - SEQUENCES)
+
+    def _is_overwritten(self, ours: BatchHeader | None) -> bool:
+        """Whether another program's records are in place of those before the position, which the log lost."""
+        start = max(self._log.start, self.position.begin, 0 if ours is None else ours.next_offset)
+        if start >= min(self.position.destination_offset, self._log.end):
+            return False
+        first = next(self._logs.destination_batches(start), None)
+        return first is not None and first.header.base_offset < self.position.destination_offset
+
+    def _end_of_acknowledged(self, ours: BatchHeader | None) -> int | None:
+        """Return where the records end that a log still has of those before the position; None if unknown."""
+        log, begin = self._log, self.position.begin
+        tail = last_batch(self._logs)
+        if tail is None or is_ours(tail, self.position.identity):
+            return log.end
+        if ours is not None:
+            # By its sequence: it may have landed where acknowledged records were.
+            return self._offset_behind(ours.base_sequence + ours.last_offset_delta)
+        if log.end <= begin:
+            return log.end  # all of ours is gone, and what others wrote before it is left
+        return begin if log.start <= begin else None
+
+    def _meet_foreign_records(self, tail: BatchHeader | None) -> None:
+        if tail is not None and is_by(tail, self.position.identity):
+            ours = self._our_end()
+            if ours.destination_offset > self._log.end:
+                self._meet_loss(
+                    f"{self._copy_name} ends at offset {self._log.end}, and its last batch is one that "
+                    f"belongs before offset {ours.destination_offset}: the destination lost its tail "
+                    "(unclean leader election?)",
+                    lambda: self._mirror_again_behind(ours),
+                )
+                return
+        elif self._is_overwritten(last_batch_by(self._logs, self.position.identity)):
+            self._meet_loss(
+                f"{self._copy_name} has records of another program before offset "
+                f"{self.position.destination_offset}, in place of those that were acknowledged: the "
+                "destination lost its tail (unclean leader election?)",
+                lambda: self._mirror_again_behind(self._our_end()),
+            )
+            return
+        found = self._log.end - 1 if tail is None else tail.base_offset
+        self._meet(
+            IncidentKind.FOREIGN_RECORDS,
+            f"{self._copy_name} has a foreign record at offset {found}, behind the mirror's records up to "
+            f"offset {self.position.destination_offset} (its log ends behind offset {self._log.end - 1}): "
+            "another program wrote there",
+            self._go_on_behind_others,
+            f"Stop that program. {self._continuing(IncidentKind.FOREIGN_RECORDS)} then leaves its records "
+            "there and resumes behind them, and no record is copied twice. Otherwise mirror it with a new "
+            "group into a topic that no other program writes to",
         )
-        return again.lost
 
-    def _map_before_loss(self, before: MirrorPosition, ours: Tail | None, place: SourcePlace) -> OffsetMap:
-        """Return what is left of the offset map, if the destination has nothing of ours behind a batch."""
-        place_offset, end = place.source_offset, self._log.end
-        # A batch that was sent before the loss may have arrived after it, at a place that says nothing.
-        is_where_it_was = (
-            ours is not None
-            and is_ours(ours.header, before.identity)
-            and ours.header.next_offset <= before.destination_offset
-            and place_offset <= before.source_offset
-        )
-        if ours is None or not is_where_it_was:
-            is_repeated = self._unaccounted is Stretch.REPEATED
-            return OffsetMap.begun_at(place_offset, end, is_whole=end == 0, is_repeated=is_repeated)
-        kept = before.offsets.cut(place_offset, ours.header.next_offset)
-        return kept.reached(place_offset, end, self._unaccounted)
-
-    def _is_another_topic(self) -> bool:
-        """Whether the destination topic was deleted and created again since it was mirrored."""
-        then = self.position.destination_topic_id
-        now = topic_id(self._clusters.destination, self._copy.destination)
-        return is_another_topic(then, now)
-
-    @property
-    def _unaccounted(self) -> Stretch:
-        """How far a stretch is trusted whose records nothing accounts for."""
-        return Stretch.REPEATED if self._clusters.settings.allows_other_writers else Stretch.BROKEN
-
-    def _go_to_the_end(self, **changes: Any) -> None:
-        """Let the next record land at the destination's end, whatever lies before it."""
-        self.position = self.position.moved(
-            self._unaccounted,
-            destination_offset=self._log.end,
-            destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
-            last_batch=None,
-            **changes,
-        )
+    def _go_on_behind_others(self) -> int:
+        ours = self._our_end()
+        landed = self._copy.landed_offset
+        if self.position.destination_offset < landed <= ours.destination_offset:
+            self.position = self.position.at(landed)  # up to there, each record is where the map says
+        source = self._source_behind(ours.destination_offset)
+        epoch = self._committed.source_leader_epoch
+        if ours.destination_offset > self._committed.destination_offset:
+            epoch = self._committed.at(ours.destination_offset).source_leader_epoch
+        self._continue_at(source, source_leader_epoch=epoch, identity=self._continuing_identity(ours))
+        return 0
 
     # The source
 
-    def _check_source(self) -> None:
+    def _check_source_topic(self, log: SourceLog) -> bool:
         source, partition = self._clusters.source, self._copy.source
-        then, now = self.position.source_topic_id, topic_id(source, partition)
-        if is_another_topic(then, now):
-            self._meet(
-                IncidentKind.SOURCE_RESET,
-                f"topic {partition.topic} on {source} was deleted and created again since it was mirrored "
-                f"before offset {self.position.source_offset} (its id was {then} and is {now})",
-                self._go_on_in_new_topic,
-                f"{self._continuing(IncidentKind.SOURCE_RESET)} mirrors the new topic behind the old one's "
-                "records. Otherwise mirror it with a new group into an empty topic "
-                f"({self._option('rename')})",
-                self._source.start,
-            )
-        elif self._source.same_up_to is not None and self._source.same_up_to < self.position.source_offset:
-            same_up_to = self._source.same_up_to
-            self._meet(
-                IncidentKind.SOURCE_RESET,
-                f"its log on {source} is the one that was mirrored only before offset {same_up_to}, and "
-                f"the offsets before {self.position.source_offset} were mirrored already: the source lost "
-                "its tail (unclean leader election?)",
-                lambda: self._go_on_before_the_lost_tail(same_up_to),
-                f"{self._continuing(IncidentKind.SOURCE_RESET)} copies the source's present records after "
-                "those already mirrored. Otherwise mirror it with a new group into an empty topic",
-                same_up_to,
-            )
+        then, now = self._committed.source_topic_id, topic_id(source, partition)
+        if not is_another_topic(then, now):
+            return False
+        self._meet(
+            IncidentKind.SOURCE_RESET,
+            f"topic {partition.topic} on {source} was deleted and created again since it was mirrored "
+            f"before offset {self.position.source_offset} (its id was {then} and is {now})",
+            lambda: self._go_on_in_new_topic(log.start),
+            f"{self._continuing(IncidentKind.SOURCE_RESET)} mirrors the new topic behind the old one's "
+            "records. Otherwise mirror it with a new group into an empty topic "
+            f"({self._option('rename')})",
+            log.start,
+        )
+        return True
 
-    def _go_on_in_new_topic(self) -> None:
+    def _go_on_in_new_topic(self, start: int) -> None:
         self._copy.end_with_the_log()
-        self._go_on_at_source(self._source.start, lost=None)
         # The former topic's offsets say nothing about this one.
-        origin = self.position.source_offset, self.position.destination_offset
-        has_all_before = origin[0] == self._source.start
-        begun = OffsetMap.begun_at(*origin, is_whole=has_all_before)
-        self.position = replace(self.position, origin=origin, milestones=begun)
+        begun = OffsetMap.begun_at(start, self._log.end, is_whole=True)
+        self._continue_at(start, milestones=begun)
 
-    def _go_on_before_the_lost_tail(self, same_up_to: int) -> int | None:
+    def _check_source_tail(self, log: SourceLog) -> None:
+        same_up_to, source_offset = log.same_up_to, self.position.source_offset
+        if same_up_to is None or same_up_to >= source_offset:
+            return
+        self._meet(
+            IncidentKind.SOURCE_RESET,
+            f"its log on {self._clusters.source} is the one that was mirrored only before offset "
+            f"{same_up_to}, and the offsets before {source_offset} were mirrored already: the source lost "
+            "its tail (unclean leader election?)",
+            lambda: self._go_on_before_the_lost_tail(same_up_to),
+            f"{self._continuing(IncidentKind.SOURCE_RESET)} copies the source's present records after "
+            "those already mirrored. Otherwise mirror it with a new group into an empty topic",
+            same_up_to,
+        )
+
+    def _go_on_before_the_lost_tail(self, same_up_to: int) -> int:
         if self._copy.range.end_offset <= self.position.source_offset:
             # The plan found nothing to copy, so the range's end is the position, and not that of a log.
             self._copy.end_with_the_log()
-        return self._go_on_at_source(same_up_to, lost=0)
-
-    def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
-        already = place_behind_already_mirrored(self._places, self.position, offset)
-        place = already or SourcePlace(offset)
-        by_another = self._is_by_another()
         # Offsets of the source from there on are those of other records now.
-        kept = self.position.offsets.cut(offset, self.position.destination_offset)
-        self._go_to_the_end(
-            source_offset=place.source_offset,
-            source_leader_epoch=place.source_leader_epoch,
-            source_topic_id=topic_id(self._clusters.source, self._copy.source),
-        )
-        reached = kept.reached(place.source_offset, self._log.end, self._unaccounted)
-        self.position = replace(self.position, milestones=reached)
-        if by_another:
-            self._write_as_another()
-        return lost
-
-    def _is_by_another(self) -> bool:
-        """Whether another program wrote the last batch behind the position."""
-        tail = last_batch(self._logs) if self._written > 0 else None
-        return tail is not None and not is_ours(tail.header, self.position.identity)
-
-    def _write_as_another(self) -> None:
-        """
-        Let a new writer begin at the position, behind the records that another group of this topic mirrored.
-
-        The broker would refuse the former one's next sequence: it does not follow the last that it wrote.
-        """
-        origin = self.position.source_offset, self.position.destination_offset
-        self.position = replace(self.position, identity=new_identity(self._clusters), origin=origin)
-
-    def _check_retention(self) -> None:
-        missing = self._source.start - self.position.source_offset
-        if missing <= 0:
-            return
-        source = self._clusters.source
-        self._meet(
-            IncidentKind.SOURCE_RETENTION,
-            f"{source} does not have offset {self.position.source_offset} any more, its log begins at "
-            f"{self._source.start}: its retention overtook the mirror",
-            self._skip_deleted,
-            f"{self._continuing(IncidentKind.SOURCE_RETENTION)} resumes at {self._source.start}. Otherwise "
-            "mirror it with a new group into an empty topic",
-        )
-
-    def _skip_deleted(self) -> int:
-        lost = self._source.start - self.position.source_offset
-        self.position = self.position.moved(source_offset=self._source.start, source_leader_epoch=-1)
-        return lost
-
-    # Records written after the position
-
-    def _skip_written(self) -> None:
-        """Walk the source from the position over exactly as many records as the destination has past it."""
-        tail = last_batch(self._logs)
-        if tail is None or tail.header.next_offset <= self.position.destination_offset:
-            self._go_on_behind_deleted()
-            return
-        place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
-        if place:
-            by_us = is_ours(tail.header, self.position.identity)
-            stretch = Stretch.KNOWN if by_us else Stretch.UNPROVED
-            is_each_there = sum(end - start for start, end, _ in place.runs) == self._written
-            self._settle(place, tail, stretch if is_each_there else Stretch.BROKEN)
-            if not by_us:
-                self._write_as_another()
-        elif is_ours(tail.header, self.position.identity):
-            self._meet(
-                IncidentKind.SOURCE_RESET,
-                f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
-                f"that were mirrored from source "
-                f"offset {self.position.source_offset} on and not committed, and the source does not have "
-                "them now: compaction, retention or an election changed the source meanwhile",
-                None,
-                "Mirror it with a new group into an empty topic",
-            )
-        else:
-            self._meet_foreign_records(tail.header.base_offset)
-
-    def _go_on_behind_deleted(self) -> None:
-        """Go on behind written records that the destination has deleted, all of them."""
-        if self._own_records().run.size == self._written:
-            self._go_on_behind_others()
-        else:
-            self._meet_foreign_records(self.position.destination_offset)
-
-    def _place_behind(self, run: WrittenRun) -> SourcePlace | None:
-        """Return the place behind the records that were written past the position."""
-        try:
-            return self._places.behind(self.position, run)
-        except Undecided as error:
-            kind = IncidentKind.SOURCE_RESET
-            reason = (
-                f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
-                f"that were mirrored from source "
-                f"offset {self.position.source_offset} on and not committed: {error}"
-            )
-            self._incidents.append(Incident(kind, reason))
-            advice = "Mirror it with a new group into an empty topic"
-            raise self._stop(f"{reason}. {advice}", kind) from None
-
-    def _settle(self, place: SourcePlace, tail: Tail, stretch: Stretch) -> None:
-        """Put the position behind the written records, and count their offsets."""
-        for start, end, before in place.runs:  # the acknowledgements were lost
-            self._copy.count_run(start, end, self.position.destination_offset + before)
-        self.position = self.position.moved(
-            stretch,
-            source_offset=place.source_offset,
-            source_leader_epoch=place.source_leader_epoch,
-            destination_offset=self._log.end,
-            last_batch=tail.fingerprint.crc,
-        )
-
-    # Other writers
-
-    def _check_last_batch(self) -> None:
-        """Check the last acknowledged batch, if the destination still has it."""
-        if self.position.last_batch is None:
-            return
-        tail = last_batch(self._logs)
-        if tail is None or is_ours(tail.header, self.position.identity):
-            return
-        if tail.header.next_offset < self._log.end:
-            return  # compaction took the last one, and the one before may be of another time
-        if tail.fingerprint.crc == self.position.last_batch and not is_by(
-            tail.header, self.position.identity
-        ):
-            return
-        self._meet_foreign_records(tail.header.base_offset)
-
-    def _meet_foreign_records(self, first_offset: int) -> None:
-        if self._lost_what_was_acknowledged():
-            self._meet_loss(
-                f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
-                f"{self.position.destination_offset} the acknowledged records, those before source offset "
-                f"{self.position.source_offset}: it lost its tail (unclean leader election?), and another "
-                "program wrote there"
-            )
-            return
-        self._check_other_group()
-        reason = (
-            f"{self._copy.destination} on {self._clusters.destination} has a foreign record at offset "
-            f"{self._first_foreign(first_offset)}, where the mirror's records from source offset "
-            f"{self.position.source_offset} on belong (its log ends behind offset {self._log.end - 1}): "
-            "another program wrote there"
-        )
-        advice = (
-            f"Stop that program. {self._continuing(IncidentKind.FOREIGN_RECORDS)} then leaves its records "
-            "there and resumes behind them, and no record is copied twice. Otherwise mirror it with a new "
-            "group into a topic that no other program writes to"
-        )
-        if are_copies(self._places, self.position):
-            reason = f"{reason}. The source has some of these records, too: another mirror wrote them"
-            advice = (
-                "Stop that mirror, and mirror the topic with a new group into an empty topic "
-                f"({self._option('rename')}). {self._continuing(IncidentKind.FOREIGN_RECORDS)} resumes "
-                "behind them, and mirrors these records again"
-            )
-        self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
-
-    def _first_foreign(self, known: int) -> int:
-        """Return the offset of the first foreign record; one is known."""
-        begin = self.position.destination_offset
-        if known < begin:
-            return known
-        foreign = (
-            each.header.base_offset
-            for each in self._places.destination_batches(begin)
-            if not is_by(each.header, self.position.identity)
-        )
-        return next(foreign, known)
-
-    def _check_other_group(self) -> None:
-        """Stop under every policy if a group that is further wrote there: its records would be doubled."""
-        other = self._others.position_of(self._copy.source)
-        if other is None or other.position.destination_offset <= self.position.destination_offset:
-            return
-        reason = (
-            f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
-            "that follow the records mirrored before "
-            f"source offset {self.position.source_offset}, but are not in the source as they were. "
-            f"Group {other.group!r} holds the position of this copy, before "
-            f"source offset {other.position.source_offset}"
-        )
-        kind = IncidentKind.FOREIGN_RECORDS
-        self._incidents.append(Incident(kind, reason))
-        advice = f"Use group {other.group!r} to continue there"
-        where = *self._copy.source, self.position.source_offset
-        raise PartitionStopped(*where, f"{reason}. {advice}", can_heal=False, cause=kind)
-
-    def _lost_what_was_acknowledged(self) -> bool:
-        """Whether others wrote not behind our last acknowledged batch, but in its place."""
-        last = holds_at(self._logs, self.position.destination_offset - 1)
-        if self.position.last_batch is None or last is None or is_ours(last.header, self.position.identity):
-            return False
-        return fingerprint(last).crc != self.position.last_batch
-
-    def _go_on_behind_others(self) -> int:
-        """Find our records among those of others; our sequences continue behind all of them."""
-        own = self._own_records()
-        # The writer stays the same: a new one could not distinguish a late request of a dead process
-        # from its own.
-        identity = replace(self.position.identity, base=self._log.end - own.next_sequence)
-        if not own.run.size:
-            self._go_to_the_end(identity=identity)
-            return 0
-        place = self._place_behind(own.run)
-        if place is None:
-            raise self._stop(
-                f"{self._copy.destination} on {self._clusters.destination} holds records of other programs "
-                f"at {self._behind}, and the "
-                f"{own.run.size} mirrored ones among them do not follow source offset "
-                f"{self.position.source_offset}. Mirror it with a new group into an empty topic"
-            )
-        self._go_to_the_end(
-            source_offset=place.source_offset,
-            source_leader_epoch=place.source_leader_epoch,
-            identity=identity,
-        )
+        kept = self.position.offsets.cut(same_up_to, self._log.end)
+        self._continue_at(same_up_to, milestones=kept)
         return 0
 
-    def _own_records(self) -> OwnRecords:
-        try:
-            return own_records(self._places, self.position)
-        except Undecided as error:
-            raise self._stop(
-                f"{self._copy.destination} on {self._clusters.destination} has lost records from offset "
-                f"{self.position.destination_offset} on, which were not committed: retention or compaction "
-                f"removed them, and {error}. Mirror it with a new group into an empty topic "
-                f"({self._option('start')} sets its first offset)"
-            ) from None
+    def _check_retention(self, log: SourceLog) -> None:
+        source_offset = self.position.source_offset
+        if log.start <= source_offset:
+            return
+        if self._lost_at == source_offset and self._incidents:
+            # A loss of the destination: the records that the source no longer has count there.
+            last = self._incidents[-1]
+            lost = log.start - source_offset
+            self._incidents[-1] = replace(last, lost=lost)
+            self._continue_at(log.start)
+            return
+        self._meet(
+            IncidentKind.SOURCE_RETENTION,
+            f"{self._clusters.source} does not have offset {source_offset} any more, its log begins at "
+            f"{log.start}: its retention overtook the mirror",
+            lambda: self._go_on_at_the_start(log.start),
+            f"{self._continuing(IncidentKind.SOURCE_RETENTION)} resumes at {log.start}. Otherwise mirror it "
+            "with a new group into an empty topic",
+        )
+
+    def _go_on_at_the_start(self, start: int) -> int:
+        lost = start - self.position.source_offset
+        self._continue_at(start)
+        return lost

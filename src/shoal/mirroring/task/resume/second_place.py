@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -21,7 +21,6 @@ from ....verify.log_head import SeenRecord, are_same
 from ....verify.reading import LogReader
 from ....verify.seen_records import seen_records
 from .logs import PartitionLogs
-from .record_key import differ_enough
 
 __all__ = ["are_distinct", "second_place"]
 
@@ -29,6 +28,11 @@ __all__ = ["are_distinct", "second_place"]
 #: answer is exact. In a longer one, a topic that repeats a thousand records in a row counts as one with two
 #: places.
 _MOST_RECORDS = 1000
+
+#: If at least this number of different records, or of different times, is in the same order on both sides,
+#: the records were mirrored.
+_LEAST_DIFFERENT = 16
+_LEAST_TIMES = 8
 
 
 def second_place(
@@ -70,7 +74,7 @@ def second_place(
 def are_distinct(logs: PartitionLogs, source_log: OffsetRange, records: int) -> bool:
     """Whether so many records of the source differ enough to be recognized by."""
     found = islice(_records(logs, Side.SOURCE, source_log), min(records, _MOST_RECORDS))
-    return differ_enough([each.keys[0] for each in found if each.keys])
+    return _differ_enough([each.keys[0] for each in found if each.keys])
 
 
 def _records(logs: PartitionLogs, side: Side, log: OffsetRange) -> Iterator[SeenRecord]:
@@ -94,3 +98,8 @@ def _first_at(logs: PartitionLogs, first: SeenRecord) -> int:
     if offset < 0:  # the copy has append times, and the source's index has none so late
         return logs.source_offset_at(EARLIEST)
     return offset
+
+
+def _differ_enough(records: Collection[tuple[int, int | None]]) -> bool:
+    """Whether records (hash and time of each) differ enough from each other to be recognized by."""
+    return len(set(records)) >= _LEAST_DIFFERENT or len({time for _, time in records}) >= _LEAST_TIMES

@@ -1,0 +1,274 @@
+"""
+The map of a partition while a worker copies it: what is queued adds runs, and what lands moves the position.
+
+A topic with few records moves the position for every record. Between two commits it is a few numbers, and the
+header of the last batch. To make a :class:`MirrorPosition` for each record, with a fingerprint of that batch,
+took a tenth of the copying's CPU.
+
+A batch may go out only if each map that the group may hold leads to its records: the one that was committed
+last, and those whose commit has an unknown outcome. So whichever of them the next task finds, it looks up the
+right place (docs/resume-protocol.md, PLAN and DOUBT).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...records import RecordBatch, fingerprint, read_header
+from ..model.offset_map import MOST_EDGES
+from ..model.position import MirrorPosition
+from ..model.runs import Run, are_alike, edges_of, run_at
+
+__all__ = ["Doubt", "LandedEnd", "MovingMap"]
+
+#: The most characters of a commit's metadata for the runs ahead. The next commit has the others.
+_MOST_CHARACTERS = 1_800
+
+
+class LandedEnd(NamedTuple):
+    """
+    The end of an acknowledged batch.
+
+    Attributes:
+        source_offset: The next source offset.
+        destination_offset: The next destination offset.
+        header: The batch's header; its bytes are its own.
+        source_leader_epoch: The batch's leader epoch at the source.
+
+    """
+
+    source_offset: int
+    destination_offset: int
+    header: bytes
+    source_leader_epoch: int
+
+
+class Doubt(NamedTuple):
+    """
+    A map whose commit has an unknown outcome.
+
+    Attributes:
+        generation: The number of the generation that sent it; see :attr:`.Control.generation`. A later one
+            refuses it.
+
+    """
+
+    position: MirrorPosition
+    generation: int
+
+
+class MovingMap:
+    """
+    The map of one partition.
+
+    Attributes:
+        source_offset: The next source offset to mirror; -1 before the first alignment.
+        destination_offset: The destination offset behind the last acknowledged record; -1 before that.
+        committed: The map that was committed last; None if that is not known.
+        doubts: The maps that may still replace it.
+        most_characters: How long the runs ahead may be in a commit's metadata.
+
+    """
+
+    __slots__ = (
+        "_characters",
+        "_destination_leader_epoch",
+        "_edges",
+        "_has_moved",
+        "_landed",
+        "_made",
+        "_plan",
+        "_source_leader_epoch",
+        "committed",
+        "destination_offset",
+        "doubts",
+        "most_characters",
+        "source_offset",
+    )
+
+    def __init__(self) -> None:
+        self.source_offset = -1
+        self.committed: MirrorPosition | None = None
+        self.doubts: list[Doubt] = []
+        self.most_characters = _MOST_CHARACTERS
+        self._made: MirrorPosition | None = None
+        self._has_moved = False
+        self._landed: LandedEnd | None = None
+        self.destination_offset = -1
+        self._destination_leader_epoch = -1
+        self._source_leader_epoch = -1
+        self._plan: deque[Run] = deque()
+        self._edges: deque[tuple[int, int]] = deque(maxlen=MOST_EDGES)
+        self._characters = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is a position."""
+        return self._made is not None
+
+    @property
+    def sequence_is_offset(self) -> bool:
+        """See :attr:`.ProducerIdentity.sequence_is_offset`; only :meth:`put` changes the identity."""
+        return self._made is not None and self._made.identity.sequence_is_offset
+
+    def put(self, position: MirrorPosition | None) -> None:
+        """Go on from a position."""
+        self._made = position
+        self._has_moved = False
+        self._landed = None
+        self._edges.clear()
+        self._plan.clear()
+        self._characters = 0
+        if position is not None:
+            self.source_offset = position.source_offset
+            self.destination_offset = position.destination_offset
+            self._destination_leader_epoch = position.destination_leader_epoch
+            self._source_leader_epoch = position.source_leader_epoch
+            self._plan.extend(position.plan)
+            self._count_characters()
+
+    # Ahead
+
+    @property
+    def _here(self) -> Run:
+        return Run(self.destination_offset, self.source_offset, self._source_leader_epoch)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a commit's metadata have room for one more run."""
+        if self._characters >= self.most_characters:
+            self._count_characters()  # some may have been passed since
+        return self._characters < self.most_characters
+
+    def lead_to(self, run: Run, end: int) -> None:
+        """
+        Let the map lead to queued records that follow one another without a gap.
+
+        If it leads elsewhere, a run begins there. The runs behind it are void: the source is cut otherwise
+        now.
+
+        Args:
+            run: The run that the records are.
+            end: The destination offset behind the last of them.
+
+        """
+        plan = self._plan
+        if not plan:
+            before = self._here
+        elif plan[-1].destination <= run.destination:
+            before = plan[-1]
+        else:
+            before = run_at(self._here, list(plan), run.destination)
+            self._drop_others_before(end, behind=before)
+        if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
+            while plan and plan[-1].destination >= run.destination:
+                plan.pop()
+            gap = run.source - before.source_at(run.destination)
+            self._characters += _characters_of(run.destination - before.destination, gap)
+            plan.append(run)
+            self._has_moved = True
+
+    def _drop_others_before(self, end: int, *, behind: Run) -> None:
+        """Drop the runs from the first one on that begins inside of records that follow one another."""
+        plan = self._plan
+        if not any(behind.destination < run.destination < end for run in plan):
+            return
+        while plan and plan[-1].destination > behind.destination:
+            plan.pop()
+        self._has_moved = True
+
+    def _count_characters(self) -> None:
+        self._characters = 0
+        before = self._here
+        for run in self._plan:
+            gap = run.source - before.source_at(run.destination)
+            self._characters += _characters_of(run.destination - before.destination, gap)
+            before = run
+
+    def is_committed_up_to(self, begin: int, end: int, generation: int) -> bool:
+        """
+        Whether each map that the group may hold leads to the records in a range of destination offsets.
+
+        Args:
+            begin: The first offset that may go out now.
+            end: The offset behind the last one.
+            generation: The number of the present generation.
+
+        """
+        self.end_doubts(generation)
+        in_force = [self.committed, *(each.position for each in self.doubts)]
+        made = self._made
+        assert made is not None, "it is aligned"
+        ahead = self._here, list(self._plan)
+        return all(
+            each is not None
+            and each.identity == made.identity
+            and each.destination_offset <= begin
+            and are_alike((each.here, each.plan), ahead, begin, end)
+            for each in in_force
+        )
+
+    def end_doubts(self, generation: int) -> None:
+        """Forget the commits that the present generation refuses."""
+        if self.doubts:
+            self.doubts = [each for each in self.doubts if each.generation == generation]
+
+    # Behind
+
+    def land(self, end: LandedEnd) -> None:
+        """Move behind an acknowledged batch."""
+        passed: list[Run] = []
+        while self._plan and self._plan[0].destination < end.destination_offset:
+            passed.append(self._plan.popleft())
+        if passed:
+            self._edges.extend(edges_of(self._here, passed))
+        self._landed = end
+        self._has_moved = True
+        self.source_offset = end.source_offset
+        self.destination_offset = end.destination_offset
+        self._source_leader_epoch = end.source_leader_epoch
+
+    def pass_over(
+        self, source_offset: int, *, destination_leader_epoch: int, source_leader_epoch: int
+    ) -> None:
+        """Move behind source offsets of which nothing is left to send, in these leader epochs."""
+        self._has_moved = True
+        if source_offset > self.source_offset:
+            self._edges.append((self.source_offset, self.destination_offset))
+            self._edges.append((source_offset, self.destination_offset))
+            self.source_offset = source_offset
+        self._destination_leader_epoch = destination_leader_epoch
+        self._source_leader_epoch = source_leader_epoch
+
+    def get(self) -> MirrorPosition | None:
+        """Return the position as of now; None before the first alignment."""
+        if self._has_moved and self._made is not None:
+            made = self._made
+            if self._edges:
+                made = replace(made, milestones=made.offsets.passed(list(self._edges)))
+                self._edges.clear()
+            made = replace(
+                made,
+                source_offset=self.source_offset,
+                destination_offset=self.destination_offset,
+                destination_leader_epoch=self._destination_leader_epoch,
+                source_leader_epoch=self._source_leader_epoch,
+                plan=tuple(self._plan),
+            )
+            if self._landed is not None:
+                made = replace(made, last_batch=_crc(self._landed.header))
+                self._landed = None
+            self._made = made
+            self._has_moved = False
+        return self._made
+
+
+def _characters_of(distance: int, gap: int) -> int:
+    """Return about how many characters a run has in a commit's metadata."""
+    return len(f"{distance},{gap},0,")
+
+
+def _crc(header: bytes) -> int:
+    view = memoryview(header)
+    return fingerprint(RecordBatch(read_header(view), view)).crc

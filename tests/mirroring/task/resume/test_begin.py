@@ -1,0 +1,134 @@
+"""A partition without a position begins, or stops at a copy that is not empty."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.two_brokers import History, TwoBrokers, Watched, begin_at
+
+PARTITION = TopicPartition("topic", 0)
+GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
+
+
+def create_source_again(brokers: TwoBrokers) -> History:
+    """Delete the source topic and create it again, empty; Kafka deletes its positions with it."""
+    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+    brokers.forget_pairs()
+    brokers.source.create_topic("topic", 1)
+    return History(brokers.source.log("topic"))
+
+
+def incidents_of(control: Watched) -> list[Any]:
+    partitions = [each for report in control.reports for each in report["partitions"]]
+    return [incident for each in partitions for incident in each["incidents"]]
+
+
+@pytest.mark.parametrize("policy", [frozenset(), GOES_ON])
+def test_copy_whose_position_was_deleted_stops_and_names_adopt(
+    brokers: TwoBrokers, history: History, policy: frozenset[IncidentKind]
+) -> None:
+    brokers = brokers.with_settings(continue_on=policy)
+    history.plain(2, 3)
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    history.plain(1)
+
+    (stopped,) = brokers.run().stopped
+
+    assert "topic-0 on the destination cluster" in stopped.reason
+    assert "has records from offset 0 to 4" in stopped.reason
+    assert "--adopt" in stopped.reason
+    assert not stopped.can_heal
+    assert brokers.copied() == history.committed[:5]
+    assert brokers.with_settings(adopt=True).run().complete
+    assert brokers.copied() == history.committed
+
+
+def test_copy_that_retention_emptied_begins_at_the_start_exactly_once(
+    brokers: TwoBrokers, history: History
+) -> None:
+    begin_at(brokers.destination.log("topic"), 7)
+    history.plain(1, 2)
+    assert brokers.run().complete
+    assert brokers.copied() == history.committed
+    assert brokers.destination.log("topic").log_end_offset == 10
+    assert brokers.position().begin == 7
+
+
+def test_copy_without_a_position_that_others_write_to_begins_behind_their_records(
+    brokers: TwoBrokers, history: History
+) -> None:
+    others = History(brokers.destination.log("topic")).plain(2)
+    history.plain(1, 2)
+    assert brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE).run().complete
+    assert brokers.copied() == [*others.committed, *history.committed]
+
+
+def test_source_that_was_never_so_long_as_the_copy_is_another_topic(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = brokers.with_settings(continue_on=GOES_ON)
+    history.plain(5, 5)
+    assert brokers.run().complete
+    new = create_source_again(brokers).plain(2, 3)
+    latest = brokers.ranges()[0]._replace(start_offset=new.next_offset)
+    control = Watched()
+
+    assert brokers.run([latest], control).complete  # all of it, also with --start latest
+
+    assert brokers.copied() == [*history.committed, *new.committed]
+    (kind, reason, lost, has_continued), *_ = incidents_of(control)
+    assert (kind, lost, has_continued) == ("source-reset", None, True)
+    assert "created again" in reason
+
+
+def test_source_that_was_created_again_stops_without_the_policy(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(5, 5)
+    assert brokers.run().complete
+    create_source_again(brokers).plain(2)
+    (stopped,) = brokers.run().stopped
+    assert "no committed position" in stopped.reason
+    assert brokers.copied() == history.committed
+
+
+def test_copy_of_another_group_stops_and_names_that_group(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    (stopped,) = brokers.with_settings(group="another").run().stopped
+    assert re.search(r"Use group 'mirror', which holds .* before source offset 3\b.*--adopt", stopped.reason)
+    assert brokers.copied() == history.committed
+
+
+# The groups that have positions of the same copies
+
+
+def test_committed_by_groups_yields_each_group_that_committed_something(brokers: TwoBrokers) -> None:
+    brokers.topic("topic", 2)
+    with Cluster(brokers.settings.source) as cluster:
+        for group, offset in (("one", 1), ("two", 2)):
+            commit_offsets(cluster, group, {PARTITION: Committed(offset, "")}, MemberId())
+        commit_offsets(cluster, "other", {TopicPartition("topic", 1): Committed(3, "")}, MemberId())
+        found = dict(committed_by_groups(cluster, [PARTITION]))
+        assert {group: each[PARTITION].offset for group, each in found.items()} == {"one": 1, "two": 2}
+        assert dict(committed_by_groups(cluster, [])) == {}
+
+
+def test_committed_by_groups_leaves_out_a_group_that_cannot_be_read(brokers: TwoBrokers) -> None:
+    brokers.topic()
+    with Cluster(brokers.settings.source) as cluster:
+        for group in ("one", "two"):
+            commit_offsets(cluster, group, {PARTITION: Committed(1, "")}, MemberId())
+        brokers.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+        assert len(dict(committed_by_groups(cluster, [PARTITION]))) == 1
