@@ -20,11 +20,21 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
+from tests.two_brokers import (
+    Held,
+    History,
+    RunningTask,
+    TwoBrokers,
+    Watched,
+    answers,
+    second_node,
+    wait_until,
+)
 
 
 @contextmanager
@@ -268,6 +278,48 @@ def test_failed_partition_in_trouble_is_aligned_again_if_its_pause_ends_before_t
     running = brokers.start(open_ranges(2), control)
     wait_until(lambda: is_copied(brokers, well, 1))
     wait_until(lambda: is_copied(brokers, failed, 0))
+    end(running, control)
+
+
+def test_partition_whose_pause_ends_before_the_loop_of_another_begins_is_fetched_again(
+    brokers: TwoBrokers,
+) -> None:
+    source, destination = brokers.source.faults, brokers.destination.faults
+    paused, other = brokers.topic("topic", 2)
+    control = InTrouble()
+    slower = brokers.with_timing(first_retry_ms=200, longest_retry_ms=10_000)
+    running = slower.start(open_ranges(2), control)
+    for history, number in ((paused, 0), (other, 1)):
+        history.plain(1)
+        wait_until(lambda: is_copied(brokers, history, number))  # noqa: B023
+    refused: list[FetchResponse] = []
+
+    def refuse(response: FetchResponse) -> FetchResponse:
+        """Refuse to send the partition three times. It stays aligned, and the third pause is the longest."""
+        if len(refused) == 3 or not any(each.partition == 0 for each in response.partitions):
+            return response
+        refused.append(response)
+        return replace(
+            response,
+            partitions=[
+                replace(each, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, record_set=memoryview(b""))
+                if each.partition == 0
+                else each
+                for each in response.partitions
+            ],
+        )
+
+    answers(brokers.source, ApiKey.FETCH, refuse, times=10_000)
+    paused.plain(1)  # in the answer to the request that waits already
+    wait_until(lambda: is_copied(brokers, paused, 0))
+    paused.plain(1)
+    wait_until(lambda: len(refused) == 3)
+    destination.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1, times=1)
+    # The worker asks for the leaders before it aligns the other: that takes longer than the third pause.
+    source.add(ApiKey.METADATA, times=None, delay_s=1.0)
+    other.plain(1)
+    wait_until(lambda: is_copied(brokers, other, 1))
+    wait_until(lambda: is_copied(brokers, paused, 0), 10.0)
     end(running, control)
 
 

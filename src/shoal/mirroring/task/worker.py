@@ -22,7 +22,7 @@ import enum
 import queue
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
@@ -306,10 +306,11 @@ class LeaderPairWorker:
         self._attempt(self._align, [copy for copy in due if not copy.state.is_aligned])
         groups = list(self._by_leaders(due).values())
         self._loops = len(groups)
+        in_loops = set(chain.from_iterable(groups))
         for copies in groups:
             self._attempt(self._look_before_a_loop, copies)
             same = [copy for copy in copies if copy.state.is_aligned and copy.state.is_due]
-            self._attempt(partial(self._copy, alone=len(groups) == 1), same)
+            self._attempt(partial(self._copy, in_loops=in_loops, alone=len(groups) == 1), same)
         self._reports.now_and_then(self.copies)
 
     def _end_uncommitted(self) -> None:
@@ -476,10 +477,12 @@ class LeaderPairWorker:
                 copy.wait(str(error))
         return groups
 
-    def _copy(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
+    def _copy(
+        self, copies: Sequence[PartitionCopy], *, in_loops: Collection[PartitionCopy], alone: bool
+    ) -> None:
         """Run the copy loop of one pair of leaders until nothing is left to fetch, or others have a turn."""
         source_leader, destination_leader = self._metadata.leaders_of(copies[0])
-        ends_turn = self._turn_rule(copies, alone=alone)
+        ends_turn = self._turn_rule(copies, in_loops, alone=alone)
         with (
             closing(self._connect_fetcher(source_leader)) as fetcher,
             closing(
@@ -543,12 +546,18 @@ class LeaderPairWorker:
             timing=self._timing,
         )
 
-    def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
+    def _turn_rule(
+        self, copies: Sequence[PartitionCopy], in_loops: Collection[PartitionCopy], *, alone: bool
+    ) -> Callable[[], bool]:
         """Return the rule that ends a loop: its turn is over, or a partition that waits is due again."""
         until = time.monotonic() + self._timing.turn_s
         looked_at = 0.0
-        # One that failed may be due again before the loop begins, and is in no loop.
-        outside = [copy for copy in self._unfinished() if not (copy.state.is_aligned and copy.state.is_due)]
+        # The pause of one that is in no loop may end before this loop begins.
+        outside = [
+            copy
+            for copy in self._unfinished()
+            if copy not in in_loops or not (copy.state.is_aligned and copy.state.is_due)
+        ]
 
         def ends_turn() -> bool:
             nonlocal looked_at
