@@ -5,28 +5,30 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 import threading
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
-from unittest import mock
 
 import pytest
 
+from shoal.client import connection as connection_module
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, Limits, Lot, Sent
-from shoal.client.produce import ProduceConnection, Pumped
+from shoal.client.opening import open_socket
+from shoal.client.produce import ACKS_ALL, ProduceConnection
 from shoal.client.send import send
-from shoal.mirroring.task import destination_leader
+from shoal.mirroring.task import sender
+from shoal.net.address import Address
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Acting, Killed, Watched
 
-__all__ = ["Doomed", "Requests", "arrive", "given_to_send"]
+__all__ = ["Doomed", "Requests", "arrive", "given_to_send", "through_tap"]
 
 
 class Requests:
@@ -43,29 +45,19 @@ class Requests:
         self.killed = False
         self._left: int | None = None
         self._before_each: Callable[[], object] = lambda: None
-        requests = self
+        self._failures: list[BaseException] = []
 
-        class Watched(ProduceConnection):
-            def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-                requests.take(view for views in batches.values() for view in views)
-                super().prepare(batches)
+        def tapped(address: Address, timeout_s: float) -> socket.socket:
+            return through_tap(open_socket(address, timeout_s), self._take)
 
-            def pump(self, *args: Any, **options: Any) -> Pumped | None:
-                tap = _Tap(requests.show, requests.pass_on)
-                lend = self._connection.lend
+        def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
+            sent = send(connection, lots, limits, gate)
+            if self._failures:
+                raise self._failures.pop()
+            return sent
 
-                @contextlib.contextmanager
-                def tapped(words: Sequence[int]) -> Iterator[socket.socket]:
-                    with lend(words) as lent, tap.between(lent) as ours:
-                        yield ours
-
-                with mock.patch.object(self._connection, "lend", tapped):
-                    pumped = super().pump(*args, **options)
-                if tap.killed is not None:
-                    raise tap.killed
-                return pumped
-
-        monkeypatch.setattr(destination_leader, "ProduceConnection", Watched)
+        monkeypatch.setattr(connection_module, "open_socket", tapped)
+        monkeypatch.setattr(sender, "send", recorded)
 
     def die_after(self, requests: int) -> None:
         """Kill a worker after it has sent this many requests, and one more that never leaves."""
@@ -73,14 +65,25 @@ class Requests:
         self.killed = False
 
     def acting(self, at_check: int, action: Callable[[], object]) -> Acting:
-        """Return a control that acts at a certain check of the lease; each request of a pump is one."""
-        control = _ActingOnPumps(at_check, action)
+        """Return a control that acts at a certain check of the lease; each request of a sender is one."""
+        control = _ActingOnRequests(at_check, action)
         self._before_each = control.check_lease
         return control
 
-    def take(self, views: Iterator[memoryview]) -> None:
-        self.sent.extend(bytes(view) for view in views)
-        self._count()
+    def _take(self, frames: Sequence[bytes]) -> Iterator[bytes]:
+        """Record the requests among some frames, and yield each frame when it may pass on."""
+        produced = {number: each for number, frame in enumerate(frames) if (each := _produced(frame))}
+        for batches in produced.values():
+            self.sent += batches
+        for number, frame in enumerate(frames):
+            if number in produced:
+                try:
+                    self._before_each()
+                    self._count()
+                except BaseException as failure:
+                    self._failures.append(failure)
+                    raise ConnectionAbortedError from failure
+            yield frame
 
     def _count(self) -> None:
         if self._left is not None:
@@ -90,23 +93,22 @@ class Requests:
                 self.killed = True
                 raise Killed
 
-    def show(self, frame: bytes) -> None:
-        version = int.from_bytes(frame[2:4])
-        self.sent += (
-            bytes(each.record_set) for each in decode_produce_request(memoryview(frame), version).partitions
-        )
 
-    def pass_on(self) -> None:
-        self._before_each()
-        self._count()
+def _produced(frame: bytes) -> list[bytes]:
+    """Return the record sets of a Produce request; none of a query about several batches."""
+    api_key, version = struct.unpack_from(">hh", frame)
+    if api_key != ApiKey.PRODUCE:
+        return []
+    request = decode_produce_request(memoryview(frame), version)
+    return [bytes(each.record_set) for each in request.partitions] if request.acks == ACKS_ALL else []
 
 
-class _ActingOnPumps(Acting):
-    """The gate of a pump is open, and what opens it is no check: the checks are those of its requests."""
+class _ActingOnRequests(Acting):
+    """The gate of a sender is open, and what opens it is no check: the checks are those of its requests."""
 
     _opens = False
 
-    def open_gate(self) -> array[int] | None:
+    def open_gate(self) -> Gate:
         self._opens = True
         return Watched.open_gate(self)
 
@@ -117,62 +119,47 @@ class _ActingOnPumps(Acting):
             super().check_lease()
 
 
-class _Tap:
-    """A connection's middle: each request of a pump is shown before any of those behind it is passed on.
-
-    Attributes:
-        killed: Raised by a call; the pump's connection is closed then.
+def through_tap(broker: socket.socket, take: Callable[[Sequence[bytes]], Iterator[bytes]]) -> socket.socket:
     """
+    Return a connected socket whose frames pass through a function on their way to a broker.
 
-    def __init__(self, show: Callable[[bytes], None], before_passing: Callable[[], None]) -> None:
-        self.killed: Killed | None = None
-        self._show = show
-        self._before_passing = before_passing
-        self._received = bytearray()
+    Args:
+        take: Gets frames that came together, without their sizes, and yields those that pass on. If it raises
+            an OSError, both ends are closed.
 
-    @contextlib.contextmanager
-    def between(self, connected: socket.socket) -> Iterator[socket.socket]:
-        """Stand between the broker on a socket and a pump, which gets the other one."""
-        pump, ours = socket.socketpair()
-        with pump, ours, connected.dup() as broker:
-            passing = threading.Thread(target=self._run, args=[ours, broker])
-            passing.start()
-            try:
-                yield pump
-            finally:
-                pump.shutdown(socket.SHUT_RDWR)
-                passing.join()
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    client.settimeout(broker.gettimeout())
+    broker.settimeout(None)
+    threading.Thread(target=_relay, args=[ours, broker, take], daemon=True).start()
+    return client
 
-    def _run(self, pump: socket.socket, broker: socket.socket) -> None:
-        try:
-            while True:
-                for readable in select.select([pump, broker], [], [])[0]:
-                    data = readable.recv(1 << 20)
-                    if not data:
-                        return
-                    if readable is pump:
-                        self._pass_on(data, broker)
-                    else:
-                        pump.sendall(data)
-        except Killed as killed:
-            self.killed = killed
-        except OSError:
-            pass  # one end is gone; the other learns it below
-        finally:
-            pump.shutdown(socket.SHUT_RDWR)
 
-    def _pass_on(self, data: bytes, broker: socket.socket) -> None:
-        received = self._received
-        received += data
-        frames = []
-        while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
-            frames.append(bytes(received[:end]))
-            del received[:end]
-        for frame in frames:
-            self._show(frame[4:])
-        for frame in frames:
-            self._before_passing()
-            broker.sendall(frame)
+def _relay(
+    client: socket.socket, broker: socket.socket, take: Callable[[Sequence[bytes]], Iterator[bytes]]
+) -> None:
+    received = bytearray()
+    with contextlib.suppress(OSError), client, broker:
+        while True:
+            for readable in select.select([client, broker], [], [])[0]:
+                data = readable.recv(1 << 20)
+                if not data:
+                    return
+                if readable is broker:
+                    client.sendall(data)
+                    continue
+                received += data
+                for frame in take(list(_frames(received))):
+                    broker.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def _frames(received: bytearray) -> Iterator[bytes]:
+    """Take the whole frames out of the received bytes."""
+    while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
+        yield bytes(received[4:end])
+        del received[:end]
 
 
 class Doomed(Watched):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shoal.client import produce
+from shoal.client import send
 from shoal.native import NATIVE
 
 __all__ = ["PATHS", "SENDERS", "needs_native", "send_by"]
@@ -17,16 +17,10 @@ needs_native = pytest.mark.skipif(
 #: The values of a parametrized ``path``: whether it is the native one.
 PATHS = [pytest.param(False, id="python"), pytest.param(True, id="native", marks=needs_native)]
 
-#: The ways in which a mirror sends: both pumps, and one request after the other where no pump can be used.
-SENDERS = [
-    pytest.param("native", marks=needs_native),
-    "python",
-    "requests",
-]
+#: The senders of a mirror.
+SENDERS = [pytest.param("native", marks=needs_native), "python"]
 
 
 def send_by(sender: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send in one of these ways."""
-    monkeypatch.setattr(produce, "NATIVE", NATIVE if sender == "native" else None)
-    if sender == "requests":
-        monkeypatch.setattr(produce.ProduceConnection, "pump", lambda self, *args, **options: None)
+    """Send by one of them."""
+    monkeypatch.setattr(send, "NATIVE", NATIVE if sender == "native" else None)

@@ -11,11 +11,10 @@ import math
 import socket
 import threading
 import time
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, overload
 
 from aiokafka.record import MemoryRecords
 
@@ -23,7 +22,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
-from shoal.errors import Stopped
+from shoal.client.lot import Gate, open_gate
+from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.control import Control, Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
@@ -264,7 +264,7 @@ class Watched(Uncontrolled):
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
         self._is_orphan = False
-        self._gates: list[array[int]] = []
+        self._gates: list[Gate] = []
 
     def hold_group(self, begin: Callable[[], MemberId]) -> None:
         """Commit as a member of the group, whose next generation ``begin`` begins; one begins now."""
@@ -289,12 +289,11 @@ class Watched(Uncontrolled):
         if self._is_orphan:
             raise Stopped("the driver is gone: nothing more is produced")
 
-    def open_gate(self) -> array[int] | None:
+    def open_gate(self) -> Gate:
         gate = super().open_gate()
-        if gate is not None:
-            self._gates.append(gate)
-            if self._is_orphan:
-                gate[0] = 0
+        self._gates.append(gate)
+        if self._is_orphan:
+            gate[0] = 0
         return gate
 
     def request_stop(self) -> None:
@@ -496,6 +495,40 @@ class Killed(BaseException):
     """A process is killed: no ``except`` of the engine catches it, and nothing is committed any more."""
 
 
+class CheckedGate(MutableSequence[int]):
+    """A gate that is open as long as a check raises nothing; only Python's sender can use it."""
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        self._check = check
+        self._words = list(open_gate())
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if index == 0:
+            try:
+                self._check()
+            except ShoalError:
+                return 0
+        return self._words[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._words[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        raise TypeError("a gate has two words")
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def insert(self, index: int, value: int) -> None:
+        raise TypeError("a gate has two words")
+
+
 class Mortal(Watched):
     """A task's control under which the task is killed: at a certain check of its lease, or at a retry."""
 
@@ -504,12 +537,12 @@ class Mortal(Watched):
         self._steps_left = at_check
         self._dead = False
 
-    def open_gate(self) -> array[int] | None:
-        """Let each request ask, if the checks are counted."""
-        return super().open_gate() if self._steps_left is None else None
+    def open_gate(self) -> Gate:
+        """Let each system call that sends ask, if the checks are counted."""
+        return super().open_gate() if self._steps_left is None else CheckedGate(self.check_lease)
 
     def check_lease(self) -> None:
-        """Count a check: one for each turn of a worker and a copy loop, and for each Produce request."""
+        """Count a check: one for each turn of a worker and a copy loop, and before batches are sent."""
         super().check_lease()
         if self._steps_left is not None:
             self._steps_left -= 1
@@ -537,9 +570,9 @@ class Acting(Watched):
         self._steps_left = at_check
         self._action = action
 
-    def open_gate(self) -> array[int] | None:
-        """Let each request ask."""
-        return None
+    def open_gate(self) -> Gate:
+        """Let each system call that sends ask."""
+        return CheckedGate(self.check_lease)
 
     def check_lease(self) -> None:
         super().check_lease()
@@ -748,7 +781,8 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         records_count=len(records),
-        attributes=batches.TRANSACTIONAL if header.is_transactional else 0,
+        attributes=batches.TRANSACTIONAL * header.is_transactional
+        | batches.LOG_APPEND_TIME * header.is_log_append_time,
     )
 
 

@@ -4,9 +4,6 @@
 //! of that partition, and goes on with the others. It ends early if the gate has closed, or if the connection is of no
 //! use any more. Before it returns it receives all answers that it can.
 //!
-//! For callers that judge refusals themselves (`Refusals::HandBack`) it ends at the first one, and hands back each
-//! request whose batches it could not count as landed, with its answer.
-//!
 //! Invariants, which exactly-once delivery rests on:
 //!
 //! - A request lists a partition once. A broker keeps the last of two, drops the other and reports success.
@@ -64,15 +61,6 @@ impl<P: Peer + ?Sized> Peer for Box<P> {
     }
 }
 
-/// Who judges an answer that is not the expected one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusals {
-    /// The pump reads which partitions are refused, and goes on with the others.
-    Read,
-    /// The caller: the pump ends, and hands back the requests in flight.
-    HandBack,
-}
-
 pub struct Limits {
     pub max_in_flight: usize,
     /// Several requests go out in one system call, if so few are left that the broker could run out of work.
@@ -97,6 +85,8 @@ pub struct Partition<'a> {
     pub newest_ms: Option<i64>,
     /// The most bytes of its batches in a request; 0 for one batch.
     pub together_bytes: usize,
+    /// Whether a batch has landed at any later offset, too: other programs write to the partition.
+    pub lands_later: bool,
 }
 
 impl Partition<'_> {
@@ -159,14 +149,6 @@ pub struct Part {
     pub entries: Range<usize>,
 }
 
-/// A request whose batches are not counted as landed.
-#[derive(Debug, PartialEq, Eq)]
-pub struct HandedBack {
-    pub parts: Vec<Part>,
-    /// The answer from its correlation id on, which is the request's; None if it did not come.
-    pub answer: Option<Vec<u8>>,
-}
-
 /// The first refusal of a partition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -176,6 +158,15 @@ pub struct Refusal {
     pub error_code: i16,
     pub base_offset: i64,
     pub message: Option<String>,
+}
+
+/// Batches that landed behind the offset that those before them leave them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Later {
+    pub partition: usize,
+    /// The first of the batches.
+    pub first: usize,
+    pub base_offset: i64,
 }
 
 /// Why the pump ended.
@@ -188,8 +179,6 @@ pub enum End {
     Cut,
     /// An answer does not fit its request: likewise.
     Malformed,
-    /// The first of the requests that are handed back has an answer that is not the expected one.
-    Unexpected,
     /// An answer is to another request: the connection is of no use any more.
     WrongId,
     /// Bytes came that nobody asked for: likewise.
@@ -212,8 +201,8 @@ pub struct Summary {
     pub end: End,
     /// How many batches of each partition have landed.
     pub landed: Vec<usize>,
-    pub handed_back: Vec<HandedBack>,
     pub refused: Vec<Refusal>,
+    pub later: Vec<Later>,
     /// How many correlation ids are used.
     pub requests: u32,
 }
@@ -249,7 +238,6 @@ pub struct Pump<'a, P: Peer> {
     pub partitions: &'a [Partition<'a>],
     /// Of the first request.
     pub correlation_id: i32,
-    pub refusals: Refusals,
 }
 
 impl<'a, P: Peer> Pump<'a, P> {
@@ -270,16 +258,10 @@ impl<'a, P: Peer> Pump<'a, P> {
             }
             if turn.in_flight.is_empty() && !turn.received.is_empty() {
                 // A request of a send that did not end may have left as a whole: this may be its answer.
-                let may_be_an_answer = self.refusals == Refusals::Read
-                    && matches!(end, Some(End::Cut | End::Failed(_)));
-                if !may_be_an_answer {
+                if !matches!(end, Some(End::Cut | End::Failed(_))) {
                     end = Some(End::Surplus);
                 }
                 break;
-            }
-            // A send that failed stays the end: the connection is of no use any more.
-            if !turn.handed_back.is_empty() && matches!(end, None | Some(End::GateClosed)) {
-                end = Some(End::Unexpected);
             }
         }
         turn.into_summary(end.unwrap_or(End::Done))
@@ -310,7 +292,7 @@ impl<'a, P: Peer> Pump<'a, P> {
         let (sent, end) = self.send(&mut slices);
         let is_cut = turn.forget_unsent(sent, &ends) || self.peer.is_within_a_send();
         match end {
-            Some(End::GateClosed) if is_cut && self.refusals == Refusals::Read => Some(End::Cut),
+            Some(End::GateClosed) if is_cut => Some(End::Cut),
             end => end,
         }
     }
@@ -471,16 +453,10 @@ impl<'a, P: Peer> Pump<'a, P> {
             }
             taken = frame.end;
             let request = turn.in_flight.pop_front().expect("the front one");
-            if turn.handed_back.is_empty() && self.compare(&request, frame.clone(), turn) {
+            if self.compare(&request, frame.clone(), turn) {
                 turn.count_landed(&request.parts, self.partitions, &self.limits);
-            } else if self.refusals == Refusals::Read {
-                self.read_refusals(request, frame, turn)?;
             } else {
-                let answer = Some(turn.received[frame].to_vec());
-                turn.handed_back.push(HandedBack {
-                    parts: request.parts,
-                    answer,
-                });
+                self.read_refusals(request, frame, turn)?;
             }
         }
         turn.received.drain(..taken);
@@ -536,6 +512,18 @@ impl<'a, P: Peer> Pump<'a, P> {
             let Some(expected_offset) = progress.expected_offset else {
                 continue; // the log's end has the outcome of what was in flight behind a refusal
             };
+            let may_be_later = self.partitions[part.partition].lands_later;
+            let is_later = answer.base_offset > expected_offset;
+            if answer.error_code == 0 && is_later && may_be_later {
+                progress.expected_offset = Some(answer.base_offset);
+                turn.later.push(Later {
+                    partition: part.partition,
+                    first: part.entries.start,
+                    base_offset: answer.base_offset,
+                });
+                turn.count_landed(&[part], self.partitions, &self.limits);
+                continue;
+            }
             if answer.error_code == 0 && answer.base_offset == expected_offset {
                 turn.count_landed(&[part], self.partitions, &self.limits);
                 continue;
@@ -601,11 +589,9 @@ struct Turn<'a> {
     /// The partitions that have batches to send, in their turn.
     ready: VecDeque<usize>,
     in_flight: VecDeque<InFlight>,
-    /// The last request, of which a part was sent: no answer will come.
-    cut: Option<InFlight>,
     received: Vec<u8>,
-    handed_back: Vec<HandedBack>,
     refused: Vec<Refusal>,
+    later: Vec<Later>,
     requests: u32,
 }
 
@@ -637,10 +623,9 @@ impl<'a> Turn<'a> {
                 .filter(|&at| !partitions[at].entries.is_empty())
                 .collect(),
             in_flight: VecDeque::new(),
-            cut: None,
             received: Vec::new(),
-            handed_back: Vec::new(),
             refused: Vec::new(),
+            later: Vec::new(),
             requests: 0,
         }
     }
@@ -685,13 +670,9 @@ impl<'a> Turn<'a> {
     fn forget_unsent(&mut self, sent: usize, ends: &[usize]) -> bool {
         let whole = ends.iter().filter(|&&end| end <= sent).count();
         let last_end = if whole > 0 { ends[whole - 1] } else { 0 };
-        let unsent = self
-            .in_flight
-            .split_off(self.in_flight.len() - (ends.len() - whole));
-        if sent > last_end {
-            self.cut = unsent.into_iter().next();
-        }
-        self.cut.is_some()
+        self.in_flight
+            .truncate(self.in_flight.len() - (ends.len() - whole));
+        sent > last_end
     }
 
     fn count_landed(&mut self, parts: &[Part], partitions: &[Partition<'_>], limits: &Limits) {
@@ -711,19 +692,11 @@ impl<'a> Turn<'a> {
     }
 
     fn into_summary(self, end: End) -> Summary {
-        let unanswered = self
-            .in_flight
-            .into_iter()
-            .chain(self.cut)
-            .map(|each| HandedBack {
-                parts: each.parts,
-                answer: None,
-            });
         Summary {
             end,
             landed: self.progress.iter().map(|each| each.landed).collect(),
-            handed_back: self.handed_back.into_iter().chain(unanswered).collect(),
             refused: self.refused,
+            later: self.later,
             requests: self.requests,
         }
     }
@@ -929,7 +902,7 @@ mod tests {
         forgotten_up_to_ms: i64,
         /// The size of the buffers that the batches lie in.
         buffer_bytes: usize,
-        refusals: Refusals,
+        lands_later: bool,
     }
 
     const CASE: Case = Case {
@@ -939,12 +912,7 @@ mod tests {
         together_bytes: 0,
         newest_ms: None,
         forgotten_up_to_ms: 99,
-        refusals: Refusals::HandBack,
-    };
-
-    const READS: Case = Case {
-        refusals: Refusals::Read,
-        ..CASE
+        lands_later: false,
     };
 
     fn run<'a>(case: &Case, broker: Broker<'a>) -> (Summary, Broker<'a>) {
@@ -972,6 +940,7 @@ mod tests {
                 base_offset: 0,
                 newest_ms: case.newest_ms,
                 together_bytes: case.together_bytes,
+                lands_later: case.lands_later,
             })
             .collect();
         let mut pump = Pump {
@@ -992,7 +961,6 @@ mod tests {
             topics: &[ORDERS],
             partitions: &partitions,
             correlation_id: i32::MAX - 1, // they begin again at 0
-            refusals: case.refusals,
         };
         let summary = pump.run();
         (summary, pump.peer)
@@ -1006,7 +974,6 @@ mod tests {
         assert_eq!(summary.landed, [8, 8]);
         assert_eq!(broker.requests, vec![vec![0, 1]; 8]);
         assert_eq!(broker.most_in_flight, 5);
-        assert_eq!(summary.handed_back, []);
     }
 
     #[test]
@@ -1071,35 +1038,6 @@ mod tests {
         answer
     }
 
-    #[test]
-    fn nothing_is_sent_or_counted_after_an_unexpected_answer() {
-        for (number, lie) in LIES.into_iter().enumerate() {
-            let gate = Cell::new(usize::MAX);
-            let (summary, broker) = run(
-                &CASE,
-                Broker {
-                    lie,
-                    ..Broker::new(&gate)
-                },
-            );
-            assert!(matches!(summary.end, End::Unexpected), "lie {number}");
-            assert_eq!(summary.landed, [3, 3], "lie {number}");
-            assert_eq!(broker.requests.len(), 3 + summary.handed_back.len());
-            let first = &summary.handed_back[0];
-            assert_eq!(
-                first.parts,
-                [0, 1].map(|partition| Part {
-                    partition,
-                    entries: 3..4
-                })
-            );
-            assert!(
-                summary.handed_back.iter().all(|each| each.answer.is_some()),
-                "all are received"
-            );
-        }
-    }
-
     fn refusal(partition: usize, batch: usize, error_code: i16, base_offset: i64) -> Refusal {
         Refusal {
             part: Part {
@@ -1125,11 +1063,10 @@ mod tests {
                 lie,
                 ..Broker::new(&gate)
             };
-            let (summary, broker) = run(&READS, broker);
+            let (summary, broker) = run(&CASE, broker);
             assert!(matches!(summary.end, End::Done));
             assert_eq!(summary.landed, [3, 8]);
             assert_eq!(summary.refused, [expected]);
-            assert_eq!(summary.handed_back, []);
             // What was in flight behind it, and nothing more.
             let of_refused = broker
                 .requests
@@ -1138,6 +1075,34 @@ mod tests {
                 .count();
             assert_eq!((broker.requests.len(), of_refused), (8, 6));
         }
+    }
+
+    #[test]
+    fn batch_that_may_land_later_moves_those_behind_it() {
+        let gate = Cell::new(usize::MAX);
+        // Another program writes a record to partition 0 before the fourth request, and one before the sixth.
+        let lie: Lie = |request, mut answer| {
+            answer[27] += u8::from(request >= 3) + u8::from(request >= 5);
+            answer
+        };
+        let broker = Broker {
+            lie,
+            ..Broker::new(&gate)
+        };
+        let case = Case {
+            lands_later: true,
+            ..CASE
+        };
+        let (summary, _) = run(&case, broker);
+        assert!(matches!(summary.end, End::Done));
+        let moved = |first, base_offset| Later {
+            partition: 0,
+            first,
+            base_offset,
+        };
+        assert_eq!(summary.landed, [8, 8]);
+        assert_eq!(summary.refused, []);
+        assert_eq!(summary.later, [moved(3, 10), moved(5, 17)]);
     }
 
     #[test]
@@ -1156,7 +1121,7 @@ mod tests {
             lie,
             ..Broker::new(&gate)
         };
-        let (summary, _) = run(&READS, broker);
+        let (summary, _) = run(&CASE, broker);
         assert_eq!(summary.landed, [1, 8]);
         assert_eq!(summary.refused, [refusal(0, 1, 6, RECORDS.into())]);
     }
@@ -1169,7 +1134,7 @@ mod tests {
                 lie: *lie,
                 ..Broker::new(&gate)
             };
-            let (summary, _) = run(&READS, broker);
+            let (summary, _) = run(&CASE, broker);
             assert!(matches!(summary.end, End::Malformed), "lie {number}");
             assert_eq!(summary.landed, [3, 3], "lie {number}");
             assert_eq!(summary.refused, []);
@@ -1196,7 +1161,7 @@ mod tests {
                 surplus,
                 ..Broker::new(&gate)
             };
-            let (summary, _) = run(&READS, broker);
+            let (summary, _) = run(&CASE, broker);
             assert_eq!(matches!(summary.end, End::Cut), is_cut, "{room}");
             assert_eq!(matches!(summary.end, End::GateClosed), !is_cut, "{room}");
             assert_eq!(summary.landed, [3, 3], "those in flight are received");
@@ -1214,8 +1179,7 @@ mod tests {
         let (summary, broker) = run(&CASE, broker);
         assert!(matches!(summary.end, End::WrongId));
         assert_eq!(summary.landed, [3, 3]);
-        assert_eq!(broker.requests.len(), 3 + summary.handed_back.len());
-        assert!(summary.handed_back.iter().all(|each| each.answer.is_none()));
+        assert_eq!(summary.refused, []);
     }
 
     #[test]
@@ -1229,44 +1193,6 @@ mod tests {
                 (broker.requests.len(), summary.landed),
                 (sent, vec![sent; 2])
             );
-            assert_eq!(summary.handed_back, []);
-        }
-    }
-
-    #[test]
-    fn request_of_which_a_part_was_sent_when_the_gate_closed_is_handed_back_without_an_answer() {
-        const REQUEST: usize = 170;
-        for (room, whole, is_cut) in [
-            (REQUEST, 1, false),
-            (REQUEST + 1, 1, true),
-            (3 * REQUEST - 1, 2, true),
-            (3 * REQUEST, 3, false),
-            (5 * REQUEST + 8, 5, true),
-        ] {
-            // The first request, what there is room for, and no more.
-            let gate = Cell::new(2);
-            let broker = Broker {
-                room,
-                more_room: 0,
-                ..Broker::new(&gate)
-            };
-            let (summary, broker) = run(&CASE, broker);
-            assert!(matches!(summary.end, End::GateClosed), "{room} bytes");
-            assert_eq!(
-                (broker.requests.len(), summary.landed),
-                (whole, vec![whole; 2])
-            );
-            let cut: Vec<_> = (0..2)
-                .map(|partition| Part {
-                    partition,
-                    entries: whole..whole + 1,
-                })
-                .collect();
-            let expected = is_cut.then_some(HandedBack {
-                parts: cut,
-                answer: None,
-            });
-            assert_eq!(summary.handed_back, Vec::from_iter(expected));
         }
     }
 
@@ -1311,7 +1237,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_an_answer_are_handed_back() {
+    fn requests_without_an_answer_are_not_counted() {
         let gate = Cell::new(usize::MAX);
         let (summary, broker) = run(
             &CASE,
@@ -1322,8 +1248,7 @@ mod tests {
         );
         assert!(matches!(summary.end, End::Closed));
         assert_eq!(summary.landed, [2, 2]);
-        assert_eq!(broker.requests.len(), 2 + summary.handed_back.len());
-        assert!(summary.handed_back.iter().all(|each| each.answer.is_none()));
+        assert!(broker.requests.len() > 2);
     }
 
     #[test]
@@ -1339,8 +1264,7 @@ mod tests {
         };
         let (summary, _) = run(&CASE, broker);
         assert!(matches!(summary.end, End::Failed(_)), "{:?}", summary.end);
-        assert_eq!(summary.landed, [1, 1]);
-        assert_eq!(summary.handed_back.len(), 2);
+        assert_eq!(summary.landed, [1, 3]);
     }
 
     #[test]
@@ -1352,7 +1276,7 @@ mod tests {
             is_interrupted_if_full: true,
             ..Broker::new(&gate)
         };
-        let (summary, broker) = run(&READS, broker);
+        let (summary, broker) = run(&CASE, broker);
         assert!(summary.end.is_interrupted(), "{:?}", summary.end);
         assert_eq!((summary.landed, broker.waiting.len()), (vec![1, 1], 2));
     }
@@ -1398,6 +1322,6 @@ mod tests {
             "{:?}",
             summary.end
         );
-        assert_eq!(summary.handed_back[0].answer, None);
+        assert_eq!(summary.landed, [0, 0]);
     }
 }

@@ -18,13 +18,13 @@ use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::produce::{Head, VERSIONS};
-use crate::pump::{Buffers, End, Limits, Partition, Peer, Pump, Refusals, Summary};
+use crate::pump::{Buffers, End, Limits, Partition, Peer, Pump, Summary};
 use crate::socket::Socket;
 use crate::tls::{SocketError, TlsSocket};
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -36,7 +36,7 @@ const LARGEST_REQUEST: usize = 1 << 30;
 const MOST_IN_FLIGHT: usize = 5;
 
 /// Topic, number, buffers of batches, their index, the first one's offset, the newest landed time, the bytes that go
-/// together.
+/// together, whether batches may land later.
 type Lot = (
     usize,
     i32,
@@ -45,20 +45,20 @@ type Lot = (
     i64,
     Option<i64>,
     usize,
+    bool,
 );
-/// Partition, first batch, the one after the last.
-type Part = (usize, usize, usize);
-type HandedBack<'py> = (Vec<Part>, Option<Bound<'py, PyBytes>>);
 /// Lot, first batch, the one after the last, error code, base offset, message.
 type RefusedRow = (usize, usize, usize, i16, i64, Option<String>);
+/// Lot, first batch, base offset.
+type LaterRow = (usize, usize, i64);
 type SendResult<'py> = (
     &'static str,
     Bound<'py, PyAny>,
     Vec<usize>,
     Vec<RefusedRow>,
+    Vec<LaterRow>,
     u32,
 );
-type PumpResult<'py> = (&'static str, i64, Vec<usize>, Vec<HandedBack<'py>>, u32);
 
 #[pymodule]
 fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -66,7 +66,6 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_function(wrap_pyfunction!(stamp_plain, module)?)?;
     module.add_function(wrap_pyfunction!(fingerprint_plain, module)?)?;
-    module.add_function(wrap_pyfunction!(pump, module)?)?;
     module.add_function(wrap_pyfunction!(send, module)?)
 }
 
@@ -158,59 +157,6 @@ fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {
     Ok(())
 }
 
-/// Send lots of stamped batches on a connected socket, and compare the answers, without the interpreter's lock.
-///
-/// `shoal.native.Native.pump` has the contract.
-#[pyfunction]
-#[pyo3(signature = (
-    socket, topics, lots, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
-    request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms, gate
-))]
-#[allow(clippy::too_many_arguments)]
-fn pump<'py>(
-    py: Python<'py>,
-    socket: i32,
-    topics: Vec<PyBackedBytes>,
-    lots: Vec<Lot>,
-    version: i16,
-    client_id: PyBackedBytes,
-    acks: i16,
-    timeout_ms: i32,
-    correlation_id: i32,
-    max_in_flight: usize,
-    refill_at: usize,
-    request_bytes: usize,
-    forgotten_up_to_ms: i64,
-    max_answer_bytes: usize,
-    wait_ms: u64,
-    gate: PyBuffer<u64>,
-) -> PyResult<PumpResult<'py>> {
-    let summary = run(
-        py,
-        (socket, None),
-        topics,
-        lots,
-        Refusals::HandBack,
-        Head {
-            version,
-            client_id: client_id.to_vec(),
-            acks,
-            timeout_ms,
-        },
-        Limits {
-            max_in_flight,
-            refill_at,
-            request_bytes,
-            forgotten_up_to_ms,
-            max_answer_bytes,
-        },
-        correlation_id,
-        Duration::from_millis(wait_ms),
-        gate,
-    )?;
-    to_python(py, summary)
-}
-
 /// Send lots, and compare the answers; `shoal.native.Native.send` has the contract.
 #[pyfunction]
 #[pyo3(signature = (
@@ -242,7 +188,6 @@ fn send<'py>(
         (descriptor, tls),
         topics,
         lots,
-        Refusals::Read,
         Head {
             version,
             client_id: client_id.to_vec(),
@@ -275,8 +220,20 @@ fn send<'py>(
             )
         })
         .collect();
+    let later = summary
+        .later
+        .into_iter()
+        .map(|each| (each.partition, each.first, each.base_offset))
+        .collect();
     let (end, detail) = end_of(py, summary.end)?;
-    Ok((end, detail, summary.landed, refused, summary.requests))
+    Ok((
+        end,
+        detail,
+        summary.landed,
+        refused,
+        later,
+        summary.requests,
+    ))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -285,7 +242,6 @@ fn run(
     (descriptor, tls): (i32, Option<Bound<'_, PyAny>>),
     topics: Vec<PyBackedBytes>,
     lots: Vec<Lot>,
-    refusals: Refusals,
     head: Head,
     limits: Limits,
     correlation_id: i32,
@@ -361,13 +317,12 @@ fn run(
         topics: &topics,
         partitions: &partitions,
         correlation_id,
-        refusals,
     };
     Ok(py.detach(|| pump.run()))
 }
 
 fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
-    let &(topic, number, ref batches, _, base_offset, newest_ms, together_bytes) = lot;
+    let &(topic, number, ref batches, _, base_offset, newest_ms, together_bytes, lands_later) = lot;
     let buffers = batches.iter().map(readable).collect::<PyResult<_>>()?;
     let batches = Buffers::new(buffers);
     let indexed: usize = entries.iter().map(|each| each.size as usize).sum();
@@ -394,27 +349,8 @@ fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResu
         base_offset,
         newest_ms,
         together_bytes,
+        lands_later,
     })
-}
-
-fn to_python(py: Python<'_>, summary: Summary) -> PyResult<PumpResult<'_>> {
-    let (end, detail) = end_of(py, summary.end)?;
-    let detail = detail.extract::<Option<i64>>()?.unwrap_or(0);
-    let handed_back = summary
-        .handed_back
-        .into_iter()
-        .map(|each| {
-            let parts = each
-                .parts
-                .into_iter()
-                .map(|part| (part.partition, part.entries.start, part.entries.end));
-            (
-                parts.collect(),
-                each.answer.map(|answer| PyBytes::new(py, &answer)),
-            )
-        })
-        .collect();
-    Ok((end, detail, summary.landed, handed_back, summary.requests))
 }
 
 /// Return the name of an end, and its detail: a size, an errno, an OSError, or None.
@@ -425,7 +361,6 @@ fn end_of(py: Python<'_>, end: End) -> PyResult<(&'static str, Bound<'_, PyAny>)
         End::GateClosed => ("gate closed", none),
         End::Cut => ("cut", none),
         End::Malformed => ("malformed", none),
-        End::Unexpected => ("unexpected", none),
         End::WrongId => ("wrong id", none),
         End::Surplus => ("surplus", none),
         End::TooLarge(size) => ("too large", size.into_pyobject(py)?.into_any()),

@@ -16,15 +16,15 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
-__all__ = ["NATIVE", "HandedBack", "LotRow", "Native", "RefusedRow"]
+__all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 5
+_INTERFACE = 6
 
 
 class LotRow(NamedTuple):
     """
-    A lot for a pump: a partition's stamped batches, in the order of their offsets.
+    A lot to send: a partition's stamped batches, in the order of their offsets.
 
     Attributes:
         topic: The place of its topic in the list of topics.
@@ -33,6 +33,7 @@ class LotRow(NamedTuple):
         base_offset: The offset at which the first has to land.
         newest_ms: A timestamp in the destination's producer state; None until something has landed.
         together_bytes: The most bytes of its batches in one request; 0 for one batch.
+        lands_later: Whether batches may also land at a later offset.
 
     """
 
@@ -43,11 +44,8 @@ class LotRow(NamedTuple):
     base_offset: int
     newest_ms: int | None
     together_bytes: int
+    lands_later: bool
 
-
-#: A request that was in flight. For each of its partitions: the place of the lot, the first batch, the batch
-#: after the last. Then the answer from its correlation id on; None if it did not come.
-HandedBack: TypeAlias = tuple[list[tuple[int, int, int]], bytes | None]
 
 #: A lot's place, and the fields of :class:`shoal.client.lot.Refused`.
 RefusedRow: TypeAlias = tuple[int, int, int, int, int, str | None]
@@ -82,69 +80,6 @@ class Native(Protocol):
     ) -> tuple[int, int, bool, bytes]:
         """See :func:`shoal.records.fingerprint_plain`."""
 
-    def pump(
-        self,
-        socket: int,
-        topics: Sequence[bytes],
-        lots: Sequence[LotRow],
-        *,
-        version: int,
-        client_id: bytes,
-        acks: int,
-        timeout_ms: int,
-        correlation_id: int,
-        max_in_flight: int,
-        refill_at: int,
-        request_bytes: int,
-        forgotten_up_to_ms: int,
-        max_answer_bytes: int,
-        wait_ms: int,
-        gate: array[int],
-    ) -> tuple[str, int, list[int], list[HandedBack], int]:
-        """
-        Send lots, one batch of each partition in a request, and compare the answers.
-
-        ``shoal.client.pump`` is the reference in Python.
-
-        After any answer but "no error, at the expected offset" the pump sends nothing more. It receives the
-        answers to the requests in flight before it returns. Signal handlers run while it waits, and their
-        exceptions leave through this call.
-
-        Args:
-            socket: The descriptor of a connected socket without TLS, with nothing in flight or unread.
-            topics: Each as requests list it: its name as a compact string, or its id from v13 on.
-            lots: At most one of each partition.
-            version: The version of Produce, from 9 on.
-            client_id: The client id in the header of the requests.
-            acks: Not 0.
-            timeout_ms: The broker's limit for acknowledgments.
-            correlation_id: The first request's; the others have the following ids.
-            max_in_flight: At most 5 requests.
-            refill_at: Send more once so few requests are in flight.
-            request_bytes: Add no further partition to a request of this size.
-            forgotten_up_to_ms: The destination may forget a producer whose last batch has no newer timestamp.
-            max_answer_bytes: The size of the largest answer.
-            wait_ms: The limit of each wait for the broker.
-            gate: An ``array("Q")`` of two numbers. The first is the end of the lease in nanoseconds of
-                ``CLOCK_BOOTTIME``. Another thread may set it meanwhile, to 0 to stop. Nothing is sent
-                afterwards. The pump sets the second one whenever bytes come: nanoseconds of
-                ``CLOCK_MONOTONIC``.
-
-        Returns:
-            1. The end: ``done``, ``gate closed``, or ``unexpected`` for the first answer that is handed back.
-               After all others the caller closes the connection: ``wrong id``, ``surplus`` for bytes without
-               a request, ``too large``, ``closed``, ``timed out``, ``failed``.
-            2. The size that was too large, or the errno, or 0.
-            3. The number of batches of each lot that have landed.
-            4. The requests in flight that were not counted, oldest first. All other batches that have not
-               landed were not sent. If a request has no answer, close the connection.
-            5. The number of correlation ids that were used.
-
-        Raises:
-            ValueError: An argument would break a rule above.
-
-        """
-
     def send(
         self,
         descriptor: int,
@@ -164,7 +99,7 @@ class Native(Protocol):
         max_answer_bytes: int,
         wait_ms: int,
         gate: array[int],
-    ) -> tuple[str, object, list[int], list[RefusedRow], int]:
+    ) -> tuple[str, object, list[int], list[RefusedRow], list[tuple[int, int, int]], int]:
         """
         Send lots, and compare the answers; see :func:`shoal.client.send.send`.
 
@@ -196,7 +131,8 @@ class Native(Protocol):
             2. The size that was too large, or the errno or OSError of a failure, or None.
             3. The number of batches of each lot that have landed.
             4. The first refusal of each lot that had one.
-            5. The number of correlation ids that were used.
+            5. The batches that landed later: the lot's place, the first batch, and its offset.
+            6. The number of correlation ids that were used.
 
         Raises:
             ValueError: An argument would break a rule above.

@@ -30,8 +30,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY
 from tests.fuzz.liar import changed_fields, damaged_bytes
+from tests.native.destination import NEVER, Destination
 from tests.native.lockstep import Ends, Event
-from tests.native.pumping import NEVER, Destination
 
 __all__ = ["SendSchedule", "linked", "scheduled_send"]
 
@@ -273,7 +273,7 @@ def _changed(answer: bytes, at: int, value: bytes) -> bytes:
 def scheduled_send(schedule: SendSchedule, ends: Ends) -> Iterator[None]:
     """Let the sender in Python wait for a schedule instead of the kernel."""
     fake = SimpleNamespace(poll=schedule.poll, POLLIN=select.POLLIN, POLLOUT=select.POLLOUT)
-    watched = ends.pump
+    watched = ends.sender
     assert isinstance(watched, _Watched)
     watched.on_wait = schedule.wait_for_answers
     try:

@@ -8,12 +8,11 @@ import select
 import socket
 import ssl
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shoal.client.connection import Connection
-from shoal.client.lot import Limits, Lot, Sent, open_gate
+from shoal.client.lot import Gate, Limits, Lot, Sent, open_gate
 from shoal.client.security import Security
 from shoal.client.send import send
 from shoal.error_codes import ErrorCode
@@ -21,7 +20,7 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_response, read_request_header, response_class
 from shoal.topic_partition import TopicPartition
-from tests.native.pumping import Destination, lot
+from tests.native.destination import Destination, lot
 
 __all__ = ["TOPICS", "Leader", "connected", "lot_of", "send_lots", "through_tls"]
 
@@ -39,14 +38,12 @@ _VERSIONS = {
 
 
 def lot_of(partition: int = 0, batches: int = 8, **options: Any) -> Lot:
-    """Return a lot of batches with 2 records each; see :func:`tests.native.pumping.lot`."""
+    """Return a lot of batches with 2 records each; see :func:`tests.native.destination.lot`."""
     row = lot(partition, batches, **options)
-    return Lot(TopicPartition(TOPICS[row.topic], partition), *row[2:])
+    return Lot(TopicPartition(TOPICS[row.topic], partition), *row[2:7])
 
 
-def send_lots(
-    connection: Connection, lots: Sequence[Lot], gate: array[int] | None = None, **limits: Any
-) -> Sent:
+def send_lots(connection: Connection, lots: Sequence[Lot], gate: Gate | None = None, **limits: Any) -> Sent:
     """Send with a mirror's usual limits."""
     chosen = Limits(**{"forgotten_up_to_ms": 1000, "request_bytes": 1 << 20, **limits})
     return send(connection, lots, chosen, open_gate() if gate is None else gate)

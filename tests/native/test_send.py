@@ -23,7 +23,7 @@ import pytest
 from rig.authority import Authority
 from shoal.client import send as module
 from shoal.client.connection import Connection
-from shoal.client.lot import Limits, Refused, open_gate
+from shoal.client.lot import Limits, Refused, Sent, open_gate
 from shoal.client.security import PasswordLogin, Security, TlsSettings
 from shoal.client.send import send
 from shoal.error_codes import ErrorCode
@@ -34,7 +34,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import ENTRY
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.native.pumping import NEVER, Destination, Hangup
+from tests.native.destination import NEVER, Destination, Hangup
 from tests.native.sending import Leader, connected, lot_of, send_lots, through_tls
 from tests.native_path import PATHS
 
@@ -107,7 +107,7 @@ def to_broker(
 
 def test_send_lands_all_batches_of_all_topics(broker: Broker, to_broker: Connection) -> None:
     sent = send_lots(to_broker, [lot_of(0), lot_of(1, 3), lot_of(0, 5, topic=1)])
-    assert sent == ([8, 3, 5], {}, None)
+    assert sent == Sent([8, 3, 5], {}, None)
     ends = [broker.log(topic, number).log_end_offset for topic, number in LOGS]
     assert ends == [16, 6, 10]
     assert to_broker.in_flight == 0
@@ -151,7 +151,7 @@ def test_send_refuses_a_lot_that_lands_elsewhere(broker: Broker, to_broker: Conn
     # Another producer's record would leave the sequences as they are, and move the offsets.
     elsewhere = lot_of(0, 3, base_offset=4)._replace(base_offset=3)
     sent = send_lots(to_broker, [elsewhere, lot_of(1)])
-    assert sent == ([0, 8], {0: Refused(0, 1, 0, 4, None)}, None)
+    assert sent == Sent([0, 8], {0: Refused(0, 1, 0, 4, None)}, None)
     assert broker.log("topic").log_end_offset == 6, "nothing is sent behind it"
 
 
@@ -243,8 +243,8 @@ def test_requests_are_no_larger_than_wanted_but_for_the_last_partition(connect: 
 def test_no_lots_send_nothing(connect: Connect) -> None:
     destination = Destination()
     with connect(destination) as connection:
-        assert send_lots(connection, []) == ([], {}, None)
-        assert send_lots(connection, [lot_of(0, 0)]) == ([0], {}, None)
+        assert send_lots(connection, []) == Sent([], {}, None)
+        assert send_lots(connection, [lot_of(0, 0)]) == Sent([0], {}, None)
     assert destination.requests == []
 
 
@@ -290,7 +290,7 @@ def test_refused_partition_gets_nothing_more_and_the_others_go_on(
     destination = Destination(lambda number, answer: lie(answer) if number == _LIE_AT else answer)
     with connect(destination) as connection:
         sent = send_lots(connection, [lot_of(0, 20), lot_of(1, 20)])
-        assert sent == ([_LIE_AT, 20], {0: refused}, None)
+        assert sent == Sent([_LIE_AT, 20], {0: refused}, None)
         assert connection.in_flight == 0
         assert not connection.closed
     of_refused = sum(("topic", 0) in request for request in destination.requests)
@@ -313,7 +313,7 @@ def test_answer_behind_a_refusal_counts_nothing_though_it_has_the_offset_of_the_
 def test_answer_with_tagged_fields_and_no_error_counts(connect: Connect) -> None:
     tagged = Destination(lambda number, answer: sized(answer[4:-1] + b"\1\0\2\1\2"))
     with connect(tagged) as connection:
-        assert send_lots(connection, [lot_of(0), lot_of(1)]) == ([8, 8], {}, None)
+        assert send_lots(connection, [lot_of(0), lot_of(1)]) == Sent([8, 8], {}, None)
 
 
 # The gate
@@ -475,7 +475,7 @@ def test_send_that_wants_to_read_first_is_repeated_once_there_is_something(
     watched = WatchedTls(refuse)
     watched.stand_in(monkeypatch)
     with connect_by_tls(destination) as connection:
-        assert send_lots(connection, [lot_of(0)]) == ([8], {}, None)
+        assert send_lots(connection, [lot_of(0)]) == Sent([8], {}, None)
     (first, _), (again, is_readable) = watched.sends[:2]
     assert again == first
     assert is_readable
@@ -625,14 +625,14 @@ def test_answers_that_come_byte_by_byte_or_together_are_all_compared(connect: Co
         return b""
 
     with connect(Destination(together)) as connection:
-        assert send_lots(connection, [lot_of(0)]) == ([8], {}, None)
+        assert send_lots(connection, [lot_of(0)]) == Sent([8], {}, None)
 
     class Slow(Destination):
         def serve(self, connection: socket.socket) -> None:
             super().serve(ByteByByte(connection))  # type: ignore[arg-type]
 
     with connect(Slow()) as connection:
-        assert send_lots(connection, [lot_of(0, 3)]) == ([3], {}, None)
+        assert send_lots(connection, [lot_of(0, 3)]) == Sent([3], {}, None)
 
 
 class ByteByByte:

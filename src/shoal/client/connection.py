@@ -214,14 +214,6 @@ class Connection:
         borrower = self._borrower
         return self._last_response_at if borrower is None else max(self._last_response_at, borrower[1] / 1e9)
 
-    @property
-    def can_be_lent(self) -> bool:
-        """Whether its socket is plain, nothing is in flight or received, and no login has to be renewed."""
-        is_idle = not (
-            self._is_tls or self.closed or self.in_flight or self._prepared or self._incoming.ahead
-        )
-        return is_idle and (self._renew_at is None or time.monotonic() < self._renew_at)
-
     @contextlib.contextmanager
     def lend(self, words: Sequence[int]) -> Iterator[socket.socket]:
         """

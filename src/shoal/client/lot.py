@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from array import array
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..errors import ShoalError
@@ -13,14 +13,28 @@ from ..protocol.produce import MOST_IN_FLIGHT
 from ..records import ENTRY
 from ..topic_partition import TopicPartition
 
-__all__ = ["REFILL_AT", "Gate", "Limits", "Lot", "Refused", "Sent", "is_open", "open_gate"]
+__all__ = [
+    "HAS_BOOT_TIME",
+    "REFILL_AT",
+    "Gate",
+    "Later",
+    "Limits",
+    "Lot",
+    "Refused",
+    "Sent",
+    "is_open",
+    "open_gate",
+]
 
 #: Two words. Nothing is sent once the clock of leases has reached the first: ns of CLOCK_BOOTTIME, where
 #: there is one. Another thread may set it meanwhile, to 0 to stop. The second is for the native sender, which
-#: keeps the time of the last response there; ``Connection.last_response_at`` returns it.
-Gate: TypeAlias = "array[int]"
+#: keeps the time of the last response there; ``Connection.last_response_at`` returns it. The native sender
+#: needs an ``array("Q")``.
+Gate: TypeAlias = MutableSequence[int]
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: Whether the clock of leases is CLOCK_BOOTTIME, which the native sender reads.
+HAS_BOOT_TIME = hasattr(time, "CLOCK_BOOTTIME")
+_CLOCK = time.CLOCK_BOOTTIME if HAS_BOOT_TIME else time.CLOCK_MONOTONIC
 _NEVER = 2**64 - 1
 
 #: Several requests go out in one system call if so few are left that the broker could run out of work: with
@@ -43,6 +57,8 @@ class Lot(NamedTuple):
         together_bytes: The most bytes of its batches in one request; 0 for one batch in each request. A
             broker that takes no several batches refuses more (KIP-712).
         topic_id: The topic's id. If all lots have one and the broker supports it, requests list topics by id.
+        lands_later: Whether other programs may write to the partition: a batch has landed at a later offset,
+            too, and those behind it are expected behind that.
 
     """
 
@@ -53,6 +69,7 @@ class Lot(NamedTuple):
     newest_ms: int | None = None
     together_bytes: int = 0
     topic_id: uuid.UUID | None = None
+    lands_later: bool = False
 
     def newest_after(self, landed: int) -> int | None:
         """Return the ``newest_ms`` of the partition's next lot if so many batches of this one have landed."""
@@ -101,6 +118,22 @@ class Refused(NamedTuple):
     message: str | None
 
 
+class Later(NamedTuple):
+    """
+    Batches that landed behind the offset that those before them leave to them.
+
+    Attributes:
+        place: The place of the lot.
+        first: The first of the batches.
+        base_offset: The offset at which it landed.
+
+    """
+
+    place: int
+    first: int
+    base_offset: int
+
+
 class Sent(NamedTuple):
     """
     The result of :func:`~shoal.client.send.send`; nothing is in flight.
@@ -112,12 +145,14 @@ class Sent(NamedTuple):
         failure: The reason why the sender ended before all lots were landed or refused. The outcome of each
             batch that has not landed is unknown. :class:`~shoal.errors.Stopped` if the gate closed. The
             connection is closed, unless the gate closed between two requests.
+        later: Where batches landed later, in their order; only of lots for which that is allowed.
 
     """
 
     landed: list[int]
     refused: dict[int, Refused]
     failure: ShoalError | None
+    later: Sequence[Later] = ()
 
 
 def open_gate() -> Gate:

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from ..errors import Disconnected, ProtocolError, ShoalError
-from ..native import NATIVE, HandedBack, LotRow
+from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
-from ..protocol.produce import (
-    FLEXIBLE_FROM,
-    ProduceOutcome,
-    decode_produce_response,
-    encode_produce_request,
-)
-from ..protocol.topic_ids import write_topic
+from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..topic_partition import TopicPartition
 from .connection import Connection, version_or_close
 from .multi_batch import query_multi_batch
-from .pump import pump
 from .topic_listing import TopicListing
 
-__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection", "Pumped", "PumpedLot"]
+__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection"]
 
 ACKS_ALL = -1
 NO_ACKS = 0
@@ -34,46 +23,6 @@ NO_ACKS = 0
 _new = tuple.__new__
 
 Outcomes: TypeAlias = dict[TopicPartition, ProduceOutcome]
-
-
-class PumpedLot(NamedTuple):
-    """
-    The batches of a partition for :meth:`ProduceConnection.pump`, in the order of their offsets.
-
-    Attributes:
-        partition: A partition of the connection's topics.
-        batches: The buffers that have them, one behind the other.
-        entries: An :data:`~shoal.records.ENTRY` for each batch.
-        base_offset: The offset at which the first has to land.
-        newest_ms: A timestamp in the partition's producer state; None if nothing has landed yet.
-        together_bytes: The most bytes of its batches in one request; 0 for one batch.
-
-    """
-
-    partition: TopicPartition
-    batches: Sequence[memoryview]
-    entries: bytes
-    base_offset: int
-    newest_ms: int | None
-    together_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pumped:
-    """
-    The result of a pump; nothing is in flight.
-
-    Attributes:
-        landed: The number of batches of each lot that landed at their offsets.
-        handed_back: The requests that were in flight, and are not in ``landed``; the oldest first. See
-            :data:`shoal.native.HandedBack`.
-        failure: The reason why the connection is closed; None if it is open.
-
-    """
-
-    landed: Sequence[int]
-    handed_back: Sequence[HandedBack]
-    failure: ShoalError | None
 
 
 class ProduceConnection:
@@ -134,101 +83,6 @@ class ProduceConnection:
         assert not self._sent, "the answers would be taken for others"
         return query_multi_batch(self._connection, partitions, self._listing)
 
-    def pump(
-        self,
-        lots: Sequence[PumpedLot],
-        gate: array[int],
-        *,
-        max_in_flight: int,
-        refill_at: int,
-        request_bytes: int,
-        forgotten_up_to_ms: int,
-    ) -> Pumped | None:
-        """
-        Send lots, and compare the responses.
-
-        Args:
-            lots: At most one of each partition. See :meth:`~shoal.native.Native.pump`, for the others, too.
-            gate: Closed by another thread.
-            max_in_flight: The most requests in flight.
-            refill_at: Sends more once so few are in flight.
-            request_bytes: The size of a request that gets no further partition.
-            forgotten_up_to_ms: The broker may forget a producer whose last batch is no newer.
-
-        Returns:
-            The result; None if the pump cannot use this connection.
-
-        """
-        connection, listing = self._connection, self._listing
-        if self._sent or not connection.can_be_lent or listing.version < FLEXIBLE_FROM:
-            return None
-        topics: dict[bytes, int] = {}
-        rows = []
-        for each in lots:
-            partition = each.partition
-            topic = write_topic(listing.ids.get(partition, partition.topic), compact=True)
-            rows.append(LotRow(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
-        run = pump if NATIVE is None else NATIVE.pump
-        largest = connection.sizes.largest(ApiKey.PRODUCE, request_bytes)
-        with connection.lend(gate) as lent:
-            end, detail, landed, handed_back, requests = run(
-                lent.fileno(),
-                list(topics),
-                rows,
-                version=listing.version,
-                client_id=connection.client_id.encode(),
-                acks=self._acks,
-                timeout_ms=self._timeout_ms,
-                correlation_id=connection.skip_correlation_ids(0),
-                max_in_flight=max_in_flight,
-                refill_at=refill_at,
-                request_bytes=request_bytes,
-                forgotten_up_to_ms=forgotten_up_to_ms,
-                max_answer_bytes=largest,
-                wait_ms=int(connection.timeout_s * 1000),
-                gate=gate,
-            )
-        connection.skip_correlation_ids(requests)
-        failure = self._failure_of(end, detail, largest)
-        if failure is None and any(answer is None for _, answer in handed_back):
-            connection.close()  # a part of the request was sent
-            failure = Disconnected(str(connection.address), "a request was cut short")
-        return Pumped(landed, handed_back, failure)
-
-    def _failure_of(self, end: str, detail: int, largest: int) -> ShoalError | None:
-        """Return the error that a pump ended with, and close the connection if it cannot be used any more."""
-        connection = self._connection
-        match end:
-            case "done" | "gate closed" | "unexpected":
-                return None
-            case "closed":
-                return connection.fail(ConnectionResetError("the broker closed the connection"))
-            case "timed out":
-                return connection.fail(BlockingIOError("no answer"))
-            case "failed":
-                return connection.fail(OSError(detail, os.strerror(detail)))
-        connection.close()
-        if end == "too large":
-            return connection.sizes.too_large(connection.address, ApiKey.PRODUCE.name, detail, largest)
-        fault = {
-            "wrong id": "a response to another request than PRODUCE",
-            "surplus": "bytes without a request",
-        }[end]
-        return ProtocolError(f"{connection.address} sent {fault}")
-
-    def outcomes_of(self, frame: bytes, partitions: Collection[TopicPartition]) -> Outcomes:
-        """
-        Return the outcomes in a response that :meth:`pump` handed back.
-
-        Args:
-            frame: The response from the correlation id on.
-
-        Raises:
-            ProtocolError: As :meth:`receive`; the connection is closed.
-
-        """
-        return self._read_outcomes(memoryview(frame), frozenset(partitions))
-
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request with all batches."""
         self.prepare(batches)
@@ -268,9 +122,7 @@ class ProduceConnection:
             ProtocolError: The response is malformed, or has other partitions than the request.
 
         """
-        return self._read_outcomes(self._connection.receive(), self._sent.popleft())
-
-    def _read_outcomes(self, frame: memoryview, partitions: frozenset[TopicPartition]) -> Outcomes:
+        frame, partitions = self._connection.receive(), self._sent.popleft()
         try:
             outcomes = decode_produce_response(
                 frame, self._listing.version, self._listing.names, len(partitions)

@@ -8,7 +8,8 @@ The rules of exactly once that the sender keeps (docs/decisions, 0002):
 - The first request of a partition after an alignment is in flight alone until it has landed. So is each
   request while the destination may have forgotten the producer: it would take the next batch even if the
   one before failed.
-- A batch has landed if its answer has no error, and the offset that the batches before it leave to it.
+- A batch has landed if its answer has no error, and the offset that the batches before it leave to it; or a
+  later one, if other programs may write to the partition.
 - After any other answer nothing more of that partition is sent or counted. The other partitions go on.
 - The gate is read before each system call that sends. If it is closed, nothing more is sent.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from array import array
 from collections.abc import Sequence
 
 from ..errors import Disconnected, ProtocolError, ShoalError, Stopped
@@ -28,7 +30,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import FLEXIBLE_FROM, MOST_IN_FLIGHT
 from ..protocol.topic_ids import write_topic
 from .connection import Connection
-from .lot import REFILL_AT, Gate, Limits, Lot, Refused, Sent
+from .lot import HAS_BOOT_TIME, REFILL_AT, Gate, Later, Limits, Lot, Refused, Sent
 from .produce import ACKS_ALL
 from .send_in_python import send_in_python
 from .topic_listing import TopicListing
@@ -61,10 +63,11 @@ def send(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate
     except ShoalError as error:
         return Sent([0] * len(lots), {}, error)
     try:
-        if NATIVE is None or listing.version < FLEXIBLE_FROM:
-            end, landed, refused = send_in_python(connection, listing, lots, limits, gate)
+        can_be_native = HAS_BOOT_TIME and listing.version >= FLEXIBLE_FROM
+        if NATIVE is None or not can_be_native or not isinstance(gate, array):
+            end, landed, refused, later = send_in_python(connection, listing, lots, limits, gate)
             failure = end if isinstance(end, ShoalError | None) else failure_of(connection, end)
-            return Sent(landed, refused, failure)
+            return Sent(landed, refused, failure, later)
         return _send_natively(NATIVE, connection, listing, lots, limits, gate)
     except BaseException:
         # Ctrl-C while the sender waits: the outcome of the requests in flight is unknown.
@@ -99,17 +102,17 @@ def _send_natively(
     listing: TopicListing,
     lots: Sequence[Lot],
     limits: Limits,
-    gate: Gate,
+    gate: array[int],
 ) -> Sent:
     topics: dict[bytes, int] = {}
     rows = []
     for lot in lots:
         topic = write_topic(listing.ids.get(lot.partition, lot.partition.topic), compact=True)
         place = topics.setdefault(topic, len(topics))
-        rows.append(LotRow(place, lot.partition.partition, *lot[1:6]))
+        rows.append(LotRow(place, lot.partition.partition, *lot[1:6], lot.lands_later))
     largest = connection.sizes.largest(ApiKey.PRODUCE, limits.request_bytes)
     with connection.lend(gate) as lent:
-        end, detail, landed, refused, requests = native.send(
+        end, detail, landed, refused, later, requests = native.send(
             lent.fileno(),
             lent if isinstance(lent, ssl.SSLSocket) else None,
             list(topics),
@@ -129,7 +132,9 @@ def _send_natively(
         )
     connection.skip_correlation_ids(requests)
     failure = None if end == "done" else failure_of(connection, end, detail, largest)
-    return Sent(landed, {row[0]: Refused(*row[1:]) for row in refused}, failure)
+    return Sent(
+        landed, {row[0]: Refused(*row[1:]) for row in refused}, failure, tuple(Later(*row) for row in later)
+    )
 
 
 def failure_of(connection: Connection, end: str, detail: object = None, largest: int = 0) -> ShoalError:

@@ -12,9 +12,8 @@ from ..errors import ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..records import ENTRY
-from ..topic_partition import TopicPartition
 from .connection import Connection
-from .lot import REFILL_AT, Gate, Limits, Lot, Refused, is_open
+from .lot import REFILL_AT, Gate, Later, Limits, Lot, Refused, is_open
 from .produce import ACKS_ALL
 from .topic_listing import TopicListing
 
@@ -25,7 +24,7 @@ _NO_TIME_MS = 2**63 - 1
 
 def send_in_python(
     connection: Connection, listing: TopicListing, lots: Sequence[Lot], limits: Limits, gate: Gate
-) -> tuple[str | ShoalError | None, list[int], dict[int, Refused]]:
+) -> tuple[str | ShoalError | None, list[int], dict[int, Refused], tuple[Later, ...]]:
     """
     Send lots as :func:`shoal.client.send.send` does.
 
@@ -34,13 +33,17 @@ def send_in_python(
            None if there is none.
         2. The number of batches of each lot that have landed.
         3. The refusals, by the lot's place.
+        4. The batches that landed later.
 
     """
     sending = _Sending(connection, listing, lots, limits, gate)
     end = sending.run()
     partitions = sending.partitions
     refused = {place: each.refused for place, each in enumerate(partitions) if each.refused is not None}
-    return end, [each.landed for each in partitions], refused
+    later = tuple(
+        Later(place, *each) for place, partition in enumerate(partitions) for each in partition.later
+    )
+    return end, [each.landed for each in partitions], refused, tuple(later)
 
 
 class _Partition:
@@ -59,6 +62,10 @@ class _Partition:
         self.newest_ms = lot.newest_ms
         self.next = self.landed = self.in_flight = 0
         self.refused: Refused | None = None
+        self.lands_later = lot.lands_later
+        #: Each batch that landed later than it was expected, and where.
+        self.later: list[tuple[int, int]] = []
+        self._moved = 0
 
     @property
     def may_send(self) -> bool:
@@ -79,6 +86,15 @@ class _Partition:
             self.next = max(self.next, behind)
         self.in_flight += 1
         return _Part(self, first, self.next)
+
+    def has_landed(self, first: int, base_offset: int) -> bool:
+        """Whether a batch landed where the batches before it leave it, or may have landed later."""
+        ahead = base_offset - self.offsets[first] - self._moved
+        if ahead > 0 and self.lands_later:
+            self.later.append((first, base_offset))
+            self._moved += ahead
+            return True
+        return not ahead
 
     def land(self, end: int) -> None:
         """Count the batches of the oldest request."""
@@ -220,7 +236,7 @@ class _Sending:
         while True:
             frame = self._connection.receive()
             parts = self._in_flight.popleft()
-            outcomes = self._outcomes_in(frame, {part.partition.number for part in parts})
+            outcomes = self._outcomes_in(frame, parts)
             for part in parts:
                 _compare(part, outcomes[part.partition.number])
             if not self._connection.is_answered:
@@ -230,18 +246,18 @@ class _Sending:
             raise self._fault("bytes without a request")
 
     def _outcomes_in(
-        self, frame: memoryview, partitions: set[TopicPartition]
-    ) -> Mapping[TopicPartition, ProduceOutcome]:
+        self, frame: memoryview, parts: Sequence[_Part]
+    ) -> Mapping[tuple[str, int], ProduceOutcome]:
         try:
             outcomes = {
-                TopicPartition(each.topic, each.partition): each
+                each[:2]: each
                 for each in decode_produce_response(
-                    frame, self._listing.version, self._listing.names, len(partitions)
+                    frame, self._listing.version, self._listing.names, len(parts)
                 )
             }
         except ProtocolError as error:
             raise self._fault(f"a response that does not fit its PRODUCE request: {error}") from error
-        if outcomes.keys() != partitions:
+        if len(outcomes) != len(parts) or any(part.partition.number not in outcomes for part in parts):
             raise self._fault("a response to other partitions than its PRODUCE request has")
         return outcomes
 
@@ -257,7 +273,7 @@ def _compare(part: _Part, outcome: ProduceOutcome) -> None:
     partition.in_flight -= 1
     if partition.refused is not None:
         return  # the log's end has the outcome of what was in flight behind a refused request
-    if not outcome.error_code and outcome.base_offset == partition.offsets[part.first]:
+    if not outcome.error_code and partition.has_landed(part.first, outcome.base_offset):
         partition.land(part.end)
         return
     partition.refused = Refused(

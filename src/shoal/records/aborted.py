@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable
 
 from ..errors import CorruptBatch
-from .batch import BatchHeader, RecordBatch
+from .batch import OFFSET_LIMIT, BatchHeader, RecordBatch
 
 __all__ = ["AbortedTransactions", "Marker", "read_marker"]
 
@@ -40,6 +40,13 @@ class AbortedTransactions:
         self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in transactions]
         heapq.heapify(self._upcoming)
         self._open: set[int] = set()
+
+    @property
+    def none_before(self) -> int:
+        """The offset before which no batch that is still to be passed is part of an aborted transaction."""
+        if self._open:
+            return 0
+        return self._upcoming[0][0] if self._upcoming else OFFSET_LIMIT
 
     def covers(self, header: BatchHeader) -> bool:
         """Whether a data batch is part of an aborted transaction."""

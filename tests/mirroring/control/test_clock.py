@@ -9,7 +9,6 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
-from shoal.client.produce import ProduceConnection
 from shoal.client.quorum import controller_ahead_ms
 from shoal.mirroring.control import ControlConnection, ControlServer, ReferenceClock
 from shoal.mirroring.control import client as task
@@ -20,6 +19,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import Api, BrokerState
 from tests.driver_events import Events
+from tests.sent_requests import SentRequests
 from tests.two_brokers import NOW_MS, TwoBrokers, config_of
 
 HOUR_MS = 3_600_000
@@ -139,19 +139,11 @@ def test_task_with_a_slow_clock_sends_old_records_one_by_one(
     history.base_timestamp = NOW_MS - 25 * HOUR_MS
     history.plain(*[1] * 30)
     monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() - 25 * HOUR_MS)
-    in_flight: list[int] = []
-    prepare = ProduceConnection.prepare
-
-    def watched(producer: ProduceConnection, each: Any) -> None:
-        in_flight.append(producer.in_flight)
-        prepare(producer, each)
-
-    monkeypatch.setattr(ProduceConnection, "prepare", watched)
-    monkeypatch.setattr(ProduceConnection, "pump", lambda *args, **options: None)
+    sent = SentRequests(monkeypatch)
     server = ControlServer("127.0.0.1", "token", Events())
     server.renew(MemberId(), 60.0)
     with ControlConnection(server.address, "token") as control:
         assert brokers.run(control=control).complete
     server.close()
-    assert set(in_flight) == {0}
+    assert {len(each.before) for each in sent.requests} == {0}
     assert brokers.copied() == history.committed

@@ -5,29 +5,24 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
-from shoal.client.connection import Connection
-from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task import destination_leader
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
-from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
-from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.apis import APIS
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
 from tests.native_path import SENDERS, send_by
+from tests.sent_requests import SentRequests
 from tests.two_brokers import (
     ABORT,
     COMMIT,
@@ -213,50 +208,27 @@ class Sent(NamedTuple):
     requests_before_it: int
 
 
+class Sendings:
+    """The batches that tasks sent."""
+
+    def __init__(self, recorded: SentRequests) -> None:
+        self._recorded = recorded
+
+    def __iter__(self) -> Iterator[Sent]:
+        for number, request in enumerate(self._recorded.requests):
+            for partition, views in request.batches.items():
+                before = [view for each in request.before for view in each.get(partition, ())]
+                for view in views:
+                    flying = tuple(map(read_header, before))
+                    yield Sent(number, partition.partition, read_header(view), flying, len(request.before))
+
+
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
-    """Record the requests of a task inside the client, because a broker does not see requests that wait."""
-    everything: list[Sent] = []
-
-    class WatchedProducer(ProduceConnection):
-        def __init__(self, connection: Connection, **options: Any) -> None:
-            super().__init__(connection, **options)
-            self.requests: deque[list[Sent]] = deque()
-
-        def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-            number = everything[-1].request + 1 if everything else 0
-            request = [
-                Sent(
-                    number,
-                    partition.partition,
-                    read_header(view),
-                    self._in_flight_of(partition),
-                    len(self.requests),
-                )
-                for partition, views in batches.items()
-                for view in views
-            ]
-            everything.extend(request)
-            super().prepare(batches)
-            self.requests.append(request)
-
-        def _in_flight_of(self, partition: TopicPartition) -> tuple[BatchHeader, ...]:
-            flying = itertools.chain.from_iterable(self.requests)
-            return tuple(each.header for each in flying if each.partition == partition.partition)
-
-        def pump(self, *args: Any, **options: Any) -> None:
-            """Send request by request; test_pump.py compares the ways of sending."""
-
-        def receive(self) -> dict[TopicPartition, ProduceOutcome]:
-            outcomes = super().receive()
-            self.requests.popleft()
-            return outcomes
-
-    monkeypatch.setattr(destination_leader, "ProduceConnection", WatchedProducer)
-    return everything
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sendings:
+    return Sendings(SentRequests(monkeypatch))
 
 
-def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: History, sent: list[Sent]) -> None:
+def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: History, sent: Sendings) -> None:
     history.plain(*[1] * 20)
     brokers.run()
     assert max(each.requests_before_it for each in sent) == 4
@@ -264,7 +236,7 @@ def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: Histo
 
 
 def test_first_request_of_an_identity_is_in_flight_alone(
-    brokers: TwoBrokers, history: History, sent: list[Sent]
+    brokers: TwoBrokers, history: History, sent: Sendings
 ) -> None:
     history.plain(*[1] * 8)
     brokers.run()
@@ -272,7 +244,7 @@ def test_first_request_of_an_identity_is_in_flight_alone(
 
 
 def test_request_without_multi_batch_has_one_batch_of_each_partition(
-    brokers: TwoBrokers, sent: list[Sent]
+    brokers: TwoBrokers, sent: Sendings
 ) -> None:
     histories = brokers.topic("topic", 3)
     for history in histories:
@@ -284,7 +256,7 @@ def test_request_without_multi_batch_has_one_batch_of_each_partition(
 
 
 def test_old_batches_are_in_flight_alone_as_the_broker_may_forget_their_producer(
-    brokers: TwoBrokers, history: History, sent: list[Sent]
+    brokers: TwoBrokers, history: History, sent: Sendings
 ) -> None:
     history.base_timestamp = NOW_MS - 2 * DAY_MS
     history.plain(*[1] * 6)
@@ -293,7 +265,7 @@ def test_old_batches_are_in_flight_alone_as_the_broker_may_forget_their_producer
 
 
 def test_old_batch_among_young_ones_is_acknowledged_before_the_next_request(
-    brokers: TwoBrokers, history: History, sent: list[Sent]
+    brokers: TwoBrokers, history: History, sent: Sendings
 ) -> None:
     for age_ms in (0, 0, 0, 2 * DAY_MS, 0, 0, 0):
         history.base_timestamp = NOW_MS - age_ms
@@ -307,7 +279,7 @@ def test_old_batch_among_young_ones_is_acknowledged_before_the_next_request(
 # Delays of one partition that must not delay others
 
 
-def test_failed_partition_is_retried_while_others_continue(brokers: TwoBrokers, sent: list[Sent]) -> None:
+def test_failed_partition_is_retried_while_others_continue(brokers: TwoBrokers, sent: Sendings) -> None:
     histories = brokers.topic("topic", 2)
     for _ in range(400):  # they take longer than the wait before the other partition's retry
         histories[0].plain(10)
@@ -319,7 +291,7 @@ def test_failed_partition_is_retried_while_others_continue(brokers: TwoBrokers, 
     assert last[1] < last[0]
 
 
-def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBrokers, sent: list[Sent]) -> None:
+def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBrokers, sent: Sendings) -> None:
     histories = brokers.topic("topic", 8)
     for history in histories:
         history.plain(1, 1)

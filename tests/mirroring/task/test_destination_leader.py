@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, cast
 
 import pytest
 
-from shoal.client.produce import ProduceConnection
+from shoal.client.connection import Connection
+from shoal.client.topic_listing import TopicListing
+from shoal.mirroring.task import destination_leader
 from shoal.mirroring.task.destination_leader import DestinationLeader
+from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
@@ -17,13 +21,12 @@ ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 class FakeConnection:
     """A connection to a leader whose answers are known."""
 
-    def __init__(self, is_marked: bool, answers: Mapping[TopicPartition, bool]) -> None:
+    def __init__(self, is_marked: bool) -> None:
         self.is_marked = is_marked
         self.is_open = True
-        self._answers = answers
 
-    def takes_multi_batch(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, bool]:
-        return {each: self._answers[each] for each in partitions if each in self._answers}
+    def version(self, api_key: ApiKey) -> int:
+        return 12
 
     def close(self) -> None:
         self.is_open = False
@@ -32,15 +35,27 @@ class FakeConnection:
 class Leader:
     """A leader with node id 1, its connections, and the node ids that a worker remembers."""
 
-    def __init__(self, answers: Mapping[TopicPartition, bool], *, marked: bool = False) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        answers: Mapping[TopicPartition, bool],
+        *,
+        marked: bool = False,
+    ) -> None:
         self.connections: list[FakeConnection] = []
         self.accepting = {1, 2}
 
-        def connect(is_marked: bool) -> ProduceConnection:
-            self.connections.append(FakeConnection(is_marked, answers))
-            return cast(ProduceConnection, self.connections[-1])
+        def connect(is_marked: bool) -> Connection:
+            self.connections.append(FakeConnection(is_marked))
+            return cast(Connection, self.connections[-1])
 
-        self.tested = DestinationLeader(1, connect, self.accepting, marked=marked)
+        def query(
+            connection: Connection, partitions: Sequence[TopicPartition], listing: TopicListing
+        ) -> dict[TopicPartition, bool]:
+            return {each: answers[each] for each in partitions if each in answers}
+
+        monkeypatch.setattr(destination_leader, "query_multi_batch", query)
+        self.tested = DestinationLeader(1, connect, {}, self.accepting, marked=marked)
 
     @property
     def open(self) -> list[bool]:
@@ -48,8 +63,16 @@ class Leader:
         return [each.is_marked for each in self.connections if each.is_open]
 
 
-def test_query_of_a_leader_that_takes_several_goes_on_with_the_marked_connection() -> None:
-    leader = Leader({ORDERS: True, CLICKS: False})
+LeaderOf: TypeAlias = "Callable[..., Leader]"
+
+
+@pytest.fixture
+def leader_of(monkeypatch: pytest.MonkeyPatch) -> LeaderOf:
+    return partial(Leader, monkeypatch)
+
+
+def test_query_of_a_leader_that_takes_several_goes_on_with_the_marked_connection(leader_of: LeaderOf) -> None:
+    leader = leader_of({ORDERS: True, CLICKS: False})
     leader.accepting.clear()
     leader.tested.query([ORDERS, CLICKS], can_be_marked=True)
     assert leader.open == [True]
@@ -60,9 +83,9 @@ def test_query_of_a_leader_that_takes_several_goes_on_with_the_marked_connection
 
 @pytest.mark.parametrize("answers", [{ORDERS: False}, {}], ids=["no", "no answer"])
 def test_query_of_a_leader_that_takes_one_keeps_the_connection(
-    answers: Mapping[TopicPartition, bool],
+    leader_of: LeaderOf, answers: Mapping[TopicPartition, bool]
 ) -> None:
-    leader = Leader(answers)
+    leader = leader_of(answers)
     leader.tested.query([ORDERS], can_be_marked=True)
     assert leader.open == [False]
     assert leader.accepting == {2}
@@ -70,24 +93,26 @@ def test_query_of_a_leader_that_takes_one_keeps_the_connection(
     assert not leader.tested.takes_multi_batch("orders")
 
 
-def test_query_keeps_the_connection_if_some_partitions_may_not_be_on_a_marked_one() -> None:
-    leader = Leader({ORDERS: True})
+def test_query_keeps_the_connection_if_some_partitions_may_not_be_marked(
+    leader_of: LeaderOf,
+) -> None:
+    leader = leader_of({ORDERS: True})
     leader.tested.query([ORDERS], can_be_marked=False)
     assert leader.open == [False]
     assert leader.tested.needs_two_connections
     assert 1 in leader.accepting
 
 
-def test_query_on_a_marked_connection_opens_no_other() -> None:
-    leader = Leader({ORDERS: True, CLICKS: False}, marked=True)
+def test_query_on_a_marked_connection_opens_no_other(leader_of: LeaderOf) -> None:
+    leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
     leader.tested.query([ORDERS], can_be_marked=True)
     leader.tested.query([CLICKS], can_be_marked=True)
     assert leader.open == [True]
     assert leader.accepting == {1, 2}  # it takes several for one of its topics
 
 
-def test_forgotten_answers_are_unknown() -> None:
-    leader = Leader({ORDERS: True, CLICKS: False}, marked=True)
+def test_forgotten_answers_are_unknown(leader_of: LeaderOf) -> None:
+    leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
     leader.tested.query([ORDERS, CLICKS], can_be_marked=True)
     leader.tested.forget_refusals()
     assert [leader.tested.has_answered_for(each) for each in ("orders", "clicks")] == [True, False]
@@ -95,8 +120,8 @@ def test_forgotten_answers_are_unknown() -> None:
     assert not leader.tested.has_answered_for("orders")
 
 
-def test_close_closes_the_connection_that_is_used_now() -> None:
-    leader = Leader({ORDERS: True})
+def test_close_closes_the_connection_that_is_used_now(leader_of: LeaderOf) -> None:
+    leader = leader_of({ORDERS: True})
     leader.tested.query([ORDERS], can_be_marked=True)
     leader.tested.close()
     assert leader.open == []

@@ -17,7 +17,7 @@ from shoal.mirroring.task.moving_map import MovingMap
 from shoal.mirroring.task.outbound_queue import OutboundQueue
 from shoal.protocol.fetch import FetchedPartition
 from shoal.records import Codec, Decision, split, verify_crc
-from tests.batches import LOG_APPEND_TIME, TRANSACTIONAL, batch, marker
+from tests.batches import TRANSACTIONAL, batch, marker
 
 PRODUCER_ID, FIRST_SEQUENCE = 9, 40
 #: Source offset 100 lands at offset 40.
@@ -99,7 +99,7 @@ def test_plain_batches_are_one_lot_stamped_for_the_place_behind_the_queue() -> N
 @pytest.mark.parametrize(
     ("between", "decision", "end"),
     [
-        pytest.param(batch(2, base_offset=102, flags=LOG_APPEND_TIME), Decision.COPY, 104, id="append time"),
+        pytest.param(batch(2, base_offset=102, flags=0x80), Decision.COPY, 104, id="unknown attribute"),
         pytest.param(batch(2, base_offset=103), Decision.COPY, 105, id="behind a gap"),
         pytest.param(batch(3, base_offset=102, holes=[1]), Decision.REBUILD_HOLES, 105, id="holes"),
     ],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.connection import Connection
 from shoal.client.multi_batch import marked
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
@@ -19,7 +18,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.prepare.agent_check import require_multi_batch
-from shoal.mirroring.task import destination_leader, outbound_queue
+from shoal.mirroring.task import outbound_queue
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
@@ -28,6 +27,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
+from tests.sent_requests import SentRequests
 from tests.two_brokers import (
     ABORT,
     COMMIT,
@@ -56,37 +56,30 @@ def brokers() -> Iterator[TwoBrokers]:
 
 
 class Sent:
-    """
-    The requests that tasks sent.
-
-    Attributes:
-        requests: For each request the number of batches by partition, and if its client id was marked.
-
-    """
+    """The requests that tasks sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.requests: list[tuple[dict[TopicPartition, int], bool]] = []
-        self.bytes: list[dict[TopicPartition, bytes]] = []
-        sent = self
+        self._recorded = SentRequests(monkeypatch)
 
-        class WatchedProducer(ProduceConnection):
-            def __init__(self, connection: Connection, **options: Any) -> None:
-                super().__init__(connection, **options)
-                self.is_marked = connection.client_id.startswith("shoal-multi-batch")
+    def forget(self) -> None:
+        """Forget the requests so far."""
+        self._recorded.requests.clear()
 
-            def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-                counts = {
-                    partition: sum(1 for view in views for _ in split(view))
-                    for partition, views in batches.items()
-                }
-                sent.requests.append((counts, self.is_marked))
-                sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
-                super().prepare(batches)
+    @property
+    def requests(self) -> list[tuple[dict[TopicPartition, int], bool]]:
+        """For each request the number of batches by partition, and if its client id was marked."""
+        return [
+            ({each: len(list(split(data))) for each, data in found.items()}, request.is_marked)
+            for found, request in zip(self.bytes, self._recorded.requests, strict=True)
+        ]
 
-            def pump(self, *args: Any, **options: Any) -> None:
-                """Send request by request."""
-
-        monkeypatch.setattr(destination_leader, "ProduceConnection", WatchedProducer)
+    @property
+    def bytes(self) -> list[dict[TopicPartition, memoryview]]:
+        """For each request the bytes by partition."""
+        return [
+            {each: memoryview(b"".join(views)) for each, views in request.batches.items()}
+            for request in self._recorded.requests
+        ]
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
         """Return the number of batches of a partition in each request that had any."""
@@ -213,7 +206,7 @@ def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     for _ in range(2):  # the second task finds the foreign records in the position
         for history in histories.values():
             history.plain(*[1] * 6)
-        sent.requests.clear()
+        sent.forget()
         assert brokers.run(brokers.ranges(*histories)).complete
         assert sum(sent.counts("plain")) == sum(sent.counts("foreign")) == 6
         assert max(sent.counts("foreign")) == 1
@@ -399,7 +392,7 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     with pytest.raises(Killed):
         brokers.run(control=Mortal())
     brokers.destination.faults.clear()
-    left_behind = sent.bytes[0][TopicPartition("topic", 0)]
+    left_behind = bytes(sent.bytes[0][TopicPartition("topic", 0)])
     if together is not None:
         monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", together)
     if forgets:

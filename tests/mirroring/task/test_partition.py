@@ -19,7 +19,6 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from shoal.topic_partition import TopicPartition
 from tests import batches
-from tests.native_path import send_by
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
@@ -236,15 +235,14 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     seen: list[bool] = []
 
-    def acknowledge(copy: PartitionCopy) -> None:
-        ((lot, number, _),) = copy.outbound.in_flight[0]
-        before(copy)
-        if lot.source_start_of(number) == 1:
+    def land(copy: PartitionCopy, count: int) -> None:
+        is_second = any(each.source_start == 1 for each in copy.outbound.first(count))
+        before(copy, count)
+        if is_second:
             seen.append(copy.suspicions.is_explained(1))
 
-    before = PartitionCopy.acknowledge
+    before = PartitionCopy.land
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PartitionCopy, "acknowledge", acknowledge)
-        send_by("requests", patched)
+        patched.setattr(PartitionCopy, "land", land)
         assert brokers.start().result().complete
     assert seen == [False]

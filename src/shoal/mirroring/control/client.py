@@ -64,7 +64,7 @@ class ControlConnection:
         self._membership = MemberId()
         self.generation = 0
         self._interruptions = 0
-        #: The gates of pumps at work, by their identity.
+        #: The gates of senders at work, by their identity.
         self._gates: dict[int, Gate] = {}
         self._steering = UNSTEERED
         #: Whether the next line confirms the steering.
@@ -205,10 +205,8 @@ class ControlConnection:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
 
-    def open_gate(self) -> Gate | None:
+    def open_gate(self) -> Gate:
         """Return a gate that closes with the lease, or if this task is an orphan or interrupted."""
-        if not hasattr(time, "CLOCK_BOOTTIME"):
-            return None
         with self._changed:
             gate = array("Q", [CLOSED if self._orphan else self._gate_until, 0])
             self._gates[id(gate)] = gate

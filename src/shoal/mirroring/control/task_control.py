@@ -61,8 +61,8 @@ class Control(Protocol):
 
         """
 
-    def open_gate(self) -> Gate | None:
-        """Return a gate for :meth:`check_lease`; None if each request has to call that."""
+    def open_gate(self) -> Gate:
+        """Return a gate for :meth:`check_lease`."""
 
     def close_gate(self, gate: Gate) -> None:
         """Let a gate go that :meth:`open_gate` returned."""
@@ -147,18 +147,15 @@ class WorkerControl:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
 
     @contextlib.contextmanager
-    def gate(self) -> Iterator[Gate | None]:
+    def gate(self) -> Iterator[Gate]:
         """
-        Yield a gate that is open as long as :meth:`check_lease` raises nothing; None if there is none.
+        Yield a gate that is open as long as :meth:`check_lease` raises nothing.
 
         Raises:
             Stopped, BrokerError: As :meth:`check_lease`.
 
         """
         gate = self._gate = self._control.open_gate()
-        if gate is None:
-            yield None
-            return
         try:
             # In this order: whatever closes gates from now on closes this one.
             self.check_lease()
@@ -226,7 +223,7 @@ class Uncontrolled:
     def check_lease(self) -> None:
         """Allow everything: without a driver there is no lease."""
 
-    def open_gate(self) -> Gate | None:
+    def open_gate(self) -> Gate:
         """Return a gate that stays open."""
         return open_gate()
 

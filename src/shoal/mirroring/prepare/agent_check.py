@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 
 from ...client.cluster import Cluster
-from ...client.multi_batch import marked
-from ...client.produce import ProduceConnection
+from ...client.multi_batch import marked, query_multi_batch
+from ...client.topic_listing import TopicListing
 from ...errors import AccessRefused, BrokerError, Disconnected, OptionError
+from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..model.text import first_few
 
 __all__ = ["require_multi_batch"]
-
-#: For nothing is written.
-_TIMEOUT_MS = 0
 
 
 def require_multi_batch(destination: Cluster, topics: Iterable[str]) -> None:
@@ -65,11 +64,9 @@ def _refused_by(destination: Cluster, node_id: int, partitions: dict[str, TopicP
     """Return the topics of which a broker takes one batch in a request."""
     try:
         connection = destination.connect(node_id, client_id=marked(destination.config.client_id))
-        producer = ProduceConnection(connection, timeout_ms=_TIMEOUT_MS)
-        try:
-            answers = producer.takes_multi_batch(list(partitions.values()))
-        finally:
-            producer.close()
+        with closing(connection):
+            listing = TopicListing.of(connection.version(ApiKey.PRODUCE), None)
+            answers = query_multi_batch(connection, list(partitions.values()), listing)
     except AccessRefused:
         raise
     except (Disconnected, BrokerError):

@@ -37,12 +37,11 @@ from ..model.acls import Acl
 from ..model.copy_options import CopySettings
 from .committer import Commits
 from .destination_leader import DestinationLeader
-from .fair_turns import FairTurns
 from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
-from .pump import Pump
+from .sender import Sender
 from .source_gaps import SourceGaps
-from .throttle import LEAST_FETCH_BYTES, Throttle
+from .throttle import Throttle
 
 __all__ = ["CopyLoop", "Turn"]
 
@@ -125,10 +124,6 @@ class CopyLoop:
         self._held: dict[str, float] = {}
         #: Whether the throttle holds everything: there is no fetch on its way.
         self.is_held = False
-        #: Partitions that have got more than others of their limit, and since when: not in it, either.
-        self._ahead: dict[PartitionCopy, float] = {}
-        self._turns: FairTurns[PartitionCopy] = FairTurns()
-        self._fetched_bytes = 0
         #: The number of partitions with something to fetch that share a rate, by its number.
         self._sharing: Mapping[int, int] = Counter()
         self._answered_at = 0.0
@@ -138,7 +133,7 @@ class CopyLoop:
         self._fetch_sent_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
-        self._pump = Pump(copies, self._leader, destination, settings, control)
+        self._sender = Sender(leader, destination, settings, control)
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +182,7 @@ class CopyLoop:
         touched = [] if is_last else self._take(response)
         if self._settings.requires_multi_batch:
             self._hold_back(touched)
-        size = self._fetched_bytes = sum(len(each.record_set) for each in response.partitions)
+        size = sum(len(each.record_set) for each in response.partitions)
         return Turn(touched, size, is_last)
 
     # Fetching
@@ -195,10 +190,9 @@ class CopyLoop:
     def send_fetch(self) -> None:
         """Send the next fetch, for all partitions that need data; none if the throttle holds all of them."""
         self._throttle.look()
-        if self._throttle.is_on or self._held or self._ahead:
+        if self._throttle.is_on or self._held:
             self._hold()
             self._sharing = self._throttle.sharing(self._topics_behind())
-            self._give_turns()
         for copy in self._waiting:
             if copy.state.is_due or not copy.needs_data:
                 self._changed[copy] = None
@@ -237,34 +231,12 @@ class CopyLoop:
         self._held = {topic: self._held.get(topic, now) for topic in held}
         self._changed.update((copy, None) for copy in self._copies.values() if copy.source.topic in moved)
 
-    def _give_turns(self) -> None:
-        """Leave partitions out of the next fetch that have got more than others of the same limit."""
-        ahead: set[PartitionCopy] = set()
-        # If the others bring nothing, they have a reason that those ahead need not wait for.
-        if self._throttle.has_limits and self._fetched_bytes:
-            behind = [
-                (copy, self._throttle.rate_of(copy.source.topic))
-                for copy in self._behind()
-                if copy.state.is_due and self._throttle.is_limited(copy.source.topic)
-            ]
-            ahead = self._turns.ahead(behind, LEAST_FETCH_BYTES)
-        if ahead == self._ahead.keys():
-            return
-        now = time.monotonic()
-        released = self._ahead.keys() - ahead
-        self._was_held_long |= any(now - self._ahead[copy] > self._recreated_after_s for copy in released)
-        self._changed.update(dict.fromkeys(ahead ^ self._ahead.keys()))
-        self._ahead = {copy: self._ahead.get(copy, now) for copy in ahead}
-
     def _topics_behind(self) -> Iterator[str]:
         """Yield the topic of each partition that has something to fetch now."""
-        return (copy.source.topic for copy in self._behind())
-
-    def _behind(self) -> Iterator[PartitionCopy]:
         for copy in self._copies.values():
             end = copy.known_end_offset
             if copy.needs_data and (end is None or copy.intake.fetch_offset < end):
-                yield copy
+                yield copy.source.topic
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
@@ -274,7 +246,7 @@ class CopyLoop:
         elif not copy.state.is_due:
             self._waiting[copy] = None
             self._fetcher.forget(copy.source)
-        elif copy.source.topic in self._held or copy in self._ahead:
+        elif copy.source.topic in self._held:
             self._fetcher.forget(copy.source)
         else:
             leader_epoch = self._source.partition(copy.source).leader_epoch
@@ -347,7 +319,6 @@ class CopyLoop:
         if size and copy.take(fetched, self._settings.source.isolation_level):
             if self._throttle.is_on:
                 self._throttle.spend(copy.source.topic, copy.intake.taken_bytes)
-                self._turns.spend(copy, copy.intake.taken_bytes)
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -407,7 +378,7 @@ class CopyLoop:
         destination's topics before :meth:`produce`. Topic ids (Produce v13) need no look.
 
         """
-        if self._leader.connection.lists_ids:
+        if self._leader.lists_ids:
             return []
         now = time.monotonic()
         queued = [copy for copy in turn.touched if copy.outbound.queue]
@@ -429,7 +400,7 @@ class CopyLoop:
     def produce(self, turn: Turn) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
         self._commits.plan(turn.touched)
-        self._pump.send_all([copy for copy in turn.touched if copy.state.is_aligned])
+        self._sender.send_all([copy for copy in turn.touched if copy.state.is_aligned])
         for copy in turn.touched:
             if copy.state.is_aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)

@@ -7,24 +7,24 @@ connection, the sequence of each partition is its offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from ...client.cluster import Cluster
-from ...client.multi_batch import marked
-from ...client.produce import ProduceConnection
+from ...client.connection import Connection, version_or_close
+from ...client.multi_batch import marked, query_multi_batch
+from ...client.topic_listing import TopicListing
+from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from .partition import PartitionCopy
 
 __all__ = ["DestinationLeader"]
 
-#: The time for a broker to wait for its in-sync replicas (then it answers error 7): Kafka's default.
-_PRODUCE_TIMEOUT_MS = 30_000
-
 
 class DestinationLeader:
     """
-    The destination leader of a copy loop, which queries it, and of its pump, which sends.
+    The destination leader of a copy loop, which queries it, and of its sender.
 
     Attributes:
         connection: The connection that is used now; :meth:`query` may replace it.
@@ -33,7 +33,13 @@ class DestinationLeader:
     """
 
     def __init__(
-        self, node_id: int, connect: Callable[[bool], ProduceConnection], accepting: set[int], *, marked: bool
+        self,
+        node_id: int,
+        connect: Callable[[bool], Connection],
+        topic_ids: Mapping[TopicPartition, uuid.UUID | None],
+        accepting: set[int],
+        *,
+        marked: bool,
     ) -> None:
         """
         Open the first connection to the leader.
@@ -41,13 +47,16 @@ class DestinationLeader:
         Args:
             node_id: The leader's node id.
             connect: Opens a connection; its argument is whether it is marked.
+            topic_ids: The id of each partition's topic, if it has one.
             accepting: The node ids of the leaders that took several batches when they were queried last. A
                 query adds this leader, or removes it.
             marked: Whether the first connection is marked: only if the sequence of each partition is its
                 offset.
 
         """
+        self._topic_ids = topic_ids
         self.connection = connect(marked)
+        self._listing = self._listing_of(self.connection)
         self.needs_two_connections = False
         self._node_id = node_id
         self._accepting = accepting
@@ -68,16 +77,23 @@ class DestinationLeader:
             accepting: See the constructor.
 
         """
-        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
 
-        def connect(is_marked: bool) -> ProduceConnection:
+        def connect(is_marked: bool) -> Connection:
             client_id = marked(cluster.config.client_id) if is_marked else None
             # A produce request must not outlive its sender: aborted on close.
-            connection = cluster.connect(node_id, abort_on_close=True, client_id=client_id)
-            return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
+            return cluster.connect(node_id, abort_on_close=True, client_id=client_id)
 
+        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
         is_marked = node_id in accepting and all(copy.sequence_is_offset for copy in copies)
-        return cls(node_id, connect, accepting, marked=is_marked)
+        return cls(node_id, connect, topic_ids, accepting, marked=is_marked)
+
+    def _listing_of(self, connection: Connection) -> TopicListing:
+        return TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), self._topic_ids)
+
+    @property
+    def lists_ids(self) -> bool:
+        """Whether requests list topics by id, so that the broker refuses a topic that was created again."""
+        return bool(self._listing.ids)
 
     def close(self) -> None:
         """Close the connection."""
@@ -113,7 +129,8 @@ class DestinationLeader:
 
         """
         connection = self.connection if self._marked else self._connect(True)
-        answers = connection.takes_multi_batch(partitions)
+        listing = self._listing_of(connection)
+        answers = query_multi_batch(connection, partitions, listing)
         # A topic without an answer is queried on the next connection.
         takes = {partition.topic: answers.get(partition, False) for partition in partitions}
         if self._marked:
@@ -122,7 +139,7 @@ class DestinationLeader:
             connection.close()
         elif can_be_marked:
             self.connection.close()
-            self.connection, self._marked = connection, True
+            self.connection, self._listing, self._marked = connection, listing, True
         else:
             connection.close()
             self.needs_two_connections = True

@@ -174,7 +174,7 @@ class Intake:
                 self.taken_bytes = at
                 return RecordSetContent.SLICE
             if not self._join_below_bytes and not self._rebuilder.is_gathering:
-                behind = self._take_plain(record_set, at, end_offset)
+                behind = self._take_plain(record_set, at, aborted, end_offset)
                 if behind > at:
                     found = RecordSetContent.BATCHES
                     self.empty_answers = 0
@@ -201,10 +201,15 @@ class Intake:
         self.taken_bytes = at
         return found
 
-    def _take_plain(self, record_set: memoryview, at: int, end_offset: int) -> int:
+    def _take_plain(
+        self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
+    ) -> int:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
         outbound = self._outbound
         identity = outbound.identity
+        transactional = aborted is None
+        if aborted is not None and aborted.none_before > self.fetch_offset:
+            transactional, end_offset = True, min(end_offset, aborted.none_before)
         run = stamp_plain(
             record_set,
             at,
@@ -213,6 +218,8 @@ class Intake:
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             base_sequence=identity.sequence(outbound.next_offset),
+            transactional=transactional,
+            append_time=not self._keep_append_time,
         )
         if run.end > at:
             lot = outbound.put_run(record_set, at, run, self.fetch_offset)

@@ -5,8 +5,8 @@ As far as the batches of a fetch response are plain, they are one lot: a view of
 index that has the size and the records of each. So a batch costs no object, and is counted with its lot.
 Any other batch (cropped, rebuilt, joined, or copied by a decision of its own) is a lot of one.
 
-The batches of a lot are sent, land and are counted in their order: each of the three is one number, and only
-the methods of :class:`Lot` change it.
+The batches of a lot land and are counted in their order: each of the two is one number, and only the methods
+of :class:`Lot` change it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..model.runs import Run
 from .moving_map import LandedEnd
 from .outbound import OutboundBatch
 
-__all__ = ["Entry", "Lot", "Piece", "batches_of", "lot_of_batch", "lot_of_run"]
+__all__ = ["Entry", "Lot", "lot_of_batch", "lot_of_run"]
 
 #: A batch: its size in bytes, its records, its ``max_timestamp``, its leader epoch at the source.
 Entry: TypeAlias = tuple[int, int, int, int]
@@ -47,8 +47,6 @@ class Lot:
         decision: The decision about the fetched batch.
         spans: The runs of source offsets in the lot's one batch, each as first and end; None if there is only
             one.
-        sent: The number of batches that were sent.
-        sent_bytes: Their size.
         landed: The number of batches that were acknowledged at their offsets.
         newest_ms: The timestamp of the last of these; None before the first, or if its header has none.
         counted: The number of these that are counted.
@@ -65,8 +63,6 @@ class Lot:
     oldest_ms: int
     decision: Decision = Decision.COPY
     spans: Sequence[tuple[int, int]] | None = None
-    sent: int = 0
-    sent_bytes: int = 0
     landed: int = 0
     newest_ms: int | None = None
     counted: int = 0
@@ -76,7 +72,7 @@ class Lot:
 
     @property
     def entries(self) -> list[Entry]:
-        """The index as tuples, from the first use on: a pump needs none."""
+        """The index as tuples, from the first use on: a lot that lands as a whole needs none."""
         if self._entries is None:
             self._entries = list(ENTRY.iter_unpack(self.index))
         return self._entries
@@ -108,36 +104,10 @@ class Lot:
 
     # On the way out
 
-    def send_next(self) -> memoryview:
-        """Take the next batch as sent; return its bytes."""
-        start = self.sent_bytes
-        self.sent_bytes += (self._entries or self.entries)[self.sent][0]
-        self.sent += 1
-        return self.view[start : self.sent_bytes]
-
-    def send_within(self, room: int, *, at_least_one: bool) -> memoryview:
-        """Take as many batches as sent as have room; return their bytes."""
-        first, start = self.sent, self.sent_bytes
-        for size, *_ in self.entries[first:]:
-            if size > room and not (at_least_one and self.sent == first):
-                break
-            room -= size
-            self.sent += 1
-            self.sent_bytes += size
-        return self.view[start : self.sent_bytes]
-
-    def send_up_to(self, end: int) -> None:
-        """Take the batches before one as sent."""
-        if end == self.batches_count:
-            self.sent_bytes = len(self.view)
-        else:
-            self.sent_bytes += sum(entry[0] for entry in self.entries[self.sent : end])
-        self.sent = end
-
     def land(self, end: int) -> int:
         """Take the batches before one as acknowledged; return the records of those that were not yet."""
         first, self.landed = self.landed, end
-        # The native pump lands whole lots: these need no entries.
+        # As a rule whole lots land: these need no entries.
         last: Entry = (
             self._entries[end - 1] if self._entries else ENTRY.unpack_from(self.index, (end - 1) * ENTRY.size)
         )
@@ -221,15 +191,6 @@ class Lot:
             self.spans,
             self.destination_offset + before,
         )
-
-
-#: A lot, the first of its batches, and the one behind the last.
-Piece: TypeAlias = tuple[Lot, int, int]
-
-
-def batches_of(pieces: Sequence[Piece]) -> list[OutboundBatch]:
-    """Return the batches in a request by themselves, for decisions about one of them."""
-    return [lot.batch(number) for lot, first, end in pieces for number in range(first, end)]
 
 
 def lot_of_run(record_set: memoryview, start: int, run: PlainRun, source_start: int, landing: int) -> Lot:

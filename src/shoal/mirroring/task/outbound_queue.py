@@ -1,21 +1,23 @@
 """
-The batches of one partition on their way out: queued in lots, then in flight.
+The batches of one partition on their way out, queued in lots.
 
-A batch is stamped when it is queued, for the destination offset behind everything that is
-queued before it. So the offset that a response must have is known before the request is sent
-(docs/decisions, 0002). Batches leave the queue in their order, and requests are answered in
-the order in which they were sent: the oldest request in flight is the one that a response is for.
+A batch is stamped when it is queued, for the destination offset behind everything that is queued before it.
+So the offset that an answer must have is known before the request is sent (docs/decisions, 0002). Batches
+land in their order.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
+from ...client.lot import Lot as LotToSend
 from ...records import PlainRun, stamp
+from ...topic_partition import TopicPartition
 from ..model.position import MirrorPosition, ProducerIdentity
-from .lot import Lot, Piece, lot_of_batch, lot_of_run
+from .lot import Lot, lot_of_batch, lot_of_run
 from .outbound import OutboundBatch
 
 __all__ = ["OutboundQueue"]
@@ -30,14 +32,13 @@ _NOBODY = ProducerIdentity(-1, -1)
 
 class OutboundQueue:
     """
-    The queue of one partition, and its requests in flight.
+    The queue of one partition.
 
     Attributes:
-        queue: The lots that have batches to send, in the order of their offsets.
-        in_flight: The pieces of lots of each request without a response; the oldest first.
+        queue: The lots of which not every batch has landed, in the order of their offsets.
         identity: The producer that the batches are stamped for.
         next_offset: The destination offset of the next batch to queue.
-        landing_offset: The destination offset at which the oldest request in flight has to land.
+        landing_offset: The destination offset at which the first queued batch has to land.
         together_bytes: The most bytes of batches in one request, if the broker takes several.
         one_by_one_until: The source offset up to which each batch has a request of its own.
         newest_ms: A timestamp that the destination's producer state has since the alignment; None before the
@@ -47,7 +48,6 @@ class OutboundQueue:
 
     def __init__(self) -> None:
         self.queue: deque[Lot] = deque()
-        self.in_flight: deque[Sequence[Piece]] = deque()
         self.identity = _NOBODY
         self.next_offset = -1
         self.landing_offset = -1
@@ -78,43 +78,15 @@ class OutboundQueue:
         return lot
 
     def rewind(self, position: MirrorPosition) -> None:
-        """Forget the queue; the next batch is for a position's offset. Nothing is in flight."""
+        """Forget the queue; the next batch is for a position's offset."""
         self.queue.clear()
         self.identity = position.identity
         self.next_offset = self.landing_offset = position.destination_offset
 
     def clear(self) -> None:
-        """Forget the queue and all requests in flight: their outcome is unknown, and so is the log end."""
+        """Forget the queue: the outcome of what was sent is unknown, and so is the log end."""
         self.queue.clear()
-        self.in_flight.clear()
         self.newest_ms = None
-
-    def may_send(self, forgotten_up_to_ms: float) -> bool:
-        """
-        Whether the next queued batch may go out now (docs/decisions, 0002).
-
-        A second request while one is in flight needs a broker that remembers the producer:
-        one that does not would accept the second even if the first failed.
-
-        Args:
-            forgotten_up_to_ms: The destination may forget a producer whose last batch has no newer
-                timestamp than this.
-
-        """
-        if not self.queue:
-            return False
-        if not self.in_flight:
-            return True
-        if self.newest_ms is None or self.newest_ms <= forgotten_up_to_ms:
-            return False
-        for pieces in self.in_flight:
-            for lot, first, end in pieces:
-                # As a rule the whole lot is young, and no batch of it has to be looked at.
-                if lot.oldest_ms <= forgotten_up_to_ms and any(
-                    entry[2] <= forgotten_up_to_ms for entry in lot.entries[first:end]
-                ):
-                    return False
-        return True
 
     @property
     def has_several(self) -> bool:
@@ -122,89 +94,53 @@ class OutboundQueue:
         queue = self.queue
         return (
             bool(queue)
-            and (len(queue) > 1 or queue[0].batches_count - queue[0].sent > 1)
-            and self._goes_together(queue[0])
+            and (len(queue) > 1 or queue[0].batches_count > 1)
+            and queue[0].source_start >= self.one_by_one_until
         )
 
-    def _goes_together(self, lot: Lot) -> bool:
-        return (
-            lot.source_start >= self.one_by_one_until
-            or lot.source_start_of(lot.sent) >= self.one_by_one_until
+    def to_send(
+        self,
+        partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        *,
+        multi_batch: bool,
+        lands_later: bool,
+    ) -> LotToSend:
+        """Return all that is queued, none of which has landed, as one lot; nothing is copied."""
+        return LotToSend(
+            partition,
+            [lot.view for lot in self.queue],
+            b"".join(lot.index for lot in self.queue),
+            self.landing_offset,
+            self.newest_ms,
+            self.together_bytes if multi_batch else 0,
+            topic_id,
+            lands_later,
         )
 
-    def next_to_send(self, *, multi_batch: bool) -> Sequence[memoryview]:
-        """
-        Move the next batch from the queue into flight; with ``multi_batch``, all that one request can have.
+    def first(self, count: int) -> list[OutboundBatch]:
+        """Return the first batches that have not landed by themselves, for decisions about one of them."""
+        return list(islice(self._batches(), count))
 
-        Returns:
-            The bytes of the batches.
+    def _batches(self) -> Iterator[OutboundBatch]:
+        for lot in self.queue:
+            yield from map(lot.batch, range(lot.landed, lot.batches_count))
 
-        """
-        if multi_batch:
-            return self._multi_batch_to_send()
-        lot = self.queue[0]
-        view = lot.send_next()
-        end = lot.sent
-        if end == lot.batches_count:
-            self.queue.popleft()
-        self.in_flight.append(((lot, end - 1, end),))
-        return (view,)
-
-    def _multi_batch_to_send(self) -> Sequence[memoryview]:
-        room = self.together_bytes
-        pieces: list[Piece] = []
-        views = []
-        while self.queue:
-            lot = self.queue[0]
-            first = lot.sent
-            view = lot.send_within(room, at_least_one=not pieces)
-            if lot.sent == first:
-                break
-            room -= len(view)
-            pieces.append((lot, first, lot.sent))
-            views.append(view)
-            if lot.sent < lot.batches_count:
-                break
-            self.queue.popleft()
-        self.in_flight.append(pieces)
-        return views
-
-    def acknowledge(self) -> Sequence[Piece]:
-        """Remove and return the oldest request in flight: it landed at :attr:`landing_offset`."""
-        pieces = self.in_flight.popleft()
-        for lot, _, end in pieces:
-            self.landing_offset += lot.land(end)
-            self.newest_ms = lot.newest_ms
-        return pieces
-
-    def land(self, count: int) -> Sequence[Piece]:
-        """Take the first queued batches as sent and landed, with nothing in flight; return them."""
-        pieces = self._send_first(count)
-        for lot, _, end in pieces:
-            self.landing_offset += lot.land(end)
-            self.newest_ms = lot.newest_ms
-        return pieces
-
-    def put_in_flight(self, count: int) -> None:
-        """Take the first queued batches as sent in one request."""
-        self.in_flight.append(self._send_first(count))
-
-    def _send_first(self, count: int) -> Sequence[Piece]:
-        pieces: list[Piece] = []
+    def land(self, count: int) -> Iterator[Lot]:
+        """Take the first batches as landed at their offsets; yield each lot that has some of them."""
         while count:
             lot = self.queue[0]
-            first, end = lot.sent, min(lot.sent + count, lot.batches_count)
-            lot.send_up_to(end)
-            pieces.append((lot, first, end))
-            count -= end - first
+            end = min(lot.landed + count, lot.batches_count)
+            count -= end - lot.landed
+            self.landing_offset += lot.land(end)
+            self.newest_ms = lot.newest_ms
             if end == lot.batches_count:
                 self.queue.popleft()
-        return pieces
+            yield lot
 
     def displace(self, by: int) -> None:
-        """Expect everything that is in flight or queued so many offsets later; the sequences go on."""
-        flying = (lot for pieces in self.in_flight for lot, _, _ in pieces)
-        for lot in dict.fromkeys(chain(flying, self.queue)):
+        """Expect everything that is queued so many offsets later; the sequences go on."""
+        for lot in self.queue:
             lot.displace(by)
         self.identity = self.identity.moved(by)
         self.next_offset += by

@@ -30,7 +30,7 @@ from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
-from .lot import Lot, Piece
+from .lot import Lot
 from .moving_map import Doubt, MovingMap
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
@@ -319,25 +319,18 @@ class PartitionCopy:
 
     # Landed batches, which move the position
 
-    def acknowledge(self) -> None:
-        """Take the oldest request in flight as landed at its offsets; count the lots that end in it."""
-        self.state.acknowledge()
-        self._have_landed(self.outbound.acknowledge())
-
     def land(self, count: int) -> None:
-        """Take the first queued batches as sent, and landed; count the lots that end there."""
-        if count:
-            self.state.acknowledge()
-            self._have_landed(self.outbound.land(count))
-
-    def _have_landed(self, pieces: Sequence[Piece]) -> None:
-        for lot, _, end in pieces:
+        """Take the first queued batches as landed at their offsets; count the lots that end there."""
+        if not count:
+            return
+        self.state.acknowledge()
+        for lot in self.outbound.land(count):
             self._last = lot
-            if end == lot.batches_count or self.suspicions.open:
+            if lot.landed == lot.batches_count or self.suspicions.open:
                 self._count_landed()
 
     def displace(self, by: int) -> None:
-        """Expect everything in flight and queued so many offsets later; the sequences go on."""
+        """Expect everything queued so many offsets later; the sequences go on."""
         self._advance()  # at the offsets before
         before = self._known_position()
         self.outbound.displace(by)
@@ -378,7 +371,7 @@ class PartitionCopy:
 
     def settle(self, leader_epoch: int) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
-        if not self.state.is_aligned or self.outbound.queue or self.outbound.in_flight:
+        if not self.state.is_aligned or self.outbound.queue:
             return
         before = self._position.source_offset
         self._advance()
@@ -411,9 +404,7 @@ class PartitionCopy:
 
     def refetch(self) -> None:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
-        if self.outbound.in_flight:
-            self.lose_track()
-        elif self.state.is_aligned:
+        if self.state.is_aligned:
             self._advance()
             self.state.refetch()
             self.intake.rewind(self._known_position())

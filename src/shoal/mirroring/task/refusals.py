@@ -1,8 +1,8 @@
 """
 Reactions to produce responses other than the predicted one: an error code, or another base offset.
 
-The request that the response is for is still the oldest one in flight of its partition. Each reaction
-ends that: the partition loses track of everything in flight, or stops, or moves its expected offset.
+The refused batches are the first ones in the partition's queue. Each reaction ends that: the partition loses
+track of everything that it has queued, or stops.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ...broker_message import without_objects
 from ...client.cluster import Cluster
+from ...client.lot import Refused
 from ...error_codes import ErrorCode, named_code
-from ...protocol.produce import ProduceOutcome
 from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
@@ -158,14 +158,14 @@ def reaction_to(code: ErrorCode, refused: RefusedRequest) -> Reaction:
 def refuse(
     copy: PartitionCopy,
     batches: Sequence[OutboundBatch],
-    answer: ProduceOutcome,
+    answer: Refused,
     destination: Cluster,
     settings: CopySettings,
 ) -> Reaction:
     """Let a partition react to an error code; return the reaction."""
     first = batches[0]
     code = ErrorCode.of(answer.error_code)
-    message = without_objects(answer.error_message or "")
+    message = without_objects(answer.message or "")
     named = named_code(answer.error_code) + (f" ({message})" if message else "")
     reaction = reaction_to(
         code,
@@ -249,16 +249,12 @@ def land_elsewhere(
             "record is copied twice"
         )
     incident = Incident(kind, reason)
-    shared = settings.allows_other_writers
-    if not shared and not settings.continues_after(kind):
+    if not settings.allows_other_writers and not settings.continues_after(kind):
         copy.stop_for(incident, advice)
     elif not is_later:
         # The broker may have taken the batch for an older one, and written nothing. The alignment reads the
         # end of the log. If it finds nothing that explains the answer, no further try would, either.
         copy.lose_track()
         copy.suspect(first.source_start, incident.reason, patience_s=0.0)
-    elif shared:
-        copy.displace(base_offset - expected)
-        copy.acknowledge()
     else:
         copy.lose_track()  # the alignment meets the incident, and continues behind the record

@@ -2,8 +2,8 @@
 One worker's throttle: which of its topics may be fetched now, and how much of them.
 
 The driver steers a mirror where it fetches, and nowhere else. A batch that was fetched is produced and
-committed at once, and another thread renews the lease. So neither ever waits for a limit. Both pumps
-obey for the same reason: they get what was fetched.
+committed at once, and another thread renews the lease. So neither ever waits for a limit. The sender
+obeys for the same reason: it gets what was fetched.
 
 If nothing is paused or limited, a copy loop asks one question per turn: has the driver's steering changed?
 """
@@ -17,10 +17,10 @@ from ..control import WorkerControl
 from ..control.allowance import Allowance
 from ..model.steering import UNSTEERED
 
-__all__ = ["LEAST_FETCH_BYTES", "Throttle"]
+__all__ = ["Throttle"]
 
 #: A smaller fetch would cut most batches short, and request them twice.
-LEAST_FETCH_BYTES = 64 * 1024
+_LEAST_FETCH_BYTES = 64 * 1024
 
 
 class Throttle:
@@ -88,7 +88,7 @@ class Throttle:
     def fetch_bytes(self) -> int | None:
         """The maximum size of the next response; None for no limit. A batch that is larger comes whole."""
         total = self._steering.total
-        return None if total is None else max(LEAST_FETCH_BYTES, self._bytes.left(total))
+        return None if total is None else max(_LEAST_FETCH_BYTES, self._bytes.left(total))
 
     def partition_bytes(self, topic: str, partitions: int) -> int | None:
         """
@@ -100,7 +100,7 @@ class Throttle:
 
         """
         rate = self._steering.rates.get(topic)
-        return None if rate is None else max(LEAST_FETCH_BYTES, self._bytes.left(rate) // max(1, partitions))
+        return None if rate is None else max(_LEAST_FETCH_BYTES, self._bytes.left(rate) // max(1, partitions))
 
     def sharing(self, topics: Iterable[str]) -> Counter[int]:
         """Return the number of partitions that share each rate, from the topic of each partition."""
@@ -112,16 +112,6 @@ class Throttle:
     def rate_of(self, topic: str) -> int | None:
         """Return the number of a topic's own rate."""
         return self._steering.rates.get(topic)
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether anything is limited, and not only paused."""
-        return self.is_on and (self._steering.total is not None or bool(self._steering.rates))
-
-    def is_limited(self, topic: str) -> bool:
-        """Whether a topic has a limit, or all have, that leaves something to fetch."""
-        steering = self._steering
-        return (steering.total is not None or topic in steering.rates) and not self.is_paused(topic)
 
     def spend(self, topic: str, size: int) -> None:
         """Count bytes of a topic that were fetched."""

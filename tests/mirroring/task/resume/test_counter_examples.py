@@ -3,7 +3,7 @@ Play failures of the resume protocol's model without one of its rules to the rea
 
 The traces are in ``tests/model/test_resume.py``. A late request has the very bytes
 that a task sent. It did not arrive then, and arrives when the test delivers it.
-Every trace is played to each way of sending: by both pumps, and request by request.
+Every trace is played to both senders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lots for the pumps, native and in Python, and a destination that may lie."""
+"""Lots for the senders, native and in Python, and a destination that may lie."""
 
 from __future__ import annotations
 
@@ -7,41 +7,21 @@ import itertools
 import socket
 import struct
 import threading
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-from shoal.client import pump as in_python
-from shoal.native import NATIVE, HandedBack, LotRow
+from shoal.native import LotRow
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY, split, stamp_plain
 from tests.batches import batch
 
-__all__ = ["NEVER", "Destination", "Hangup", "Pumped", "lot", "pump", "served"]
+__all__ = ["NEVER", "Destination", "Hangup", "lot", "served"]
 
 #: A gate that stays open: the end of 64-bit time.
 NEVER = 2**64 - 1
 
-#: Topics as requests list them up to v12.
-TOPICS = [b"\6topic", b"\6other"]
-
 PRODUCER_ID = 9
-
-
-class Pumped(NamedTuple):
-    """The result of a pump."""
-
-    end: str
-    detail: int
-    landed: list[int]
-    handed_back: list[HandedBack]
-    requests: int
-
-    @property
-    def answers(self) -> list[bytes | None]:
-        return [answer for _, answer in self.handed_back]
 
 
 def lot(
@@ -72,29 +52,7 @@ def lot(
     assert len(run.entries) == len(times) * ENTRY.size
     cuts = [0, *ends_of_buffers, len(record_set)]
     buffers = [record_set[start:end] for start, end in itertools.pairwise(cuts)]
-    return LotRow(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes)
-
-
-def pump(connection: socket.socket, lots: Sequence[LotRow], **options: Any) -> Pumped:
-    """Pump with a mirror's usual limits."""
-    chosen: dict[str, Any] = {
-        "topics": TOPICS,
-        "version": 12,
-        "client_id": b"shoal",
-        "acks": -1,
-        "timeout_ms": 1000,
-        "correlation_id": 40,
-        "max_in_flight": 5,
-        "refill_at": 2,
-        "request_bytes": 1 << 20,
-        "forgotten_up_to_ms": 1000,
-        "max_answer_bytes": 10_000,
-        "wait_ms": 20_000,
-        "gate": array("Q", [NEVER, 0]),
-        **options,
-    }
-    run = in_python.pump if NATIVE is None else NATIVE.pump
-    return Pumped(*run(connection.fileno(), chosen.pop("topics"), lots, **chosen))
+    return LotRow(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes, False)
 
 
 class Hangup(Exception):

@@ -1,4 +1,4 @@
-"""The pump, sending in each way, against a broker that answers by a script: docs/decisions, 0002."""
+"""Sends a partition by either sender to a broker that answers by a script: docs/decisions, 0002."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
-from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ProtocolError
 from shoal.mirroring.control import Uncontrolled, WorkerControl
-from shoal.mirroring.task import pump
+from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.task.destination_leader import DestinationLeader
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.partition_state import PartitionState
+from shoal.mirroring.task.sender import Sender
 from shoal.net.address import Address
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import BatchHeader, read_header
-from shoal.topic_partition import TopicPartition
-from tests.batches import LOG_APPEND_TIME, batch
-from tests.mirroring.task.test_lot import NOW_MS, aligned, take
+from tests.batches import batch
+from tests.mirroring.task.test_lot import NOW_MS, UNKNOWN_FLAG, aligned, take
 from tests.native_path import SENDERS, send_by
 
 BATCHES = 12
@@ -132,12 +132,12 @@ def copy(request: pytest.FixtureRequest) -> PartitionCopy:
     return filled(NOW_MS, apart=() if request.param == "one lot" else (0, 3, 4, 9))
 
 
-def filled(first_ms: int, apart: Collection[int] = ()) -> PartitionCopy:
+def filled(first_ms: int, apart: Collection[int] = (), **options: Any) -> PartitionCopy:
     """Queue batches; some of them need a decision of their own, and so they are lots of their own."""
-    copy = aligned()
+    copy = aligned(**options)
     fetched = bytearray()
     for number in range(BATCHES):
-        flags = LOG_APPEND_TIME if number in apart else 0
+        flags = UNKNOWN_FLAG if number in apart else 0
         fetched += batch(2, base_offset=100 + 2 * number, base_timestamp=first_ms + number, flags=flags)
     take(copy, fetched)
     assert len(copy.outbound.queue) == (7 if apart else 1)
@@ -161,28 +161,22 @@ class ChokingBroker(ScriptedBroker):
             self.arrived_bytes += len(data)
 
 
-def pumped(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | None = None) -> None:
+def send(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | None = None) -> None:
     """Send all that a partition has; then do as the copy loop does after an error."""
     settings = copy._settings
-    with closing(broker), Cluster(settings.destination) as cluster:
-        connection = Connection(broker.address, client_id="test", timeout_s=10)
-        producer = ProduceConnection(connection, timeout_ms=1000)
+    with (
+        closing(broker),
+        Cluster(settings.destination) as cluster,
+        closing(Connection(broker.address, client_id="test", timeout_s=10)) as connection,
+    ):
         if isinstance(broker, ChokingBroker):
             broker.connection = connection
-        sender = pump.Pump(
-            [copy],
-            DestinationLeader(1, lambda marked: producer, set(), marked=False),
-            cluster,
-            settings,
-            WorkerControl(control or Uncontrolled()),
-        )
+        leader = DestinationLeader(1, lambda marked: connection, {}, set(), marked=False)
         try:
-            sender.send_all([copy])
+            Sender(leader, cluster, settings, WorkerControl(control or Uncontrolled())).send_all([copy])
         except BaseException:
             copy.refetch()
             raise
-        finally:
-            producer.close()
 
 
 def sequences(broker: ScriptedBroker) -> list[int]:
@@ -195,7 +189,7 @@ def in_flight(broker: ScriptedBroker) -> Iterator[int]:
 
 def test_first_request_goes_alone_and_then_at_most_five_are_in_flight(copy: PartitionCopy) -> None:
     broker = ScriptedBroker(as_expected)
-    pumped(broker, copy)
+    send(broker, copy)
     copy.settle(0)
     assert sequences(broker) == [40 + 2 * number for number in range(BATCHES)]
     assert next(in_flight(broker)) == 1
@@ -205,32 +199,17 @@ def test_first_request_goes_alone_and_then_at_most_five_are_in_flight(copy: Part
     assert copy.counters.records == 2 * BATCHES
 
 
-def test_lots_of_all_partitions_are_pumped(
-    copy: PartitionCopy, sender: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared: list[object] = []
-    prepare = ProduceConnection.prepare
-
-    def watched(producer: ProduceConnection, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        prepared.append(batches)
-        prepare(producer, batches)
-
-    monkeypatch.setattr(ProduceConnection, "prepare", watched)
-    pumped(ScriptedBroker(as_expected), copy)
-    assert len(prepared) == (BATCHES if sender == "requests" else 0)
-
-
 def test_second_request_waits_for_the_first_answer(copy: PartitionCopy) -> None:
     seen: list[int] = []
     broker = ScriptedBroker(as_expected, lambda answered: seen.append(len(broker.received)))
-    pumped(broker, copy)
+    send(broker, copy)
     assert seen[0] == 1
 
 
 def test_one_request_is_in_flight_if_the_producer_may_be_forgotten() -> None:
     copy = filled(NOW_MS - 2 * 86_400_000)
     broker = ScriptedBroker(as_expected)
-    pumped(broker, copy)
+    send(broker, copy)
     assert set(in_flight(broker)) == {1}
     assert copy.counters.records == 2 * BATCHES
 
@@ -239,7 +218,7 @@ def test_one_request_is_in_flight_if_the_producer_may_be_forgotten() -> None:
 def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int) -> None:
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker = ScriptedBroker(lambda number, offset: (code, -1) if number >= failing else (0, offset))
-    pumped(broker, copy)
+    send(broker, copy)
     assert copy.state.current is PartitionState.UNALIGNED
     assert len(set(sequences(broker))) == len(broker.received) <= failing + 5
     assert copy.next_offset == 100 + 2 * failing
@@ -249,10 +228,23 @@ def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int
 @pytest.mark.parametrize("wrong", [0, 3])
 def test_nothing_is_counted_behind_a_batch_that_landed_elsewhere(copy: PartitionCopy, wrong: int) -> None:
     broker = ScriptedBroker(lambda number, offset: (0, offset + (number >= wrong)))
-    pumped(broker, copy)
+    send(broker, copy)
     assert copy.state.current is PartitionState.STOPPED
     assert copy.next_offset == 100 + 2 * wrong
     assert copy.counters.records == 2 * wrong
+
+
+def test_batches_that_land_behind_those_of_other_programs_are_counted() -> None:
+    """Another program writes a record before the fourth batch, and two before the sixth."""
+    copy = filled(NOW_MS, delivery=Delivery.AT_LEAST_ONCE)
+    broker = ScriptedBroker(lambda number, offset: (0, offset + (number >= 3) + 2 * (number >= 5)))
+    send(broker, copy)
+    copy.settle(0)
+    assert sequences(broker) == [40 + 2 * number for number in range(BATCHES)]
+    assert copy.position is not None
+    assert (copy.position.source_offset, copy.position.destination_offset) == (124, 67)
+    assert copy.counters.records == 2 * BATCHES
+    assert copy.counters.runs == [[100, 106, 40], [106, 110, 47], [110, 124, 53]]
 
 
 def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
@@ -261,7 +253,7 @@ def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
     broker = ScriptedBroker(
         lambda number, offset: (code, -1) if number == 3 else (0, offset - 2 * (number > 3))
     )
-    pumped(broker, copy)
+    send(broker, copy)
     assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 106
 
@@ -270,10 +262,10 @@ def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
 def test_lost_connection_leaves_everything_in_flight_unknown(copy: PartitionCopy, cut: int) -> None:
     broker = ScriptedBroker(lambda number, offset: None if number == cut else (0, offset))
     with pytest.raises(Disconnected):
-        pumped(broker, copy)
+        send(broker, copy)
     assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 100 + 2 * cut
-    assert not copy.outbound.in_flight
+    assert not copy.outbound.queue
 
 
 def test_malformed_answer_leaves_everything_in_flight_unknown(
@@ -282,12 +274,12 @@ def test_malformed_answer_leaves_everything_in_flight_unknown(
     broker = ScriptedBroker(as_expected)
     before = broker.send
 
-    def send(connected: socket.socket, frame: bytes) -> None:
+    def lie(connected: socket.socket, frame: bytes) -> None:
         before(connected, frame.replace(b"topic", b"other") if len(broker.received) > 1 else frame)
 
-    monkeypatch.setattr(broker, "send", send)
+    monkeypatch.setattr(broker, "send", lie)
     with pytest.raises(ProtocolError):
-        pumped(broker, copy)
+        send(broker, copy)
     assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 102
 
@@ -303,7 +295,7 @@ def test_nothing_is_sent_after_the_end_of_the_lease(copy: PartitionCopy) -> None
 
     broker = ScriptedBroker(as_expected, end)
     with pytest.raises(BrokerError):
-        pumped(broker, copy, control)
+        send(broker, copy, control)
     assert len(broker.received) == seen[0] < BATCHES
     assert copy.next_offset <= 100 + 2 * len(broker.received)
     assert copy.state.current in {PartitionState.UNALIGNED, PartitionState.COPYING}
@@ -315,6 +307,6 @@ def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> No
     take(copy, batch([bytes(64 << 20)], base_offset=100, base_timestamp=NOW_MS))
     broker = ChokingBroker(control.end)
     with pytest.raises((BrokerError, Disconnected)):
-        pumped(broker, copy, control)
+        send(broker, copy, control)
     assert 0 < broker.arrived_bytes < 64 << 20
     assert copy.state.current is PartitionState.UNALIGNED

@@ -1,0 +1,109 @@
+"""Send everything that partitions have queued, and let them react to each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...client.cluster import Cluster
+from ...client.lot import Limits, Lot, Refused, Sent
+from ...client.send import send
+from ...errors import Stopped
+from ..control import WorkerControl
+from ..model.copy_options import CopySettings
+from .destination_leader import DestinationLeader
+from .partition import PartitionCopy
+from .refusals import Reaction, land_elsewhere, refuse
+
+__all__ = ["Sender"]
+
+#: Brokers look for expired producer ids every 10 minutes (producer.id.expiration.check.interval.ms), and a
+#: restart may forget them at once. Clocks differ, too, by more than `control.clock` can find out.
+_FORGETTING_MARGIN_MS = 30 * 60 * 1000
+
+
+class Sender:
+    """Sends the queued batches of partitions that share a destination leader."""
+
+    def __init__(
+        self,
+        leader: DestinationLeader,
+        destination: Cluster,
+        settings: CopySettings,
+        control: WorkerControl,
+    ) -> None:
+        """
+        Prepare to send.
+
+        Args:
+            destination: The destination cluster, for names in messages.
+            control: Holds the lease, which is checked before each system call that sends.
+
+        """
+        self._leader = leader
+        self._destination = destination
+        self._settings = settings
+        self._control = control
+        self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+
+    def send_all(self, copies: Sequence[PartitionCopy]) -> None:
+        """
+        Send everything that partitions have queued, and wait until nothing is in flight.
+
+        Afterwards each partition has nothing queued, or has to be aligned.
+
+        Raises:
+            Stopped, BrokerError: The lease is over.
+            ShoalError: The connection cannot be used any more.
+
+        """
+        copies = [copy for copy in copies if copy.outbound.queue]
+        if not copies:
+            return
+        with self._control.gate() as gate:
+            try:
+                lots = [self._lot_of(copy) for copy in copies]
+                sent = send(self._leader.connection, lots, self._limits, gate)
+                self._land(copies, sent)
+            finally:
+                for copy in copies:
+                    if copy.outbound.queue:
+                        copy.lose_track()  # the log's end has the outcome of what was sent
+        if isinstance(sent.failure, Stopped):
+            self._control.check_lease()  # it knows whether the lease can be renewed
+        elif sent.failure is not None:
+            raise sent.failure
+
+    def _lot_of(self, copy: PartitionCopy) -> Lot:
+        return copy.outbound.to_send(
+            copy.destination,
+            copy.destination_topic_id,
+            multi_batch=self._leader.may_send_multi_batch(copy),
+            lands_later=self._settings.allows_other_writers,
+        )
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(
+            int(self._control.now_ms() - self._remembered_for_ms), max_in_flight=self._settings.max_in_flight
+        )
+
+    def _land(self, copies: Sequence[PartitionCopy], sent: Sent) -> None:
+        done = [0] * len(copies)
+        for place, first, base_offset in sent.later:
+            copy = copies[place]
+            copy.land(first - done[place])
+            copy.displace(base_offset - copy.outbound.landing_offset)
+            done[place] = first
+        for copy, before, landed in zip(copies, done, sent.landed, strict=True):
+            copy.land(landed - before)
+        for place, refused in sent.refused.items():
+            self._react(copies[place], refused)
+
+    def _react(self, copy: PartitionCopy, refused: Refused) -> None:
+        batches = copy.outbound.first(refused.end - refused.first)
+        if refused.error_code:
+            reaction = refuse(copy, batches, refused, self._destination, self._settings)
+            if reaction is Reaction.SEND_ONE_BY_ONE:
+                self._leader.forget(copy.destination.topic)
+        else:
+            land_elsewhere(copy, batches, refused.base_offset, self._destination, self._settings)
