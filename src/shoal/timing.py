@@ -107,6 +107,7 @@ class Timing:
             that it uses.
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
+        small_batches_s: A worker looks so long at what it sends before it finds that requests limit it.
         adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
             and looks whether it has to end.
         write_patience_s: The time for brokers to name a partition's leader, or to answer about a producer,
@@ -182,6 +183,7 @@ class Timing:
     sign_of_life_s: float = 15.0
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0
+    small_batches_s: float = 10.0
     adopt_look_s: float = 0.25
     write_patience_s: float = 60.0
     gap_patience_timeouts: int = 10

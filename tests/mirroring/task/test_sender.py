@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import struct
@@ -24,6 +25,7 @@ from shoal.mirroring.task.destination_leader import DestinationLeader
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.partition_state import PartitionState
 from shoal.mirroring.task.sender import Sender
+from shoal.mirroring.task.small_batches import SmallBatchesWatch
 from shoal.net.address import Address
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import BatchHeader, read_header
@@ -172,8 +174,10 @@ def send(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | No
         if isinstance(broker, ChokingBroker):
             broker.connection = connection
         leader = DestinationLeader(1, lambda marked: connection, {}, set(), marked=False)
+        of_worker = WorkerControl(control or Uncontrolled())
+        sender = Sender(leader, cluster, settings, of_worker, SmallBatchesWatch(math.inf))
         try:
-            Sender(leader, cluster, settings, WorkerControl(control or Uncontrolled())).send_all([copy])
+            sender.send_all([copy])
         except BaseException:
             copy.refetch()
             raise

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
-from ..model.reports import TaskReport
+from ..model.reports import SmallBatches, TaskReport
 from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
@@ -31,6 +31,7 @@ class PartitionSchedule:
         *,
         shares: bool = False,
         streams: int | None = None,
+        on_small_batches: Callable[[SmallBatches], object] = lambda _: None,
     ) -> None:
         """
         Begin with the prepared topics.
@@ -40,6 +41,7 @@ class PartitionSchedule:
             metrics: The counts of the tasks' reports.
             shares: Whether this mirror copies only the partitions that :meth:`take` adds.
             streams: See :class:`~shoal.mirroring.model.window.WindowPlan`.
+            on_small_batches: Called once, with the first finding of a task.
 
         """
         self._lock = threading.Lock()
@@ -50,6 +52,8 @@ class PartitionSchedule:
         self._accepted: dict[TopicPartition, tuple[IncidentKind, PartitionStopped]] = {}
         self._share: frozenset[TopicPartition] | None = frozenset() if shares else None
         self._streams = streams
+        self._on_small_batches = on_small_batches
+        self._has_small_batches = False
 
     @property
     def names(self) -> dict[str, str]:
@@ -93,6 +97,10 @@ class PartitionSchedule:
             for each in report.partitions if self._accepted else ():
                 if any(incident.continued for incident in each.counters.incidents):
                     self._accepted.pop(each.partition, None)
+            is_first = report.small_batches is not None and not self._has_small_batches
+            self._has_small_batches |= is_first
+        if is_first and report.small_batches is not None:
+            self._on_small_batches(report.small_batches)
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that no task reports."""

@@ -27,7 +27,7 @@ from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
-from ..model.reports import stopped_report
+from ..model.reports import SmallBatches, stopped_report
 from ..model.steering_options import NOTHING_SET
 from ..model.surface import Surface
 from ..model.text import first_few
@@ -77,7 +77,9 @@ class TopicMirror:
         with run.signals.interrupting():
             prepared = self._prepare(resources)
         run.show_group(prepared.group, prepared.warnings)
-        schedule = PartitionSchedule(prepared.topics, run.metrics)
+        schedule = PartitionSchedule(
+            prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
+        )
         control = run.listen(schedule, resources)
         options = self._options
         name = self._identity.name
@@ -171,6 +173,14 @@ class TopicMirror:
         for warning in prepared.warnings:
             self._run.warn(warning)
         return prepared
+
+    def _warn_of_small_batches(self, found: SmallBatches) -> None:
+        rebatch, rate = self._options.surface.option("rebatch"), f"{found.bytes_per_s / 1e6:.1f} MB/s"
+        self._run.warn_in_report(
+            f"batches have {found.average_bytes:,} bytes on average, and a broker takes one batch of a "
+            f"partition in a request. So requests limit a connection to {rate}. {rebatch} 64k joins the "
+            "batches (docs/small-batches.md)"
+        )
 
     def _starts_at_cut(
         self, group: str, source: Cluster, destination: Cluster

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import PartitionStopped
 from ...records import Decision
@@ -19,7 +19,15 @@ from ...topic_partition import TopicPartition
 from .handover import InheritedPosition, leaves_from_json, leaves_to_json
 from .incidents import Incident, IncidentKind
 
-__all__ = ["CopyReport", "Counters", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
+__all__ = [
+    "CopyReport",
+    "Counters",
+    "ProcessReport",
+    "SmallBatches",
+    "TaskReport",
+    "left_out_report",
+    "stopped_report",
+]
 
 
 @dataclass(slots=True)
@@ -151,6 +159,20 @@ class ProcessReport:
     peak_rss_bytes: int
 
 
+class SmallBatches(NamedTuple):
+    """
+    The finding that requests limit a worker, since its batches are small.
+
+    Attributes:
+        average_bytes: The size of its batches on average.
+        bytes_per_s: How much it copies a second.
+
+    """
+
+    average_bytes: int
+    bytes_per_s: int
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """
@@ -166,6 +188,7 @@ class TaskReport:
         begin_generation: Whether the group needs a new generation: a commit had an unknown outcome.
         leaves: The partitions that the task writes and commits no more, each with the position from which the
             next task can go on at once; None if that one has to align it.
+        small_batches: The finding of one of its workers.
 
     """
 
@@ -177,6 +200,7 @@ class TaskReport:
     assign_again: bool = False
     begin_generation: bool = False
     leaves: Mapping[TopicPartition, InheritedPosition | None] = field(default_factory=dict)
+    small_batches: SmallBatches | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report as JSON."""
@@ -195,6 +219,7 @@ class TaskReport:
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
             **{name: True for name, flag in flags.items() if flag},
             **({"leaves": leaves_to_json(self.leaves)} if self.leaves else {}),
+            **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
         }
 
     @classmethod
@@ -212,6 +237,7 @@ class TaskReport:
             values.get("assign_again", False),
             values.get("begin_generation", False),
             leaves_from_json(values.get("leaves", ())),
+            SmallBatches(*values["small_batches"]) if "small_batches" in values else None,
         )
 
 

@@ -40,6 +40,7 @@ from .destination_leader import DestinationLeader
 from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .sender import Sender
+from .small_batches import SmallBatchesWatch
 from .source_gaps import SourceGaps
 from .throttle import Throttle
 
@@ -90,6 +91,7 @@ class CopyLoop:
         throttle: Throttle,
         gaps: SourceGaps,
         commits: Commits,
+        small_batches: SmallBatchesWatch,
     ) -> None:
         """
         Prepare the loop; :meth:`send_fetch` sends the first request.
@@ -103,6 +105,7 @@ class CopyLoop:
             throttle: The worker's throttle: it decides what :meth:`send_fetch` may ask for.
             gaps: Decides about partitions of which the source sends nothing, though their logs go on.
             commits: Commits the maps before what they lead to is sent.
+            small_batches: Looks at what is sent.
 
         """
         self._copies = {copy.source: copy for copy in copies}
@@ -133,7 +136,7 @@ class CopyLoop:
         self._fetch_sent_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
-        self._sender = Sender(leader, destination, settings, control)
+        self._sender = Sender(leader, destination, settings, control, small_batches)
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from ...client.cluster import Cluster
@@ -13,6 +14,7 @@ from ..model.copy_options import CopySettings
 from .destination_leader import DestinationLeader
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
+from .small_batches import SmallBatchesWatch
 
 __all__ = ["Sender"]
 
@@ -30,6 +32,7 @@ class Sender:
         destination: Cluster,
         settings: CopySettings,
         control: WorkerControl,
+        small_batches: SmallBatchesWatch,
     ) -> None:
         """
         Prepare to send.
@@ -37,12 +40,14 @@ class Sender:
         Args:
             destination: The destination cluster, for names in messages.
             control: Holds the lease, which is checked before each system call that sends.
+            small_batches: Looks at what is sent.
 
         """
         self._leader = leader
         self._destination = destination
         self._settings = settings
         self._control = control
+        self._small_batches = small_batches
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
     def send_all(self, copies: Sequence[PartitionCopy]) -> None:
@@ -62,7 +67,9 @@ class Sender:
         with self._control.gate() as gate:
             try:
                 lots = [self._lot_of(copy) for copy in copies]
+                began_at = time.monotonic()
                 sent = send(self._leader.connection, lots, self._limits, gate)
+                self._small_batches.see(lots, time.monotonic() - began_at)
                 self._land(copies, sent)
             finally:
                 for copy in copies:

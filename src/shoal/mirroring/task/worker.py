@@ -19,6 +19,7 @@ Three rules keep positions and records together:
 from __future__ import annotations
 
 import enum
+import math
 import queue
 import time
 from collections import defaultdict
@@ -47,6 +48,7 @@ from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .reports import WorkerReports
 from .resume import Watch, leader_epochs_of, resume_partitions, take_over
+from .small_batches import SmallBatchesWatch
 from .source_gaps import SourceGaps
 from .throttle import Throttle
 
@@ -133,7 +135,10 @@ class LeaderPairWorker:
         self._gaps = SourceGaps(source, settings)
         self._buffer_bytes = buffer_bytes
         self._metadata = FreshMetadata(source, destination, known_at, settings.timing)
+        self._report = report
         self._reports = WorkerReports(report, settings.timing)
+        is_joining = settings.rebatch is not None
+        self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = stays
@@ -499,6 +504,7 @@ class LeaderPairWorker:
                 throttle=self._throttle,
                 gaps=self._gaps,
                 commits=self._commits,
+                small_batches=self._small_batches,
             ) as loop,
         ):
             loop.send_fetch()
@@ -587,6 +593,8 @@ class LeaderPairWorker:
             self._fetched_at = now
         self._reports.fetched_bytes += fetched_bytes
         self._reports.now_and_then(self.copies)
+        if found := self._small_batches.take_finding():
+            self._report(TaskReport(small_batches=found))
 
     def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
         """Give partitions away that failed while others did not: they must not delay those."""
