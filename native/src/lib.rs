@@ -1,4 +1,4 @@
-//! The inner loops of shoal without the interpreter: the mirror's stamping walk, its pump, and the walk of `verify`.
+//! The inner loops of shoal without the interpreter: the mirror's stamping walk, its sender, and the walk of `verify`.
 //!
 //! `shoal` takes this module if it can be imported, and has them in Python otherwise. The Python versions are the
 //! reference: the tests run both paths over the same cases. Logins, crops, rebuilds and joins stay in Python, and TLS
@@ -10,9 +10,9 @@
 mod checksum;
 mod fingerprint;
 mod produce;
-mod pump;
 #[cfg(feature = "python")]
 mod python;
+mod sender;
 mod socket;
 #[cfg(feature = "python")]
 mod tls;

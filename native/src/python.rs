@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::produce::{Head, VERSIONS};
-use crate::pump::{Buffers, End, Limits, Partition, Peer, Pump, Summary};
+use crate::sender::{Buffers, End, Limits, Partition, Peer, Sender, Summary};
 use crate::socket::Socket;
 use crate::tls::{SocketError, TlsSocket};
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
@@ -254,7 +254,7 @@ fn run(
     };
     refuse(
         !VERSIONS.contains(&head.version),
-        format!("the pump has no Produce v{}", head.version),
+        format!("the sender has no Produce v{}", head.version),
     )?;
     refuse(
         !(1..=MOST_IN_FLIGHT).contains(&limits.max_in_flight),
@@ -310,7 +310,7 @@ fn run(
         None => Box::new(socket),
         Some(tls) => Box::new(TlsSocket::new(tls, socket)?),
     };
-    let mut pump = Pump {
+    let mut sender = Sender {
         peer,
         head,
         limits,
@@ -318,7 +318,7 @@ fn run(
         partitions: &partitions,
         correlation_id,
     };
-    Ok(py.detach(|| pump.run()))
+    Ok(py.detach(|| sender.run()))
 }
 
 fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
@@ -372,7 +372,7 @@ fn end_of(py: Python<'_>, end: End) -> PyResult<(&'static str, Bound<'_, PyAny>)
                 Ok(SocketError(error)) => {
                     ("failed", error.into_value(py).into_bound(py).into_any())
                 }
-                // Of a handler of Python's, for a signal that came while the pump waited.
+                // Of a handler of Python's, for a signal that came while the sender waited.
                 Err(error) => return Err(error.into()),
             },
         },

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::pump::Peer;
+use crate::sender::Peer;
 
 /// The most buffers of one sendmsg (IOV_MAX of Linux).
 const MOST_SLICES: usize = 1024;
@@ -21,13 +21,13 @@ const ALL_ANSWERS: Duration = Duration::from_millis(100);
 
 pub struct Socket<'a> {
     socket: BorrowedFd<'a>,
-    /// The end of the lease, in nanoseconds of CLOCK_BOOTTIME; 0 stops the pump.
+    /// The end of the lease, in nanoseconds of CLOCK_BOOTTIME; 0 stops the sender.
     gate: &'a AtomicU64,
     /// When the broker sent anything last, in nanoseconds of CLOCK_MONOTONIC.
     heard_at: &'a AtomicU64,
     /// How long to wait for the broker to take or to send anything.
     wait: Duration,
-    /// Called after a signal; an error ends the pump.
+    /// Called after a signal; an error ends the sender.
     interrupted: &'a (dyn Fn() -> io::Result<()> + Sync),
     /// The socket's SO_RCVLOWAT: the bytes that make it readable.
     mark: usize,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn blocking_receive_after_a_pump_takes_what_is_there() {
+    fn blocking_receive_after_a_sender_takes_what_is_there() {
         let (client, mut broker) = pair();
         broker.write_all(b"abc").expect("sent");
         with(&client, 10_000, |socket| {

@@ -1,7 +1,7 @@
 //! The broker's end behind TLS: Python's own SSL socket, which waits for nothing.
 //!
 //! Python's `ssl` has the trust stores, the logins and OpenSSL. It is fast if a call gets many bytes: OpenSSL encrypts
-//! them without the interpreter's lock. The pump reads the gate before each call.
+//! them without the interpreter's lock. The sender reads the gate before each call.
 
 use std::error::Error;
 use std::fmt;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::PollFlags;
 
-use crate::pump::Peer;
+use crate::sender::Peer;
 use crate::socket::{RECEIVE_BYTES, Socket};
 
 /// The most bytes of one call, unless a buffer has more.

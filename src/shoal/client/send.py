@@ -13,7 +13,7 @@ The rules of exactly once that the sender keeps (docs/decisions, 0002):
 - After any other answer nothing more of that partition is sent or counted. The other partitions go on.
 - The gate is read before each system call that sends. If it is closed, nothing more is sent.
 
-``native/src/pump.rs`` keeps the same rules without the interpreter's lock, and ``send_in_python.py`` is its
+``native/src/sender.rs`` keeps the same rules without the interpreter's lock, and ``send_in_python.py`` is its
 reference.
 """
 

@@ -1,6 +1,6 @@
-//! The pump: frames stamped batches as Produce requests, sends them, receives the answers and compares them.
+//! The sender: frames stamped batches as Produce requests, sends them, receives the answers and compares them.
 //!
-//! An answer that is not "no error, at the expected offset" is a refusal. The pump then sends and counts nothing more
+//! An answer that is not "no error, at the expected offset" is a refusal. The sender then sends and counts nothing more
 //! of that partition, and goes on with the others. It ends early if the gate has closed, or if the connection is of no
 //! use any more. Before it returns it receives all answers that it can.
 //!
@@ -74,7 +74,7 @@ pub struct Limits {
 
 /// A partition, and its batches in the order of their offsets.
 pub struct Partition<'a> {
-    /// Its topic's place in `Pump::topics`.
+    /// Its topic's place in `Sender::topics`.
     pub topic: usize,
     pub number: i32,
     pub batches: Buffers<'a>,
@@ -169,7 +169,7 @@ pub struct Later {
     pub base_offset: i64,
 }
 
-/// Why the pump ended.
+/// Why the sender ended.
 #[derive(Debug)]
 pub enum End {
     /// All batches have landed, but for those of partitions with a refusal.
@@ -229,7 +229,7 @@ struct InFlight {
     answer_size: usize,
 }
 
-pub struct Pump<'a, P: Peer> {
+pub struct Sender<'a, P: Peer> {
     pub peer: P,
     pub head: Head,
     pub limits: Limits,
@@ -240,7 +240,7 @@ pub struct Pump<'a, P: Peer> {
     pub correlation_id: i32,
 }
 
-impl<'a, P: Peer> Pump<'a, P> {
+impl<'a, P: Peer> Sender<'a, P> {
     /// Send all batches, and return when no answer is to come.
     pub fn run(&mut self) -> Summary {
         let mut turn = Turn::of(self.topics, self.head.version, self.partitions);
@@ -579,7 +579,7 @@ impl Progress {
     }
 }
 
-/// What changes while a pump runs.
+/// What changes while a sender runs.
 struct Turn<'a> {
     progress: Vec<Progress>,
     /// Each topic's index, by its name or id.
@@ -943,7 +943,7 @@ mod tests {
                 lands_later: case.lands_later,
             })
             .collect();
-        let mut pump = Pump {
+        let mut sender = Sender {
             peer: broker,
             head: Head {
                 version: 12,
@@ -962,8 +962,8 @@ mod tests {
             partitions: &partitions,
             correlation_id: i32::MAX - 1, // they begin again at 0
         };
-        let summary = pump.run();
-        (summary, pump.peer)
+        let summary = sender.run();
+        (summary, sender.peer)
     }
 
     #[test]
@@ -1127,7 +1127,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_that_does_not_fit_its_request_ends_the_pump_and_counts_nothing() {
+    fn answer_that_does_not_fit_its_request_ends_the_sender_and_counts_nothing() {
         for (number, lie) in LIES[2..].iter().enumerate() {
             let gate = Cell::new(usize::MAX);
             let broker = Broker {
