@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.batches import raw_batch
+from tests.fuzz.damage import mutated
 
 __all__ = ["INT16", "INT32", "INT64", "batches", "damaged", "record_sets"]
 
@@ -37,17 +38,6 @@ def record_sets() -> st.SearchStrategy[bytearray]:
     return st.lists(batches(), max_size=5).map(lambda drawn: bytearray().join(drawn))
 
 
-@st.composite
-def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Draw well-formed bytes and then change, cut, double or insert some of them."""
-    data = bytearray(draw(whole))
-    for _ in range(draw(st.integers(1, 4))):
-        position = draw(st.integers(0, len(data)))
-        length = draw(st.integers(0, 8))
-        # Values that change lengths and counts.
-        replacement = draw(
-            st.sampled_from([b"", b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\xff" * 5, b"\xff\xff\xff\x7f"])
-            | st.binary(max_size=8)
-        )
-        data[position : position + length] = replacement
-    return bytes(data)
+def damaged(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """Draw well-formed bytes with damage (``tests.fuzz.damage``)."""
+    return whole.flatmap(mutated)

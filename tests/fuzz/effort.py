@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["bounded", "effort"]
+__all__ = ["bounded", "effort", "number_of_inputs"]
 
 _SEARCH = "SHOAL_FUZZ_EXAMPLES"
 
@@ -30,10 +30,9 @@ _BYTES_ANYHOW = 16 * 1024 * 1024
 
 def effort(examples: int) -> settings:
     """Return settings for this many examples in the normal suite; a search replaces the number."""
-    searched = os.environ.get(_SEARCH)
     return settings(
-        max_examples=int(searched or examples),
-        derandomize=searched is None,
+        max_examples=number_of_inputs(examples),
+        derandomize=_SEARCH not in os.environ,
         deadline=None,
         # All examples share a broker: its survival is the point.
         suppress_health_check=[
@@ -43,6 +42,11 @@ def effort(examples: int) -> settings:
             HealthCheck.filter_too_much,
         ],
     )
+
+
+def number_of_inputs(usual: int) -> int:
+    """Return the usual number of inputs, or the number of a search."""
+    return int(os.environ.get(_SEARCH, usual))
 
 
 @contextmanager

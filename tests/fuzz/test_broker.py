@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import resource
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -82,7 +84,7 @@ def ask(broker: Broker, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @given(st.data())
-@effort(37)
+@effort(75)
 def test_damaged_recorded_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
@@ -129,12 +131,22 @@ def test_recorded_requests_with_other_values_are_answered_or_refused(
 
 
 @given(garbage())
-@effort(15)
+@effort(30)
 def test_invalid_requests_at_most_close_the_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     ask(broker, data, caplog)
     ask(broker, framed(data), caplog)
+
+
+def test_announced_frames_that_never_arrive_take_little_memory(broker: Broker) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wires = [Wire(broker.bootstrap) for _ in range(20)]
+    for wire in wires:
+        wire.send_bytes(struct.pack(">i", 100 * 1024 * 1024))
+    for wire in wires:
+        wire.close()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
 @given(st.sampled_from([0, TRANSACTIONAL]), st.data())

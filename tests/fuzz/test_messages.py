@@ -28,7 +28,7 @@ from shoal.protocol.produce import decode_produce_request, decode_produce_respon
 from tests import kio_messages
 from tests.each_case import each_case
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
-from tests.fuzz.effort import bounded, effort
+from tests.fuzz.effort import bounded, effort, number_of_inputs
 from tests.vectors import Vector, old_vectors, removed_vectors, vectors
 
 RECORDED = [*vectors(), *old_vectors(), *removed_vectors()]
@@ -74,7 +74,7 @@ def test_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vect
     draw = random.Random(vector.name)
     head = vector.frame[:2000]
     positions = range(len(head))
-    for position in draw.sample(positions, min(40, len(head))):
+    for position in draw.sample(positions, min(number_of_inputs(12), len(head))):
         number = draw.choice(HUGE_NUMBERS)
         read_all(vector, head[:position])
         read_all(vector, head[:position] + number + head[position + len(number) :])

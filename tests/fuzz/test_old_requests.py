@@ -7,6 +7,7 @@ or disconnects, serves other clients meanwhile, and keeps to its memory limits.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import random
 import socket
@@ -15,6 +16,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -208,8 +210,15 @@ def test_frame_too_long_or_negative_closes_the_connection(server: Server, size: 
 def test_announced_frames_that_never_arrive_take_little_memory(server: Server) -> None:
     before = server.peak_bytes()
     wires = [Wire(server.address) for _ in range(50)]
-    for wire in wires:
-        wire.send_bytes(struct.pack(">i", 7 * _MEGABYTE) + struct.pack(">hhih", ApiKey.PRODUCE, 1, 1, -1))
+    announced = [
+        (ApiKey.PRODUCE, 1, 7),
+        (ApiKey.PRODUCE, 0, 15),
+        (ApiKey.PRODUCE, 9, 100),
+        (ApiKey.FETCH, 12, 100),
+    ]
+    for wire, (api, version, megabytes) in zip(wires, itertools.cycle(announced), strict=False):
+        head = struct.pack(">ihhih", megabytes * _MEGABYTE, api, version, 1, -1)
+        wire.send_bytes(head + bytes(100))
     with Wire(server.address) as other:
         assert other.call(ApiKey.METADATA, 1, topics=[]).brokers
     for wire in wires:
@@ -217,7 +226,7 @@ def test_announced_frames_that_never_arrive_take_little_memory(server: Server) -
     assert server.peak_bytes() - before < 100 * _MEGABYTE
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("most_bytes", [-(2**31), -1, 0, 1, 2**31 - 1])
 def test_fetch_with_any_limit_is_answered(server: Server, version: int, most_bytes: int) -> None:
     topic = _topic(server, "limits")
@@ -324,8 +333,9 @@ def test_nested_wrappers_are_refused(server: Server) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_produced_bomb_is_refused(server: Server, magic: int) -> None:
     topic = _topic(server, f"bomb-produced-{magic}")
-    head = struct.pack(">qiIbb", 0, 2**30, 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 2**30)
-    bomb = bytes(message(magic, _bomb(head), attributes=Codec.GZIP))
+    zeros = 512 * _MEGABYTE
+    head = struct.pack(">qiIbb", 0, zeros, 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, zeros)
+    bomb = bytes(message(magic, _bomb(head, zeros), attributes=Codec.GZIP))
     before = server.peak_bytes()
     assert produce(server, magic + 1, topic, bomb) != ErrorCode.NONE
     assert server.broker.log(topic).log_end_offset == 0
@@ -335,7 +345,7 @@ def test_produced_bomb_is_refused(server: Server, magic: int) -> None:
 # Stored records
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", [0, 3])
 def test_fetched_bomb_is_refused(server: Server, version: int) -> None:
     topic = _topic(server, f"bomb-stored-{version}")
     value_bytes = 512 * _MEGABYTE
@@ -438,7 +448,8 @@ def _topic(server: Server, name: str) -> str:
     return name
 
 
-def _bomb(head: bytes, zeros: int = 2**30) -> bytes:
+@cache
+def _bomb(head: bytes, zeros: int) -> bytes:
     """Compress a few bytes and very many zeros, without holding them in memory."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     parts = [compressor.compress(head)]
