@@ -355,7 +355,7 @@ class Resumption:
         ours = last_batch_by(self._logs, identity)
         last = remembered if ours is None else ours.base_sequence + ours.last_offset_delta
         if self._log.end < here or self._is_overwritten(ours):
-            end = self._end_of_acknowledged(ours)
+            end = self._end_of_acknowledged(last)
         elif last is not None:
             end = max(here, self._offset_behind(last))
         else:
@@ -383,15 +383,15 @@ class Resumption:
         first = next(self._logs.destination_batches(start), None)
         return first is not None and first.header.base_offset < self.position.destination_offset
 
-    def _end_of_acknowledged(self, ours: BatchHeader | None) -> int | None:
+    def _end_of_acknowledged(self, last_sequence: int | None) -> int | None:
         """Return where the records end that a log still has of those before the position; None if unknown."""
         log, begin = self._log, self.position.begin
         tail = last_batch(self._logs)
         if tail is None or is_ours(tail, self.position.identity):
             return log.end
-        if ours is not None:
-            # By its sequence: it may have landed where acknowledged records were.
-            return self._offset_behind(ours.base_sequence + ours.last_offset_delta)
+        if last_sequence is not None:
+            # Not by the place of its batch, which may have landed where acknowledged records were.
+            return self._offset_behind(last_sequence)
         if log.end <= begin:
             return log.end  # all of ours is gone, and what others wrote before it is left
         return begin if log.start <= begin else None
