@@ -1,7 +1,7 @@
 //! The inner loops of shoal without the interpreter: the mirror's stamping walk, its sender, and the walk of `verify`.
 //!
 //! `shoal` takes this module if it can be imported, and has them in Python otherwise. The Python versions are the
-//! reference: the tests run both paths over the same cases. Logins, crops, rebuilds and joins stay in Python, and TLS
+//! reference: the tests run both paths over the same cases. Logins, crops and rebuilds stay in Python, and TLS
 //! is that of Python's `ssl`.
 
 #![deny(unsafe_code)]
@@ -9,6 +9,7 @@
 
 mod checksum;
 mod fingerprint;
+mod join;
 mod produce;
 #[cfg(feature = "python")]
 mod python;

@@ -17,6 +17,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
+use crate::join;
 use crate::produce::{Head, VERSIONS};
 use crate::sender::{Buffers, End, Limits, Partition, Peer, Sender, Summary};
 use crate::socket::Socket;
@@ -24,7 +25,7 @@ use crate::tls::{SocketError, TlsSocket};
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -66,6 +67,7 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_function(wrap_pyfunction!(stamp_plain, module)?)?;
     module.add_function(wrap_pyfunction!(fingerprint_plain, module)?)?;
+    module.add_function(wrap_pyfunction!(join_plain, module)?)?;
     module.add_function(wrap_pyfunction!(send, module)?)
 }
 
@@ -119,6 +121,51 @@ fn stamp_plain<'py>(
         records,
         oldest_ms,
         PyBytes::new(py, &index_of(&entries)),
+    ))
+}
+
+/// Join the uncompressed plain batches of a record set from `position` on.
+///
+/// Returns where the first other batch begins, how many batches and records became one, its base and largest timestamp
+/// in milliseconds, their leader epoch at the source, and its records.
+#[pyfunction]
+#[pyo3(signature = (
+    record_set, position, *, first_offset, end_offset, transactional, below_bytes, most_bytes
+))]
+#[allow(clippy::too_many_arguments, clippy::type_complexity)]
+fn join_plain<'py>(
+    py: Python<'py>,
+    record_set: PyBuffer<u8>,
+    position: usize,
+    first_offset: i64,
+    end_offset: i64,
+    transactional: bool,
+    below_bytes: usize,
+    most_bytes: usize,
+) -> PyResult<(usize, usize, u32, i64, i64, i32, Bound<'py, PyBytes>)> {
+    let bytes = readable(&record_set)?;
+    check_position(position, bytes)?;
+    let plain = Stamp {
+        first_offset,
+        end_offset,
+        producer_id: 0,
+        producer_epoch: 0,
+        base_sequence: 0,
+        cleared: i16::from(transactional) * TRANSACTIONAL,
+    };
+    let limits = join::Limits {
+        below_bytes,
+        most_bytes,
+    };
+    let joined = py.detach(|| join::join_plain(bytes, position, &plain, &limits));
+    Ok((
+        joined.end,
+        joined.batches,
+        joined.records_count,
+        joined.base_timestamp,
+        joined.max_timestamp,
+        joined.leader_epoch,
+        PyBytes::new(py, &joined.payload),
     ))
 }
 

@@ -83,7 +83,7 @@ pub fn stamp_plain(
 }
 
 /// Read a batch that is whole and plain.
-fn plain_entry(rest: &[u8], expected: i64, stamp: &Stamp) -> Option<Entry> {
+pub fn plain_entry(rest: &[u8], expected: i64, stamp: &Stamp) -> Option<Entry> {
     if rest.len() < HEADER_SIZE {
         return None;
     }

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 6
+_INTERFACE = 7
 
 
 class LotRow(NamedTuple):
@@ -79,6 +79,19 @@ class Native(Protocol):
         transactional: bool,
     ) -> tuple[int, int, bool, bytes]:
         """See :func:`shoal.records.fingerprint_plain`."""
+
+    def join_plain(
+        self,
+        record_set: memoryview,
+        position: int,
+        *,
+        first_offset: int,
+        end_offset: int,
+        transactional: bool,
+        below_bytes: int,
+        most_bytes: int,
+    ) -> tuple[int, int, int, int, int, int, bytes]:
+        """See :func:`shoal.records.join_plain`."""
 
     def send(
         self,

@@ -19,6 +19,7 @@ from .fingerprint import (
     fingerprint,
     fingerprint_plain,
 )
+from .join import Joined, join_plain
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
@@ -35,6 +36,7 @@ __all__ = [
     "Codec",
     "Decision",
     "Fingerprint",
+    "Joined",
     "PlainFingerprints",
     "PlainRun",
     "Record",
@@ -48,6 +50,7 @@ __all__ = [
     "fingerprint",
     "fingerprint_plain",
     "has_several",
+    "join_plain",
     "read_header",
     "read_key_value_headers",
     "read_records",

@@ -17,7 +17,7 @@ from .checksum import crc32c
 from .compression import Bytes, StreamCompressor, compress
 from .record import Record, write_varint
 
-__all__ = ["BatchWriter", "write_batch", "write_batches"]
+__all__ = ["BatchWriter", "batch_of_payload", "write_batch", "write_batches"]
 
 _BEFORE_CRC = struct.Struct(">qiib")
 _CRC = struct.Struct(">I")
@@ -146,10 +146,13 @@ def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> t
 
 def _batch_of(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
     max_timestamp = max(record.timestamp for record in records)
-    return _batch(codec, len(records), records[0].timestamp, max_timestamp, payload)
+    return batch_of_payload(codec, len(records), records[0].timestamp, max_timestamp, payload)
 
 
-def _batch(codec: Codec, count: int, base_timestamp: int, max_timestamp: int, payload: bytes) -> RecordBatch:
+def batch_of_payload(
+    codec: Codec, count: int, base_timestamp: int, max_timestamp: int, payload: bytes
+) -> RecordBatch:
+    """Return a batch of so many records, which are encoded and compressed; see :func:`write_batch`."""
     covered = _COVERED.pack(
         codec,
         count - 1,  # last_offset_delta
@@ -216,4 +219,4 @@ class BatchWriter:
         payload = self._stream.finish()
         if payload is None:
             return None
-        return _batch(self.codec, self.count, self._base_timestamp, self._max_timestamp, payload)
+        return batch_of_payload(self.codec, self.count, self._base_timestamp, self._max_timestamp, payload)

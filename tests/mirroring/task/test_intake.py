@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.errors import CorruptBatch, UnsupportedBatch
@@ -15,9 +17,11 @@ from shoal.mirroring.model.reports import Counters
 from shoal.mirroring.task.intake import Intake, RecordSetContent
 from shoal.mirroring.task.moving_map import MovingMap
 from shoal.mirroring.task.outbound_queue import OutboundQueue
+from shoal.native import NATIVE
 from shoal.protocol.fetch import FetchedPartition
-from shoal.records import Codec, Decision, split, verify_crc
+from shoal.records import Codec, Decision, join, read_records, split, verify_crc
 from tests.batches import TRANSACTIONAL, batch, marker
+from tests.native_path import needs_native
 
 PRODUCER_ID, FIRST_SEQUENCE = 9, 40
 #: Source offset 100 lands at offset 40.
@@ -59,6 +63,12 @@ class Taking:
         return [
             (lot.decision, lot.source_start, lot.source_end, lot.batches_count) for lot in self.outbound.queue
         ]
+
+    @property
+    def records(self) -> list[tuple[int, bytes]]:
+        """The time and the body of each queued record."""
+        batches = (each for lot in self.outbound.queue for each in split(lot.view))
+        return [record[1:] for each in batches for record in read_records(each, 2**20)]
 
     @property
     def sequences(self) -> list[int]:
@@ -266,3 +276,73 @@ def test_plain_batch_of_each_codec_is_copied(codec: Codec) -> None:
     taking = Taking()
     taking.take(batch(3, base_offset=100, codec=codec))
     assert taking.queued == [(Decision.COPY, 100, 103, 1)]
+
+
+# Joins, with and without the native module
+
+#: For each batch its records, the size of their values, and what lies before it.
+_BATCHES = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.integers(0, 200),
+        st.sampled_from(["", "", "", "", "marker", "gap", "epoch", "lz4"]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def laid_out(batches: Sequence[tuple[int, int, str]]) -> bytes:
+    built, offset, epoch = bytearray(), 100, 3
+    for count, size, before in batches:
+        if before == "marker":
+            built += marker(1, 77, base_offset=offset)
+        offset += before in {"marker", "gap"}
+        epoch += before == "epoch"
+        codec = Codec.LZ4 if before == "lz4" else Codec.NONE
+        built += batch([bytes(size)] * count, base_offset=offset, leader_epoch=epoch, codec=codec)
+        offset += count
+    return bytes(built)
+
+
+@needs_native
+@given(_BATCHES, st.sampled_from([300, 1_000, 100_000]), st.sampled_from([None, Codec.NONE, Codec.ZSTD]))
+def test_joined_batches_hold_the_same_with_and_without_the_native_module(
+    batches: list[tuple[int, int, str]], below_bytes: int, codec: Codec | None
+) -> None:
+    """The native module leaves to the rebuilder what lies before a marker or a gap, so batches may differ."""
+    takings = []
+    for native in (NATIVE, None):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(join, "NATIVE", native)
+            takings.append(taking := Taking(rebatch=Rebatch(below_bytes, codec)))
+            taking.take(laid_out(batches))
+    found, expected = (
+        [
+            record[1:]
+            for lot in taking.outbound.queue
+            for each in split(lot.view)
+            for record in read_records(each, 2**20)
+        ]
+        for taking in takings
+    )
+    assert found == expected
+    natively, in_python = takings
+    assert natively.sequences[0] == in_python.sequences[0] == FIRST_SEQUENCE
+    assert natively.intake.fetch_offset == in_python.intake.fetch_offset
+    assert natively.outbound.next_offset == in_python.outbound.next_offset
+    assert natively.dropped == in_python.dropped
+    assert natively.ahead.get() is not None
+    for landing in range(POSITION.destination_offset, natively.outbound.next_offset):
+        places = [taking.ahead.get().run_at(landing) for taking in takings]  # type: ignore[union-attr]
+        assert places[0].source_at(landing) == places[1].source_at(landing)
+        assert places[0].leader_epoch == places[1].leader_epoch
+
+
+@needs_native
+def test_many_small_batches_are_joined_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(rebatch=Rebatch(below_bytes=1_000))
+    monkeypatch.setattr(CopySettings, "records_to_mirror", lambda *_: pytest.fail("it was decoded"))
+    taking.take(plain(*[1] * 100, base_offset=100))
+    assert {each[0] for each in taking.queued} == {Decision.JOIN}
+    assert taking.queued[-1][2] == 200

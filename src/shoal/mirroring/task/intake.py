@@ -22,6 +22,7 @@ from ...records import (
     Decision,
     RecordBatch,
     decide_checked,
+    join_plain,
     split,
     stamp_plain,
 )
@@ -88,6 +89,8 @@ class Intake:
         self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
         if self._decodes_all:
             self._join_below_bytes = _ANY_SIZE
+        self._joined_codec = (settings.rebatch and settings.rebatch.codec) or Codec.NONE
+        self._max_decompressed_bytes = settings.max_decompressed_bytes
 
     def rewind(self, position: MirrorPosition) -> None:
         """Forget queued and gathered batches; begin again at a position. Nothing is in flight."""
@@ -173,8 +176,9 @@ class Intake:
             if not self._ahead.has_room:
                 self.taken_bytes = at
                 return RecordSetContent.SLICE
-            if not self._join_below_bytes and not self._rebuilder.is_gathering:
-                behind = self._take_plain(record_set, at, aborted, end_offset)
+            if not self._rebuilder.is_gathering:
+                take = self._take_joined if self._join_below_bytes else self._take_plain
+                behind = take(record_set, at, aborted, end_offset)
                 if behind > at:
                     found = RecordSetContent.BATCHES
                     self.empty_answers = 0
@@ -207,9 +211,7 @@ class Intake:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
         outbound = self._outbound
         identity = outbound.identity
-        transactional = aborted is None
-        if aborted is not None and aborted.none_before > self.fetch_offset:
-            transactional, end_offset = True, min(end_offset, aborted.none_before)
+        transactional, end_offset = self._committed_up_to(aborted, end_offset)
         run = stamp_plain(
             record_set,
             at,
@@ -227,6 +229,54 @@ class Intake:
             self.fetch_offset = lot.source_end
             self.source_leader_epoch = lot.last_leader_epoch
         return run.end
+
+    def _committed_up_to(self, aborted: AbortedTransactions | None, end_offset: int) -> tuple[bool, int]:
+        """Return whether transactional batches are taken as they are, and up to which offset."""
+        if aborted is None:
+            return True, end_offset
+        if aborted.none_before > self.fetch_offset:
+            return True, min(end_offset, aborted.none_before)
+        return False, end_offset
+
+    def _take_joined(
+        self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
+    ) -> int:
+        """Join the small batches at a place, and queue them as one; return the place behind them."""
+        if self._decodes_all or self.fetch_offset < self._outbound.one_by_one_until:
+            return at
+        transactional, end_offset = self._committed_up_to(aborted, end_offset)
+        joined = join_plain(
+            record_set,
+            at,
+            first_offset=self.fetch_offset,
+            end_offset=end_offset,
+            transactional=transactional,
+            below_bytes=self._join_below_bytes,
+            most_bytes=self._max_decompressed_bytes,
+        )
+        if joined is None or joined.batches_count < 2:
+            return at
+        is_enough = joined.end - at >= self._join_below_bytes
+        if not is_enough and next(split(record_set[joined.end :]), None) is not None:
+            return at  # the rebuilder joins them with those behind a marker or a gap
+        batch = joined.to_batch(self._joined_codec)
+        if len(batch.view) > self._rebuilder.most_bytes:
+            return at  # the rebuilder makes smaller ones
+        end = self.fetch_offset + joined.records_count
+        self._put(
+            OutboundBatch(
+                batch,
+                batch.view,
+                joined.records_count,
+                self.fetch_offset,
+                end,
+                joined.leader_epoch,
+                joined.max_timestamp,
+                Decision.JOIN,
+            )
+        )
+        self.fetch_offset, self.source_leader_epoch = end, joined.leader_epoch
+        return joined.end
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> bool:
         """Take a batch; return False if a commit has room only for a part of it, which was taken."""
