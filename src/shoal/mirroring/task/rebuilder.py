@@ -185,6 +185,7 @@ class _Group:
         self.fetched_bytes = 0
         self.last: RecordBatch
         self._batches = 0
+        self._runs = 0
         self._decoded_bytes = 0
 
     def is_alike(self, decision: Decision, codec: Codec, batch: RecordBatch) -> bool:
@@ -194,10 +195,16 @@ class _Group:
 
     def fits(self, records: Sequence[Record], most_decoded_bytes: int) -> bool:
         """Whether the batch stays smaller than the largest that may be decoded, and has not too many runs."""
-        has_few_runs = len(spans_of([*self.records, *records])) <= _MOST_RUNS
+        has_few_runs = self._runs_with(records) <= _MOST_RUNS
         return has_few_runs and self._decoded_bytes + _bytes_of(records) <= most_decoded_bytes
 
+    def _runs_with(self, records: Sequence[Record]) -> int:
+        """Return the number of runs of offsets without a gap, with these records behind the others."""
+        is_next = bool(self.records and records) and self.records[-1].offset + 1 == records[0].offset
+        return self._runs + len(spans_of(records)) - is_next
+
     def add(self, batch: RecordBatch, records: Sequence[Record]) -> None:
+        self._runs = self._runs_with(records)
         self.records += records
         self.fetched_bytes += batch.header.size
         self.last = batch
