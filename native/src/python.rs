@@ -73,9 +73,8 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Stamp the plain batches of a record set from `position` on, in place.
 ///
-/// Returns where the first other batch begins, how many records the stamped ones have, their smallest largest
-/// timestamp in milliseconds, and an index: for each batch its size, records, largest timestamp and leader epoch at
-/// the source, as `struct.Struct("<IIqi")`.
+/// Returns where the first other batch begins, how many records the stamped ones have, and an index: for each batch its
+/// size, records, largest timestamp and leader epoch at the source, as `struct.Struct("<IIqi")`.
 #[pyfunction]
 #[pyo3(signature = (
     record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence, transactional=false,
@@ -93,7 +92,7 @@ fn stamp_plain<'py>(
     base_sequence: i32,
     transactional: bool,
     append_time: bool,
-) -> PyResult<(usize, u64, i64, Bound<'py, PyBytes>)> {
+) -> PyResult<(usize, u64, Bound<'py, PyBytes>)> {
     let stamp = Stamp {
         first_offset,
         end_offset,
@@ -111,17 +110,7 @@ fn stamp_plain<'py>(
         .iter()
         .map(|each| u64::from(each.records_count))
         .sum();
-    let oldest_ms = entries
-        .iter()
-        .map(|each| each.max_timestamp_ms)
-        .min()
-        .unwrap_or(i64::MAX);
-    Ok((
-        end,
-        records,
-        oldest_ms,
-        PyBytes::new(py, &index_of(&entries)),
-    ))
+    Ok((end, records, PyBytes::new(py, &index_of(&entries))))
 }
 
 /// Join the uncompressed plain batches of a record set from `position` on.

@@ -66,7 +66,7 @@ class Native(Protocol):
         base_sequence: int,
         transactional: bool,
         append_time: bool,
-    ) -> tuple[int, int, int, bytes]:
+    ) -> tuple[int, int, bytes]:
         """See :func:`shoal.records.stamp_plain`."""
 
     def fingerprint_plain(

@@ -41,7 +41,6 @@ _BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
 _IDENTITY = struct.Struct(">qhi")
 _SEQUENCES = 2**31
 _LARGEST_CODEC = max(Codec)
-_NO_TIME_MS = 2**63 - 1
 
 
 class PlainRun(NamedTuple):
@@ -51,14 +50,12 @@ class PlainRun(NamedTuple):
     Attributes:
         end: The position behind the last of them; that of the first if there is none.
         records_count: The number of records in all of them.
-        oldest_ms: The smallest of their ``max_timestamp``; 2^63 - 1 if there is none.
         entries: An :data:`ENTRY` for each.
 
     """
 
     end: int
     records_count: int
-    oldest_ms: int
     entries: bytes
 
 
@@ -114,10 +111,10 @@ def stamp_plain_in_python(
     base_sequence: int,
     transactional: bool = False,
     append_time: bool = False,
-) -> tuple[int, int, int, bytes]:
+) -> tuple[int, int, bytes]:
     unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
     pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
-    end, expected, records, oldest_ms = len(record_set), first_offset, 0, _NO_TIME_MS
+    end, expected, records = len(record_set), first_offset, 0
     end_offset = min(end_offset, OFFSET_LIMIT)
     entries = []
     refused = ~(CODEC_MASK | (transactional and TRANSACTIONAL) | (append_time and LOG_APPEND_TIME))
@@ -151,10 +148,8 @@ def stamp_plain_in_python(
             record_set[at : at + identity_size] = identity
             pack_head(record_set, position, 0, length, -1, 2, crc)
         entries.append(pack_entry(size, count, newest_ms, epoch))
-        if newest_ms < oldest_ms:
-            oldest_ms = newest_ms
         expected += count
         records += count
         base_sequence = (base_sequence + count) % _SEQUENCES
         position += size
-    return position, records, oldest_ms, b"".join(entries)
+    return position, records, b"".join(entries)

@@ -43,7 +43,6 @@ class Lot:
         source_start: The source offset of the first record.
         source_end: The next source offset after them.
         destination_offset: The offset at which the first batch has to land.
-        oldest_ms: The smallest timestamp in the index; negative if a batch has none.
         decision: The decision about the fetched batch.
         spans: The runs of source offsets in the lot's one batch, each as first and end; None if there is only
             one.
@@ -60,7 +59,6 @@ class Lot:
     source_start: int
     source_end: int
     destination_offset: int
-    oldest_ms: int
     decision: Decision = Decision.COPY
     spans: Sequence[tuple[int, int]] | None = None
     landed: int = 0
@@ -213,7 +211,6 @@ def lot_of_run(record_set: memoryview, start: int, run: PlainRun, source_start: 
         source_start,
         source_start + run.records_count,
         landing,
-        run.oldest_ms,
     )
 
 
@@ -230,7 +227,6 @@ def lot_of_batch(outgoing: OutboundBatch) -> Lot:
         outgoing.source_start,
         outgoing.source_end,
         outgoing.destination_offset,
-        outgoing.newest_ms,
         outgoing.decision,
         outgoing.spans,
     )
