@@ -207,6 +207,8 @@ def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
 
         for node in world.source.nodes:
             answers(node, ApiKey.FETCH, fetched, 8)
+            # A mirror that begins waits for the watermark, and fetches nothing meanwhile.
+            answers(node, ApiKey.LIST_OFFSETS, fetched, 64)
 
 
 @happens(Family.FAULTS)

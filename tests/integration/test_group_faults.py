@@ -225,7 +225,7 @@ def test_groups_follow_deletions_resets_and_topics_that_are_created_again(
     rng = Random(31)
     source, destination = source_cluster.bootstrap, destination_cluster.bootstrap
     create_topic(source, topic, PARTITIONS)
-    load(source, topic, rng, rounds=2)
+    load(source, topic, rng, rounds=6)  # the topic that takes its place stays shorter
     clusters = ("--from", source, "--to", destination, "--topics", topic)
     group = f"{topic}-app"
 
