@@ -438,20 +438,53 @@ def test_partition_of_a_task_that_died_is_handed_over_in_a_new_generation(driver
     assert len(generations.members) == 2
 
 
-@pytest.mark.parametrize("is_in_doubt", [False, True])
-def test_partition_left_with_a_commit_in_doubt_is_handed_over_in_a_new_generation(
-    driver: Driver, is_in_doubt: bool
+COMMITTED = InheritedPosition(POSITION, (1, 1), POSITION)
+IN_DOUBT = InheritedPosition(POSITION, (1, 1), None, (POSITION, POSITION))
+
+
+@pytest.mark.parametrize("left", [COMMITTED, IN_DOUBT])
+def test_partition_is_handed_over_with_the_commits_in_doubt(driver: Driver, left: InheritedPosition) -> None:
+    """The next task sends what they lead to, too, and so it needs no new generation."""
+    generations = Generations(driver)
+    with driver.connect() as first:
+        leave(driver, first, left)
+        assert list(driver.server.uncommitted()[0]) == ([PARTITION] if left is IN_DOUBT else [])
+    with driver.connect() as second:
+        assert second.take([PARTITION]).left == {PARTITION: left}
+    assert len(generations.members) == 1
+
+
+@pytest.mark.parametrize(("left", "began"), [(COMMITTED, 0), (IN_DOUBT, 1)])
+def test_partition_without_its_commits_in_doubt_is_handed_over_in_a_new_generation(
+    driver: Driver, left: InheritedPosition, began: int
 ) -> None:
     generations = Generations(driver)
-    left = InheritedPosition(POSITION, not is_in_doubt, (1, 1), is_in_doubt)
     with driver.connect() as first:
-        first.take([PARTITION])
-        first.report(TaskReport(leaves={PARTITION: left}))
-        wait_until(lambda: len(driver.reports) == 1)
-        assert list(driver.server.uncommitted()[0]) == ([PARTITION] if is_in_doubt else [])
+        leave(driver, first, left)
+    driver.server.give_up([PARTITION])
     with driver.connect() as second:
-        assert second.take([PARTITION]).left == ({} if is_in_doubt else {PARTITION: left})
-    assert len(generations.members) == 1 + is_in_doubt
+        assert second.take([PARTITION]).left == {}
+    assert len(generations.members) == 1 + began
+
+
+def test_partition_of_a_task_that_took_commits_in_doubt_and_died_needs_a_new_generation(
+    driver: Driver,
+) -> None:
+    generations = Generations(driver)
+    with driver.connect() as first:
+        leave(driver, first, IN_DOUBT)
+    with driver.connect() as second:
+        second.take([PARTITION])
+    with driver.connect() as third:
+        assert third.take([PARTITION]).left == {}
+    assert len(generations.members) == 2
+
+
+def leave(driver: Driver, task: ControlConnection, left: InheritedPosition) -> None:
+    """Take the partition, and end in good order."""
+    task.take([PARTITION])
+    task.report(TaskReport(leaves={PARTITION: left}))
+    wait_until(lambda: len(driver.reports) == 1)
 
 
 def test_partition_left_without_a_position_needs_no_new_generation(driver: Driver) -> None:

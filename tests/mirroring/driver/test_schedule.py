@@ -23,7 +23,7 @@ from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 
 LEFT = InheritedPosition(
-    MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules"), True, (1, 1)
+    MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules"), (1, 1)
 )
 TOPIC = PreparedTopic("topic", "topic", 3, created=False)
 PARTITION = TopicPartition("topic", 0)

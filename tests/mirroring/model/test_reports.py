@@ -51,8 +51,10 @@ FULL = TaskReport(
     is_idle=True,
     aligns=True,
     assign_again=True,
-    leaves={PARTITION: InheritedPosition(POSITION, True, (1, 1))},
+    leaves={PARTITION: InheritedPosition(POSITION, (1, 1), None, (POSITION,))},
 )
+
+ON_THE_WIRE = [7, POSITION.to_committed().metadata]
 
 WIRE = {
     "partitions": [
@@ -84,7 +86,7 @@ WIRE = {
     "idle": True,
     "aligns": True,
     "assign_again": True,
-    "leaves": [["topic", 3, 7, POSITION.to_committed().metadata, True, [1, 1], False]],
+    "leaves": [["topic", 3, ON_THE_WIRE, [1, 1], None, [ON_THE_WIRE]]],
 }
 
 

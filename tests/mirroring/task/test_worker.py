@@ -15,7 +15,7 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
-from shoal.mirroring.model.handover import Handover
+from shoal.mirroring.model.handover import Handover, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
@@ -365,3 +365,75 @@ def test_coordinator_that_does_not_answer_delays_no_copy(brokers: TwoBrokers) ->
     stall.release()
     end(running, control)
     assert brokers.position("topic", 0).source_offset == 22
+
+
+class Next(Watched):
+    """The control of the next window's task, which takes what a former one left."""
+
+    def __init__(self, former: Watched) -> None:
+        super().__init__()
+        (self.left,) = (leaves_from_json(each["leaves"]) for each in former.reports if "leaves" in each)
+
+    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        left = {each: self.left[each] for each in partitions}
+        return Handover({each: known for each, known in left.items() if known is not None})
+
+
+def end_window(running: RunningTask, control: Watched) -> Next:
+    control.request_stop()
+    control.mirror_ends = False
+    running.result()
+    return Next(control)
+
+
+def test_next_task_copies_while_the_coordinator_does_not_answer(brokers: TwoBrokers) -> None:
+    """The maps that the group may have lead to all records of a topic without gaps."""
+    (history,) = brokers.topic("topic", 1)
+    first = Watched()
+    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
+    running = hasty.start(open_ranges(1), first)
+    history.plain(1)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+    history.plain(1)
+    stall.wait_for_one()
+    second = end_window(running, first)
+    (left,) = second.left.values()
+    assert left is not None
+    assert left.doubts
+    running = hasty.start(open_ranges(1), second)
+    history.plain(1, 1)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    history.gap(1).plain(1)  # no map of the group leads there
+    wait_until(lambda: any("refuse" in each or "answer" in each for each in second.waited_for))
+    assert len(brokers.copied()) == 4
+    stall.release()
+    wait_until(lambda: is_copied(brokers, history, 0))
+    end(running, second)
+    assert brokers.copied() == history.committed
+    assert brokers.position("topic", 0).source_offset == 6
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+def test_next_task_has_a_generation_begun_for_a_doubt_that_leads_elsewhere(
+    brokers: TwoBrokers, is_in_doubt: bool
+) -> None:
+    (history,) = brokers.topic("topic", 1)
+    history.plain(1)
+    brokers.run()
+    before_the_gap = brokers.position("topic", 0)
+    history.gap(1).plain(1)
+    first = Watched()
+    running = brokers.start(open_ranges(1), first)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    second = end_window(running, first)
+    (partition, left), *_ = second.left.items()
+    assert left is not None
+    if is_in_doubt:
+        second.left = {partition: replace(left, doubts=(before_the_gap,))}
+    running = brokers.start(open_ranges(1), second)
+    history.plain(1)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    end(running, second)
+    assert second.generation == is_in_doubt
+    assert brokers.copied() == history.committed

@@ -11,14 +11,15 @@ has taken the partition since. After an interruption of the mirror's membership,
 positions: another process may have written.
 
 A commit may take effect later if its task did not end in good order, or if the coordinator did not answer it.
-The partitions are *unsettled*, until the group has a new generation, which refuses that
-commit (FENCE in docs/resume-protocol.md).
+The partitions are *unsettled*. A task that ended in good order hands over what it tried to commit. The next
+task sends only what that leads to, too (DOUBT in docs/resume-protocol.md). Without that knowledge the group
+needs a new generation, which refuses the commit (FENCE).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from ...topic_partition import TopicPartition
 from ..model.handover import InheritedPosition
@@ -41,26 +42,40 @@ class Handovers:
         """Keep the positions of partitions that the reporting task owns; ignore the others."""
         with self._lock:
             for partition, left in positions.items():
-                is_settled = left is None or not left.is_in_doubt
+                is_settled = left is None or not left.doubts
                 if is_settled and self._unsettled.get(partition) is owner:
                     del self._unsettled[partition]
                 if left is not None and self._owners.get(partition) is owner:
                     self._left[partition] = left
 
     def have_unsettled(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether a former task of some partition may have sent a commit that takes effect later."""
+        """Whether a former task of some partition may have sent a commit that is not known here."""
         with self._lock:
-            return not self._unsettled.keys().isdisjoint(partitions)
+            return any(map(self._is_unsettled, partitions))
 
     def take(
-        self, partitions: Sequence[TopicPartition], owner: object
-    ) -> dict[TopicPartition, InheritedPosition]:
-        """Remove and return the positions of partitions; make the task that requests them their owner."""
+        self, partitions: Collection[TopicPartition], owner: object, *, is_fenced: bool
+    ) -> tuple[dict[TopicPartition, InheritedPosition], frozenset[TopicPartition]]:
+        """
+        Remove and return the positions of partitions; make the task that requests them their owner.
+
+        Args:
+            is_fenced: Whether the group refuses all commits of former tasks.
+
+        Returns:
+            The positions, and the partitions that became unsettled meanwhile: no task may take them now.
+
+        """
         with self._lock:
-            self._owners.update(dict.fromkeys(partitions, owner))
-            self._unsettled.update(dict.fromkeys(partitions, owner))
-            found = [partition for partition in partitions if partition in self._left]
-            return {partition: self._left.pop(partition) for partition in found}
+            unsettled = frozenset() if is_fenced else frozenset(filter(self._is_unsettled, partitions))
+            taken = [partition for partition in partitions if partition not in unsettled]
+            self._owners.update(dict.fromkeys(taken, owner))
+            self._unsettled.update(dict.fromkeys(taken, owner))
+            found = [partition for partition in taken if partition in self._left]
+            return {partition: self._left.pop(partition) for partition in found}, unsettled
+
+    def _is_unsettled(self, partition: TopicPartition) -> bool:
+        return partition in self._unsettled and partition not in self._left
 
     def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
         """Return positions that are not committed."""

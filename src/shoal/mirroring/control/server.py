@@ -308,11 +308,15 @@ class ControlServer:
             self._report(left_out_report(dict.fromkeys(asked, reason)))
             with self._changed:
                 is_alone = self._await_alone(attempt, rivals, math.inf)
-        if is_alone and self._handovers.have_unsettled(asked):
-            is_alone = self._await_generation(attempt)
+        is_fenced = is_alone and self._handovers.have_unsettled(asked) and self._await_generation(attempt)
+        is_alone = is_alone and (is_fenced or not self._handovers.have_unsettled(asked))
         with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
             self._hand_over(
-                attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
+                attempt,
+                asked if is_alone else (),
+                in_trouble,
+                given_up=() if is_alone else asked,
+                is_fenced=is_fenced,
             )
 
     def _await_turn(self, attempt: Attempt) -> bool:
@@ -379,12 +383,15 @@ class ControlServer:
         asked: Sequence[TopicPartition],
         in_trouble: Mapping[TopicPartition, str],
         given_up: Sequence[TopicPartition] = (),
+        *,
+        is_fenced: bool = False,
     ) -> None:
         wanted = [each for each in asked if self._events.has(each)]
+        left, unsettled = self._handovers.take(wanted, attempt, is_fenced=is_fenced)
         handover = Handover(
-            self._handovers.take(wanted, attempt),
+            left,
             {each: in_trouble[each] for each in wanted if each in in_trouble},
-            frozenset(given_up).union(each for each in asked if each not in wanted),
+            unsettled.union(given_up, (each for each in asked if each not in wanted)),
             self._events.accepted(wanted),
         )
         with self._changed:

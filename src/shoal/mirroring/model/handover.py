@@ -27,33 +27,50 @@ class InheritedPosition:
     The position at which a task left a partition. Brokers have acknowledged everything that the task sent.
 
     Attributes:
-        is_committed: Whether the position is committed.
         leader_epochs: The leader epochs of source and destination when the partition was aligned. After an
             election, either log may differ.
-        is_in_doubt: Whether a commit of the task has an unknown outcome, and may take effect later.
+        committed: The position that was committed last; None if that is not known.
+        doubts: The positions whose commit has an unknown outcome, and may take effect later.
 
     """
 
     position: MirrorPosition
-    is_committed: bool
     leader_epochs: tuple[int, int]
-    is_in_doubt: bool = False
+    committed: MirrorPosition | None = None
+    doubts: tuple[MirrorPosition, ...] = ()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the position is committed."""
+        return self.committed == self.position
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         """Return the position as JSON."""
-        committed = self.position.to_committed()
-        known = [self.is_committed, list(self.leader_epochs), self.is_in_doubt]
-        return [*partition, committed.offset, committed.metadata, *known]
+        known = [_to_json(self.committed), [_to_json(each) for each in self.doubts]]
+        return [*partition, _to_json(self.position), list(self.leader_epochs), *known]
 
     @classmethod
     def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
         """Read the JSON of :meth:`to_json_object`; None if it has no position of shoal's."""
-        topic, partition, offset, metadata, is_committed, leader_epochs, is_in_doubt = values
-        position = MirrorPosition.from_committed(Committed(offset, metadata))
-        if position is None:
+        topic, partition, position, leader_epochs, committed, doubts = values
+        read = _from_json(position)
+        if read is None:
             return None
-        left = cls(position, is_committed, tuple(leader_epochs), is_in_doubt)
-        return TopicPartition(topic, partition), left
+        in_doubt = tuple(filter(None, map(_from_json, doubts)))
+        return TopicPartition(topic, partition), cls(
+            read, tuple(leader_epochs), _from_json(committed), in_doubt
+        )
+
+
+def _to_json(position: MirrorPosition | None) -> list[Any] | None:
+    if position is None:
+        return None
+    committed = position.to_committed()
+    return [committed.offset, committed.metadata]
+
+
+def _from_json(values: Sequence[Any] | None) -> MirrorPosition | None:
+    return MirrorPosition.from_committed(Committed(*values)) if values else None
 
 
 def inherited_to_json(positions: Mapping[TopicPartition, InheritedPosition]) -> list[list[Any]]:

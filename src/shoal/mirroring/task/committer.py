@@ -25,7 +25,6 @@ from ...errors import BrokerError, Disconnected, ShoalError, Stopped
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from ..model.handover import InheritedPosition
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy
@@ -36,6 +35,9 @@ __all__ = ["Commits", "can_heal"]
 #: The time for the last commit if only the window ends: the next one's tasks have the positions, and commit
 #: them.
 _WINDOW_COMMIT_PATIENCE_S = 1.0
+
+#: A partition without gaps may continue with any number of doubts. But each is kept and handed over.
+_MOST_DOUBTS = 4
 
 #: The coordinator appends a commit before it waits for its followers, and answers with one of these if they
 #: are late (``GroupMetadataManager.storeOffsets``).
@@ -79,10 +81,11 @@ class Commits:
         self._generation = self._control.generation
         return member
 
-    def inherit(self, copy: PartitionCopy, left: InheritedPosition) -> None:
-        """Take over the commit of a former task."""
-        if left.is_committed:
-            copy.keep_commit(left.position)
+    def inherit_doubts(self, copy: PartitionCopy) -> None:
+        """Keep in mind the commits of unknown outcome of the partition's former task."""
+        if copy.inherited is not None:
+            for position in copy.inherited.doubts:
+                copy.doubt(position, self._control.generation)
 
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
@@ -317,6 +320,8 @@ class Commits:
         """Keep maps whose commit has an unknown outcome."""
         for copy, position in positions.items():
             copy.doubt(position, self._generation)
+            if len(copy.doubts) > _MOST_DOUBTS:
+                self._control.begin_generation()
 
 
 def can_heal(error: ShoalError) -> bool:

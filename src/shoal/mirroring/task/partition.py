@@ -208,6 +208,11 @@ class PartitionCopy:
         """Whether a commit of the partition has an unknown outcome."""
         return bool(self._position.doubts)
 
+    @property
+    def doubts(self) -> tuple[MirrorPosition, ...]:
+        """The maps whose commit has an unknown outcome."""
+        return tuple(each.position for each in self._position.doubts)
+
     def is_planned(self, generation: int) -> bool:
         """Whether each map that the group may have leads to all that is queued."""
         outbound = self.outbound

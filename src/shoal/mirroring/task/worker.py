@@ -262,7 +262,7 @@ class LeaderPairWorker:
     def _left(self, copy: PartitionCopy) -> InheritedPosition | None:
         if not copy.state.is_aligned or not copy.position or copy.state.stopped or copy.source_is_gone:
             return None
-        return InheritedPosition(copy.position, self._commits.has(copy), copy.leader_epochs, copy.is_in_doubt)
+        return InheritedPosition(copy.position, copy.leader_epochs, copy.committed, copy.doubts)
 
     # Its own thread
 
@@ -396,8 +396,11 @@ class LeaderPairWorker:
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.state.is_due]
         self._commits.settle()
+        for copy in copies:
+            self._commits.inherit_doubts(copy)
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
-            self._commits.inherit(copy, left)
+            if left.committed is not None:
+                copy.keep_commit(left.committed)
         copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
