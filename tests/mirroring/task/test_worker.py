@@ -349,16 +349,24 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
     assert brokers.copied() == history.committed
 
 
+def begin_and_stall_commits(
+    brokers: TwoBrokers, history: History, control: Watched
+) -> tuple[TwoBrokers, RunningTask, Held]:
+    """Copy one record. Then the coordinator answers no commit, and one is under way."""
+    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
+    running = hasty.start(open_ranges(1), control)
+    history.plain(1)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+    history.plain(1)
+    stall.wait_for_one()
+    return hasty, running, stall
+
+
 def test_coordinator_that_does_not_answer_delays_no_copy(brokers: TwoBrokers) -> None:
     (well,) = brokers.topic("topic", 1)
     control = Watched()
-    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
-    running = hasty.start(open_ranges(1), control)
-    well.plain(1)
-    wait_until(lambda: is_copied(brokers, well, 0))
-    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
-    well.plain(1)
-    stall.wait_for_one()
+    _, running, stall = begin_and_stall_commits(brokers, well, control)
     for _ in range(20):
         well.plain(1)
         wait_until(lambda: is_copied(brokers, well, 0))
@@ -390,13 +398,7 @@ def test_next_task_copies_while_the_coordinator_does_not_answer(brokers: TwoBrok
     """The maps that the group may have lead to all records of a topic without gaps."""
     (history,) = brokers.topic("topic", 1)
     first = Watched()
-    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
-    running = hasty.start(open_ranges(1), first)
-    history.plain(1)
-    wait_until(lambda: is_copied(brokers, history, 0))
-    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
-    history.plain(1)
-    stall.wait_for_one()
+    hasty, running, stall = begin_and_stall_commits(brokers, history, first)
     second = end_window(running, first)
     (left,) = second.left.values()
     assert left is not None

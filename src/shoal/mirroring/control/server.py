@@ -308,8 +308,9 @@ class ControlServer:
             self._report(left_out_report(dict.fromkeys(asked, reason)))
             with self._changed:
                 is_alone = self._await_alone(attempt, rivals, math.inf)
-        is_fenced = is_alone and self._handovers.have_unsettled(asked) and self._await_generation(attempt)
-        is_alone = is_alone and (is_fenced or not self._handovers.have_unsettled(asked))
+        is_fenced = False
+        if is_alone and self._handovers.have_unsettled(asked):
+            is_alone = is_fenced = self._await_generation(attempt)
         with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
             self._hand_over(
                 attempt,
