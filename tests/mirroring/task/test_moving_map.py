@@ -89,11 +89,18 @@ def test_commit_whose_map_differs_only_behind_the_batch_leads_it_out() -> None:
 def test_map_of_unknown_outcome_has_to_lead_there_too_until_a_new_generation() -> None:
     found = moving()
     found.committed = POSITION
-    found.doubts.append(Doubt(replace(POSITION, plan=(Run(6, 13, 0),)), generation=3))
+    found.doubt(replace(POSITION, plan=(Run(6, 13, 0),)), generation=3)
     assert found.is_committed_up_to(5, 6, generation=3)
     assert not found.is_committed_up_to(5, 7, generation=3)
     assert found.is_committed_up_to(5, 7, generation=4)
     assert found.doubts == []
+
+
+def test_map_that_is_sent_again_is_one_doubt_of_the_newer_generation() -> None:
+    found = moving()
+    for generation in (2, 2, 3):
+        found.doubt(replace(POSITION), generation)
+    assert found.doubts == [Doubt(POSITION, 3)]
 
 
 def test_landed_records_leave_their_runs_behind_as_milestones() -> None:

@@ -209,6 +209,11 @@ class MovingMap:
             for each in in_force
         )
 
+    def doubt(self, position: MirrorPosition, generation: int) -> None:
+        """Keep a map whose commit has an unknown outcome; once, if it was sent again."""
+        self.doubts = [each for each in self.doubts if each.position != position]
+        self.doubts.append(Doubt(position, generation))
+
     def end_doubts(self, generation: int) -> None:
         """Forget the commits that the present generation refuses."""
         if self.doubts:

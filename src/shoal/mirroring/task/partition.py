@@ -31,7 +31,7 @@ from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
 from .lot import Lot
-from .moving_map import Doubt, MovingMap
+from .moving_map import MovingMap
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, PartitionState, StateMachine
@@ -593,7 +593,7 @@ class PartitionCopy:
 
     def doubt(self, position: MirrorPosition, generation: int) -> None:
         """Keep a map whose commit has an unknown outcome, and the number of the generation that sent it."""
-        self._position.doubts.append(Doubt(position, generation))
+        self._position.doubt(position, generation)
 
     def plan_less(self) -> None:
         """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
