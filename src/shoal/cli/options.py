@@ -65,7 +65,6 @@ def add_topic_options(
     *,
     renamed: bool = True,
     default: str | None = None,
-    required: bool = True,
 ) -> None:
     """
     Add ``--topics``, ``--exclude`` and ``--rename``.
@@ -74,14 +73,13 @@ def add_topic_options(
         parser: The parser of the verb.
         renamed: Whether the verb has copies, which may have other names.
         default: The topics without ``--topics``; None if there are none.
-        required: Whether the verb needs ``--topics`` if there is no default.
 
     """
     topics = parser.add_argument_group("topics")
     default_text = "" if default is None else f" (default: {default})"
     topics.add_argument(
         "--topics",
-        required=required and default is None,
+        required=default is None,
         default=default,
         metavar="TOPIC[,TOPIC...]",
         help="names and regular expressions, separated by commas. An expression must match a whole name, "

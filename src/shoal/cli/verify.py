@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from ..client.config import ClientConfig
 from ..client.metadata import TopicMetadata
 from ..client.reachable import check_advertised
 from ..errors import ConfigError, OptionError
-from ..exit_codes import EXIT_FAILED, EXIT_NOT_COMPARED
+from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.model.copy_options import all_copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, VerifyReport, verify
-from ..verify.certificate import Signer, certified_exit_code, certified_lines, check_certificate
 from ..verify.follow import Follower
 from ..verify.page import report_html
 from ..verify.run import Compare
@@ -35,7 +33,7 @@ from .options import (
     parse_key_values,
     parse_topics,
 )
-from .output import print_json, say, warn
+from .output import print_json, warn
 from .verify_follow import add_follow_options, check_follow_options, follow
 from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
@@ -61,7 +59,7 @@ def add_parser(verbs: Subparsers) -> None:
         allow_abbrev=False,
     )
     add_cluster_options(parser)
-    add_topic_options(parser, required=False)  # --check compares nothing
+    add_topic_options(parser)
     mirror = parser.add_argument_group("mirror")
     add_group_option(mirror)
     add_decompression_limit(mirror, "is not compared")
@@ -157,36 +155,11 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show keys, values and headers of these records (default: their sizes and hashes)",
     )
-    report.add_argument(
-        "--sign",
-        metavar="KEY",
-        help="sign the report with this Ed25519 private key (PEM, not encrypted). Needs --certificate",
-    )
-    report.add_argument(
-        "--certificate",
-        metavar="FILE.json",
-        help="write the signed report to this file (docs/verify-certificate.md)",
-    )
-    report.add_argument(
-        "--check",
-        metavar="FILE.json",
-        help="compare nothing, and check the signature of this certificate. The exit code is that of its "
-        "comparison, or 1 if the signature is wrong",
-    )
-    report.add_argument(
-        "--signer",
-        metavar="KEY",
-        help="with --check: the public key (PEM) that must have signed the certificate",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    if args.check is not None:
-        return _check(args)
     outputs = _Outputs.parse(args)
-    if args.topics is None:
-        raise OptionError("{topics} is required: names and regular expressions of topics")
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
@@ -237,8 +210,6 @@ class _Outputs:
     """The files of a report, checked before the comparison begins."""
 
     page: str | None
-    certificate: str | None
-    signer: Signer | None
 
     @classmethod
     def parse(cls, args: argparse.Namespace) -> _Outputs:
@@ -249,26 +220,21 @@ class _Outputs:
             OptionError: A file cannot be read or written, or an option lacks another.
 
         """
-        if (args.sign is None) is not (args.certificate is None):
-            raise OptionError("{sign} KEY and {certificate} FILE need each other. Give both")
         check_follow_options(args)
         if args.master is None and (args.conf or args.allow_unauthenticated_spark):
             raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
         if args.master is not None and args.follow:
             raise OptionError("{follow} and {master} contradict each other: rounds are short. Remove one")
-        if args.show_values and args.report is None and args.sign is None:
-            raise OptionError("{show_values} needs {report} or {certificate}, which have the records")
-        if args.signer is not None:
-            raise OptionError("{signer} needs {check}: it names the key that must have signed a certificate")
-        for option, file in (("report", args.report), ("certificate", args.certificate)):
-            if file is not None:
-                check_result_file(option, file)
-        return cls(args.report, args.certificate, Signer("sign", args.sign) if args.sign else None)
+        if args.show_values and args.report is None:
+            raise OptionError("{show_values} needs {report}, which has the records")
+        if args.report is not None:
+            check_result_file("report", args.report)
+        return cls(args.report)
 
     @property
     def has_windows(self) -> bool:
         """Whether a file has the records around differences."""
-        return self.page is not None or self.certificate is not None
+        return self.page is not None
 
     def write(self, report: VerifyReport) -> None:
         """
@@ -280,32 +246,6 @@ class _Outputs:
         """
         if self.page is not None:
             write_result_file("report", self.page, report_html(report), mode=0o600)
-        if self.signer is not None and self.certificate is not None:
-            text = json.dumps(self.signer.signed(report.to_json_object()), indent=2)
-            write_result_file("certificate", self.certificate, f"{text}\n", mode=0o600)
-
-
-def _check(args: argparse.Namespace) -> int:
-    """Check a certificate; return its exit code, or 1 if the signature is wrong."""
-    checked = check_certificate(args.check, args.signer)
-    if checked is None:
-        by = " by the key of --signer" if args.signer else ""
-        problem = f"{args.check}: the signature is not of its content{by}. Do not trust this file"
-        if args.json:
-            print_json({"type": "verify-check", "signed": False, "exit_code": EXIT_FAILED})
-        say(problem)
-        return EXIT_FAILED
-    if args.signer is None:
-        warn("any key may have signed this file. Name the key that you expect by --signer")
-    exit_code = certified_exit_code(checked.report)
-    if args.json:
-        print_json(
-            {"type": "verify-check", "signed": True, "key": checked.key, "exit_code": exit_code}
-            | {name: checked.report.get(name) for name in ("at", "outcome", "records", "extent")}
-        )
-    else:
-        print("\n".join(certified_lines(checked)), flush=True)
-    return exit_code
 
 
 def _reach(*clusters: ClientConfig, at_once: bool) -> None:

@@ -63,7 +63,7 @@ def check_follow_options(args: argparse.Namespace) -> None:
 
     """
     if args.follow:
-        for name in ("report", "certificate", "sample"):
+        for name in ("report", "sample"):
             if getattr(args, name) is not None:
                 raise OptionError(
                     "{follow} and {option} contradict each other: a report has an end, and positions have no "

@@ -1,5 +1,5 @@
 """
-The records around a difference, on both sides, for the page and the certificate.
+The records around a difference, on both sides, for the page.
 
 Keys, values and headers are hidden unless the user wants them. Then a record has their sizes, and a keyed
 hash. The key is random and is thrown away: equal contents have equal hashes within one report. No
