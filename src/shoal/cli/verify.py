@@ -148,12 +148,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--report",
         metavar="FILE.html",
-        help="write a page for people: what was compared and how, and the records around each difference",
-    )
-    report.add_argument(
-        "--show-values",
-        action="store_true",
-        help="show keys, values and headers of these records (default: their sizes and hashes)",
+        help="write a page for people: what was compared and how, and each difference",
     )
 
 
@@ -191,8 +186,6 @@ def run(args: argparse.Namespace) -> int:
             options=options.copy,
             on_progress=on_progress,
             extent=extent,
-            windows=outputs.has_windows,
-            show_values=args.show_values,
             compare=compare,
         )
     for warning in report.warnings:
@@ -225,16 +218,9 @@ class _Outputs:
             raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
         if args.master is not None and args.follow:
             raise OptionError("{follow} and {master} contradict each other: rounds are short. Remove one")
-        if args.show_values and args.report is None:
-            raise OptionError("{show_values} needs {report}, which has the records")
         if args.report is not None:
             check_result_file("report", args.report)
         return cls(args.report)
-
-    @property
-    def has_windows(self) -> bool:
-        """Whether a file has the records around differences."""
-        return self.page is not None
 
     def write(self, report: VerifyReport) -> None:
         """

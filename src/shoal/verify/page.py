@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from importlib import resources
 from itertools import groupby
 from typing import Literal
 
 from ..static_page import Pill, static_page
 from ..static_page import text_in_html as _escaped
-from .report import Difference, Outcome, PartitionReport
-from .shown_records import RecordWindow, ShownContent, ShownRecord
+from .report import Outcome, PartitionReport
 from .whole_report import ComparedCluster, VerifyReport
 
 __all__ = ["report_html"]
@@ -25,14 +23,14 @@ _PILLS: dict[Outcome, Literal["good", "warn", "bad"]] = {
 
 _DASH = "\N{EN DASH}"
 
-_NAME, _TEXT, _NUMBER, _REASON, _CONTENT = "name", "", "number", "reason", "content"
+_TEXT, _NUMBER, _REASON = "", "number", "reason"
 
 #: A heading, and the class of its column.
 _Column = tuple[str, str]
 
 
 def report_html(report: VerifyReport) -> str:
-    """Return the page; it has windows of records if the report has them."""
+    """Return the page."""
     topics = groupby(report.partitions, key=lambda each: each.source.topic)
     sections = [
         _warnings(report.warnings),
@@ -144,79 +142,20 @@ def _how(report: PartitionReport) -> str:
 
 
 def _differences(report: PartitionReport) -> str:
-    windows = {each.difference: each for each in report.windows}
-    parts = [
-        f"<h3>{_escaped(f'{report.source}: {difference}')}</h3>{_window(difference, windows.get(index))}"
-        for index, difference in enumerate(report.differences)
-    ]
+    parts = [f"<h3>{_escaped(f'{report.source}: {each}')}</h3>" for each in report.differences]
     if report.differences_omitted:
         parts.append(f"<p>And {report.differences_omitted:,} more ranges that differ.</p>")
     return "".join(parts)
 
 
-def _window(difference: Difference, window: RecordWindow | None) -> str:
-    if window is None:
-        return ""
-    place = _place(difference)
-    return "".join(
-        _records(f"{side}, {place}", records)
-        for side, records in (("Source", window.source), ("Destination", window.destination))
-    )
-
-
-def _place(difference: Difference) -> str:
-    return f"around the {difference.kind.value} records"
-
-
-def _records(caption: str, records: Sequence[ShownRecord]) -> str:
-    columns = [
-        ("Offset", _NUMBER),
-        ("Time (UTC)", _TEXT),
-        ("Key", _CONTENT),
-        ("Value", _CONTENT),
-        ("Headers", _CONTENT),
-    ]
-    rows = [[f"{each.offset:,}", _time(each.timestamp), *_contents(each)] for each in records]
-    marks = [' class="differs"' if each.differs else "" for each in records]
-    return _table(caption, columns, rows, marks)
-
-
-def _contents(record: ShownRecord) -> list[str]:
-    if record.problem is not None:
-        return [_DASH, record.problem, _DASH]
-    headers = _DASH if record.headers is None else _content(record.headers)
-    return [_content(record.key), _content(record.value), headers]
-
-
-def _content(content: ShownContent | None) -> str:
-    if content is None:
-        return "null"
-    if content.text is not None:
-        return content.text
-    return f"{content.bytes:,} bytes, hash {content.digest}"
-
-
-def _time(timestamp_ms: int | None) -> str:
-    if timestamp_ms is None:
-        return _DASH
-    try:
-        return (
-            f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
-        )
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-
-
-def _table(
-    caption: str, columns: Sequence[_Column], rows: Iterable[Sequence[str]], marks: Sequence[str] = ()
-) -> str:
+def _table(caption: str, columns: Sequence[_Column], rows: Iterable[Sequence[str]]) -> str:
     lines = []
-    for number, row in enumerate(rows):
+    for row in rows:
         cells = "".join(
             f'<td class="{kind}">{_escaped(value)}</td>'
             for value, (_, kind) in zip(row, columns, strict=True)
         )
-        lines.append(f"<tr{marks[number] if marks else ''}>{cells}</tr>")
+        lines.append(f"<tr>{cells}</tr>")
     headings = "".join(f'<th scope="col" class="{kind}">{_escaped(name)}</th>' for name, kind in columns)
     return (
         f'<div class="scroll"><table><caption>{_escaped(caption)}</caption>'

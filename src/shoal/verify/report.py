@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..topic_partition import TopicPartition
-from .shown_records import RecordWindow
 
 __all__ = [
     "ABORTED",
@@ -311,7 +310,6 @@ class PartitionReport:
         may_pass: Whether the reason is a transient error of a broker, so that another comparison may do
             without it.
         ranges: The ranges that were compared, by offset; None if nothing was left out on purpose.
-        windows: The records around the first differences, if they were wanted.
 
     """
 
@@ -337,7 +335,6 @@ class PartitionReport:
     bytes_read: int = 0
     may_pass: bool = False
     ranges: tuple[ComparedRange, ...] | None = None
-    windows: tuple[RecordWindow, ...] = ()
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -421,7 +418,6 @@ class PartitionReport:
             "source_skipped": self.source_skipped,
             "destination_skipped": self.destination_skipped,
             "ranges": as_json(self.ranges),
-            "windows": as_json(self.windows),
             "open_transactions": as_json(self.open_transactions),
         }
 

@@ -25,7 +25,6 @@ from .plan import Mirrored, PartitionPlan, Plan, make_plan
 from .portion import PortionComparison
 from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
 from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
-from .window import WindowReader
 
 __all__ = ["DEFAULT_PATIENCE_S", "Compare", "Interrupting", "verify"]
 
@@ -64,8 +63,6 @@ def verify(
     earlier: VerifyReport | None = None,
     extent: Extent = WHOLE,
     draw: random.Random | None = None,
-    windows: bool = False,
-    show_values: bool = False,
     reached: Mapping[TopicPartition, tuple[int, int]] | None = None,
     left_out: Set[TopicPartition] = frozenset(),
     compare: Compare | None = None,
@@ -99,8 +96,6 @@ def verify(
         earlier: A former report. The comparison continues behind the records that it found equal.
         extent: The part of each partition to compare.
         draw: Places the ranges of a sample; random by default.
-        windows: Whether to read the records around the first differences, for a page.
-        show_values: Whether these have their keys, values and headers.
         reached: The places behind which partitions are compared, whatever was found before them: both topics
             are those of then.
         left_out: Partitions that are not compared, and not in the report.
@@ -157,12 +152,6 @@ def verify(
     if any(report.differences for report in reports):
         with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
             reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
-    if windows and any(report.differences for report in reports):
-        with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
-            reader = WindowReader(
-                ours, theirs, options=options, patience_s=patience_s, show_values=show_values
-            )
-            reports = [reader.with_windows(report) for report in reports]
     return VerifyReport(
         plan.group,
         tuple(sorted(reports, key=lambda report: report.source)),

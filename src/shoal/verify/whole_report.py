@@ -11,7 +11,7 @@ from .report import Outcome, PartitionReport, as_json
 __all__ = ["ComparedCluster", "VerifyProgress", "VerifyReport"]
 
 #: The version of the JSON (docs/verify-report.schema.json). Later shoals may add names to it.
-LAYOUT = 1
+LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True)
