@@ -95,7 +95,6 @@ SAYINGS = {
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
     "allow-unauthenticated-spark": ("true", []),
     "dry-run": ("true", []),
-    "init": ("true", []),
     "master": ('"local[2]"', ["local[2]"]),
     "checkpoint": ('"state"', ["DIRECTORY/state"]),
     "conf": ('{ "spark.a" = "1=2", spark.b.c = 3 }', ["spark.a=1=2", "spark.b.c=3"]),

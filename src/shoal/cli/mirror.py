@@ -6,7 +6,7 @@ import argparse
 import threading
 from typing import Any
 
-from ..errors import ConfigError, Stopped
+from ..errors import Stopped
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
 from ..mirroring.model.copy_options import CopyOptions
@@ -30,7 +30,6 @@ from .options import (
     parse_key_values,
     parse_topics,
 )
-from .parser import verb_parser
 from .refused_start import pointing_to_commands
 from .report import progress_until_unread, report_to
 
@@ -61,12 +60,6 @@ def add_parser(verbs: Subparsers) -> None:
         "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
         allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--init",
-        action="store_true",
-        help="print a commented TOML file for --config, from the given options and what the clusters report, "
-        "and do nothing else",
     )
     add_all_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
@@ -367,11 +360,7 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    if args.init and (other := "--json" if args.json else "--dry-run" if args.dry_run else ""):
-        raise ConfigError(f"--init prints a TOML file and nothing else. Remove {other}")
     options = parse(args)
-    if args.init:
-        return _init(options, args)
     if args.dry_run:
         args.exit_code_of_interrupt = EXIT_FAILED  # the plan is not complete
         if options.report is not None:
@@ -402,13 +391,3 @@ def run(args: argparse.Namespace) -> int:
                 )
         report.summary(summary)
     return summary.exit_code
-
-
-def _init(options: MirrorOptions, args: argparse.Namespace) -> int:
-    from . import make_parser
-    from .init_file import print_init_file
-
-    args.exit_code_of_interrupt = EXIT_FAILED  # the file is not complete
-    parser = verb_parser(make_parser(args.verb), args.verb)
-    assert parser is not None
-    return print_init_file(options, args, parser, spell=args.spell)
