@@ -95,9 +95,6 @@ def busy_metrics() -> Metrics:
         paused=frozenset({"logs"}),
         paused_expressions=("logs",),
         limit=50_000_000,
-        topic_limits={"audit": 1_000_000},
-        throttled_by=("the file flag exists",),
-        latency_ms={"source": 1.5, "destination": None},
     )
     return metrics
 

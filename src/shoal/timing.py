@@ -50,8 +50,6 @@ class Timing:
             lists them again after a while.
         fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
             take longer, and a consumer may come, commit and go meanwhile.
-        probe_interval_s: The time between two probes of a cluster's latency.
-        probe_refresh_s: The time between two refreshes of a probe's metadata: leaders move.
         control_patience_s: A client of the control socket has so long to send its line, and so long to read
             the answer: it keeps one of few connections.
         jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
@@ -147,8 +145,6 @@ class Timing:
     deletion_confirmed_s: float = 2.0
     unlisted_s: float = 60.0
     fresh_groups_s: float = 0.5
-    probe_interval_s: float = 0.5
-    probe_refresh_s: float = 30.0
     control_patience_s: float = 5.0
     jvm_look_interval_s: float = 30.0
     first_jvm_look_interval_s: float = 1.0

@@ -146,11 +146,9 @@ class _Steered(Mortal):
                 [
                     UNSTEERED,
                     TaskSteering(),
-                    TaskSteering(is_paused=True),
-                    TaskSteering(paused=frozenset({TOPIC}), commits=self._numbers),
-                    TaskSteering(total=self._numbers),
-                    TaskSteering(rates={TOPIC: self._numbers}),
-                    TaskSteering(total=self._numbers, rates={TOPIC: -self._numbers}),
+                    TaskSteering(paused=frozenset({TOPIC})),
+                    TaskSteering(rate=self._numbers),
+                    TaskSteering(frozenset({TOPIC}), self._numbers),
                 ]
             )
             for each in self._allowances:
@@ -158,9 +156,9 @@ class _Steered(Mortal):
 
     def open_allowance(self) -> Allowance:
         def grant(line: dict[str, Any]) -> None:
-            for rate, _, debt in line["wants"]["of"]:
-                if self._dice.random() < 0.8:
-                    allowance.receive({rate: debt + self._dice.choice([1, 500, 100_000])})
+            rate, _, _, debt = line["wants"]
+            if self._dice.random() < 0.8:
+                allowance.receive(rate, debt + self._dice.choice([1, 500, 100_000]))
 
         allowance = Allowance(len(self._allowances), grant)
         self._allowances.append(allowance)

@@ -91,7 +91,7 @@ def offered(script: Path, line: str) -> list[str]:
 @pytest.mark.parametrize("script", SHELLS, indirect=True)
 def test_shell_completes_commands_of_control(script: Path) -> None:
     assert offered(script, "shoal control ./a.sock pa") == ["pause"]
-    assert set(offered(script, "shoal control --json ./a.sock ")) >= {"status", "limit", "unlimit", "stop"}
+    assert set(offered(script, "shoal control --json ./a.sock ")) >= {"status", "limit", "retry", "stop"}
 
 
 @pytest.mark.parametrize("script", SHELLS, indirect=True)

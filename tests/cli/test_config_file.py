@@ -72,10 +72,7 @@ SAYINGS = {
     "groups-interval": ("5", ["5"]),
     "control": ('"control.sock"', ["DIRECTORY/control.sock"]),
     "limit": ('"50m"', ["50m"]),
-    "limit-topic": ('{ "logs.*" = "5m", audit = 1024 }', ["logs.*=5m", "audit=1024"]),
-    "priority": ('["orders", "payments.*"]', ["orders,payments.*"]),
-    "throttle-flag-file": ('"flag"', ["DIRECTORY/flag"]),
-    "nice": ("20", ["20"]),
+    "pause": ('["orders", "payments.*"]', ["orders,payments.*"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
     "on-foreign-records": ('"continue"', ["continue"]),
     "on-destination-loss": ('"continue"', ["continue"]),
@@ -231,6 +228,5 @@ def test_documented_steering_is_read_from_a_file(tmp_path: Path) -> None:
     args = parser.parse_args(with_config_file(parser, ["mirror", "--config", str(file)]))
     steering = SteeringOptions.parse(vars(args))
     assert steering.limit == 50 * 1024**2
-    assert dict(steering.limit_topic) == {r"logs\..*": 5 * 1024**2, "audit": 1024**2}
-    assert steering.priority == ("orders", r"payments\..*")
-    assert (steering.control, steering.nice) == ("/run/shoal/orders.sock", 0.05)
+    assert steering.pause == ("audit", r"logs\..*")
+    assert steering.control == "/run/shoal/orders.sock"

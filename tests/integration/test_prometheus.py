@@ -546,12 +546,7 @@ MAY_BE_EMPTY = frozenset({"Partitions furthest behind", "Stuck partitions"})
 #: which are the gateway's and the embedded broker's, consumer groups, which do not follow, and steering.
 NOT_OF_THIS_MIRROR = (
     *("shoal_held_back_records", "shoal_conversion_", "shoal_consumer_group"),
-    *(
-        "shoal_limit_bytes_per_second",
-        "shoal_topics_held",
-        "shoal_throttled",
-        "shoal_cluster_latency_seconds",
-    ),
+    *("shoal_limit_bytes_per_second", "shoal_topics_paused"),
 )
 
 

@@ -62,7 +62,7 @@ def test_mirror_is_limited_paused_and_stopped_by_its_operator(
 
         wait_until(stands_still, "the copy stands still", PAUSED_S)
         assert do("status")["bytes_out"] < SIZE * 0.95
-        do("unlimit")
+        do("limit none")
         do("resume")
         mirror.wait_for(lambda line: line["states"].get("up to date") == PARTITIONS, 240)
         do("stop")

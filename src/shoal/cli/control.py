@@ -22,8 +22,8 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "control",
         help="steer a running mirror",
-        description="Send a command to a running 'shoal mirror --control PATH', and print its answer. What "
-        "you set is kept over restarts of the mirror. Exit codes: 0 done; 1 the mirror refused the command, "
+        description="Send a command to a running 'shoal mirror --control PATH', and print its answer. A "
+        "restart of the mirror forgets what you set. Exit codes: 0 done; 1 the mirror refused the command, "
         "or no mirror answers; 2 usage.",
         epilog=f"Commands:\n\n{commands}\n\nTOPICS is a topic's name, or a regular expression that must "
         "match a whole name. TOPIC is the name of one topic, and KIND the kind of the incident that stopped "

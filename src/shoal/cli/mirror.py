@@ -224,33 +224,15 @@ def _add_steering_options(group: argparse._ArgumentGroup) -> None:
         "--control",
         metavar="FILE",
         help="listen on this unix socket for commands of 'shoal control', which pause, limit and stop the "
-        "running mirror (docs/steering.md). What they set is kept over restarts, and wins over these options",
+        "running mirror (docs/steering.md). A restart forgets what they set: these options hold again",
     )
     group.add_argument(
         "--limit", metavar="BYTES", help="fetch at most so many bytes a second, in all tasks together, as 50m"
     )
     group.add_argument(
-        "--limit-topic",
-        action="append",
-        default=[],
-        metavar="REGEX=BYTES",
-        help="fetch at most so many bytes a second of the topics whose whole name matches, in all together. "
-        "May be repeated: the first that matches a topic counts",
-    )
-    group.add_argument(
-        "--priority",
+        "--pause",
         metavar="TOPICS[,TOPICS]",
-        help="names and regular expressions of topics that catch up first, the most important first. As long "
-        "as one of them is seconds behind, all less important topics wait",
-    )
-    group.add_argument(
-        "--throttle-flag-file", metavar="FILE", help="fetch nothing as long as this file exists"
-    )
-    group.add_argument(
-        "--nice",
-        type=float,
-        metavar="MS",
-        help="fetch nothing while a small request to a broker of either cluster takes longer than this",
+        help="names and regular expressions of topics to fetch nothing of, until 'shoal control FILE resume'",
     )
 
 

@@ -72,8 +72,6 @@ class FetchFrom(NamedTuple):
         known_end: An offset up to which the log has records, even if the
             broker's last answer has an earlier end; -1 for unknown.
         topic_id: None for unknown.
-        max_bytes: The maximum size of the partition in a response, except for the first batch of the first
-            partition in a full request; None for the fetcher's own.
 
     """
 
@@ -82,7 +80,6 @@ class FetchFrom(NamedTuple):
     leader_epoch: int = -1
     known_end: int = -1
     topic_id: uuid.UUID | None = None
-    max_bytes: int | None = None
 
 
 class Fetcher:
@@ -221,11 +218,7 @@ class Fetcher:
                 and before.topic_id != wanted.topic_id
             ):
                 self.start_over(self._begin_with)  # to the session it is another partition
-            if (
-                before is None
-                or (before.offset, before.leader_epoch) != wanted[1:3]
-                or before.max_bytes != wanted.max_bytes
-            ):
+            if before is None or (before.offset, before.leader_epoch) != wanted[1:3]:
                 listed.append(wanted)
                 self._behind.pop(partition, None)
             self._look_behind(wanted, now)
@@ -301,8 +294,7 @@ class Fetcher:
         entries: dict[Any, list[FetchedFrom]] = defaultdict(list)
         for each in listed:
             number = each.partition.partition
-            most = partition_max_bytes if each.max_bytes is None else min(partition_max_bytes, each.max_bytes)
-            fetched = FetchedFrom(number, each.leader_epoch, each.offset, most)
+            fetched = FetchedFrom(number, each.leader_epoch, each.offset, partition_max_bytes)
             entries[self._topic_of(each)].append(fetched)
         numbers: dict[Any, list[int]] = defaultdict(list)
         for each in forgotten:

@@ -1,4 +1,4 @@
-"""A task obeys its driver's steering between embedded brokers: pauses, limits, and requested commits."""
+"""A task obeys its driver's steering between embedded brokers: pauses and a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.steering import MirrorSteering, TopicsRate
+from shoal.mirroring.model.steering import MirrorSteering, TaskSteering
 from shoal_broker import Broker
 from tests import batches
 from tests.driver_events import Events
@@ -24,6 +24,9 @@ from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 
 #: The size of a batch in the tests of limits, with one record.
 BATCH_BYTES = 10_000
+
+#: The topic of most tests.
+PAUSED = frozenset({"topic"})
 
 #: Looks at a copy during which a pause that did not hold would show.
 _LOOKS, _LOOK_S = 30, 0.01
@@ -147,7 +150,7 @@ def test_topic_paused_in_the_middle_stays_and_continues_there(brokers: TwoBroker
 def test_pause_of_all_topics_holds_and_ends(brokers: TwoBrokers, driver: Driver) -> None:
     (history,) = brokers.topic()
     history.plain(3)
-    driver.steer(is_paused=True)
+    driver.steer(paused=PAUSED)
     with Running(brokers, driver, open_ranges("topic")):
         assert stays(brokers, "topic", 0)
         driver.steer()
@@ -157,7 +160,7 @@ def test_pause_of_all_topics_holds_and_ends(brokers: TwoBrokers, driver: Driver)
 
 def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic()[0].plain(3)
-    driver.steer(is_paused=True)
+    driver.steer(paused=PAUSED)
     with driver.connect() as control:
         running = brokers.start(open_ranges("topic"), control)
         wait_until(lambda: driver.server.is_steered)
@@ -169,7 +172,7 @@ def test_pause_survives_the_renewal_of_a_loop(brokers: TwoBrokers, driver: Drive
     brokers = brokers.with_timing(longest_hold_s=0.02)
     (history,) = brokers.topic()
     history.plain(3)
-    driver.steer(is_paused=True)
+    driver.steer(paused=PAUSED)
     with Running(brokers, driver, open_ranges("topic")):
         assert stays(brokers, "topic", 0)
         driver.steer()
@@ -179,21 +182,19 @@ def test_pause_survives_the_renewal_of_a_loop(brokers: TwoBrokers, driver: Drive
 def test_bounded_task_ends_although_a_limit_is_used_up(brokers: TwoBrokers, driver: Driver) -> None:
     (history,) = brokers.topic()
     history.plain(3)
-    driver.steer(limit=1_000_000, topic_limits={"topic": TopicsRate(1_000_000, frozenset({"topic"}))})
+    driver.steer(limit=1_000_000)
     with driver.connect() as control:
         assert brokers.run(brokers.ranges(), control).complete
     assert brokers.copied() == history.committed
 
 
 @pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
-@pytest.mark.parametrize(
-    "steering", [{"is_paused": True}, {"paused": frozenset({"topic"})}], ids=["all paused", "topic paused"]
-)
+@pytest.mark.parametrize("paused", [{"topic", "other"}, {"topic"}], ids=["all paused", "topic paused"])
 def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
     brokers: TwoBrokers,
     driver: Driver,
     is_by_name: bool,
-    steering: dict[str, Any],
+    paused: set[str],
 ) -> None:
     brokers = brokers.with_timing(recreated_after_s=0.05)
     if is_by_name:
@@ -204,7 +205,7 @@ def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
     history.plain(3)
     with Running(brokers, driver, open_ranges("topic", "other")):
         wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-        driver.steer(**steering)
+        driver.steer(paused=frozenset(paused))
         wait_until(lambda: stays(brokers, "topic", 3))
         recreate(brokers.source, 40)
         driver.steer()
@@ -267,20 +268,6 @@ def _copied_of_each(brokers: TwoBrokers) -> list[int]:
     return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
 
 
-def test_limit_of_a_topic_leaves_the_others_alone(brokers: TwoBrokers, driver: Driver) -> None:
-    (slow,), (fast,) = brokers.topic("slow"), brokers.topic("fast")
-    fill(slow, 500)
-    fill(fast, 500)
-    driver.steer(topic_limits={"slow": TopicsRate(200_000, frozenset({"slow"}))})
-    with Running(brokers, driver, open_ranges("slow", "fast")):
-        began_at = time.monotonic()
-        wait_until(lambda: records_in(brokers.destination, "fast") == 500)
-        waited_s = time.monotonic() - began_at
-        assert copied_bytes(brokers, "slow") <= 200_000 * (waited_s + 1.0) + 100_000
-        driver.steer()
-        wait_until(lambda: records_in(brokers.destination, "slow") == 500)
-
-
 def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: Driver) -> None:
     (history,) = brokers.topic()
     fill(history, 300)
@@ -304,50 +291,32 @@ def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver
         assert copied < 300
 
 
-def test_requested_commit_does_not_wait_for_the_interval(brokers: TwoBrokers, driver: Driver) -> None:
-    brokers = brokers.with_settings(commit_interval_ms=3_600_000)
-    (history,) = brokers.topic()
-    history.plain(3)
-    with Running(brokers, driver, open_ranges("topic")):
-        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-        driver.steer(commits=1)
-        wait_until(lambda: _committed(brokers) == 3)
-
-
-def _committed(brokers: TwoBrokers) -> int | None:
-    try:
-        return brokers.position().source_offset
-    except KeyError:
-        return None
-
-
 # The protocol
 
 
 def test_task_without_partitions_yet_is_steered_with_them(brokers: TwoBrokers, driver: Driver) -> None:
     with driver.connect() as control:
-        driver.server.steer(MirrorSteering(is_paused=True))
+        driver.server.steer(MirrorSteering(paused=PAUSED))
         assert not control.steering.is_on
         control.take([each.source for each in open_ranges("topic")])
-        assert control.steering.is_paused
+        assert control.steering.paused
 
 
 def test_task_receives_only_its_own_topics(driver: Driver) -> None:
     with driver.connect() as control:
         control.take([each.source for each in open_ranges("mine")])
-        paused = frozenset({"mine", "other"})
-        driver.steer(paused=paused, topic_limits={".*": TopicsRate(5, paused)})
+        driver.steer(paused=frozenset({"mine", "other"}))
         assert control.steering.paused == {"mine"}
-        assert control.steering.rates.keys() == {"mine"}
 
 
 def test_task_that_does_not_read_gets_one_line_and_then_the_newest(driver: Driver) -> None:
     with driver.connect() as control:
         control.take([each.source for each in open_ranges("topic")])
-        for commits in range(1, 50):
-            driver.server.steer(MirrorSteering(commits=commits))
+        for limit in range(1, 50):
+            driver.server.steer(MirrorSteering(limit=limit))
+        driver.server.steer(MirrorSteering(paused=PAUSED))
         wait_until(lambda: driver.server.is_steered)
-        assert control.steering.commits == 49
+        assert control.steering == TaskSteering(PAUSED)
 
 
 def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
@@ -373,8 +342,8 @@ def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) 
     with driver.connect() as control:
         control.take([each.source for each in open_ranges("topic")])
         with control._sending:  # as a report that the driver does not read
-            driver.server.steer(MirrorSteering(is_paused=True))
-            wait_until(lambda: control.steering.is_paused)
+            driver.server.steer(MirrorSteering(paused=PAUSED))
+            wait_until(lambda: control.steering.paused == PAUSED)
             driver.server.renew(MemberId("member", 9), 60.0)
             wait_until(lambda: control.membership() == MemberId("member", 9))
             assert not driver.server.is_steered

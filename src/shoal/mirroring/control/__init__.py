@@ -28,9 +28,9 @@ left all of its partitions (``leaves``). If the driver dismisses the next window
 
 If the mirror is steered, the line with the handover has ``steering`` as well, and each change is a line of
 its own (:class:`~shoal.mirroring.model.steering.TaskSteering`). The task confirms it by ``"steered": true``
-in its next line, and only then gets the next one. A worker whose limit is used up asks for bytes:
-``{"wants": {"worker": 0, "of": [[rate, partitions, debt], …]}}``. The driver answers when some are due:
-``{"grants": [[worker, [[rate, bytes], …]], …]}``.
+in its next line, and only then gets the next one. If the mirror is limited, a worker without bytes asks for
+some: ``{"wants": [rate, worker, partitions, debt]}``. The driver answers when some are due:
+``{"grants": {"rate": 3, "to": [[worker, bytes], …]}}``.
 
 A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).

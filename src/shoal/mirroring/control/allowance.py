@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Allowance"]
@@ -11,10 +11,11 @@ __all__ = ["Allowance"]
 
 class Allowance:
     """
-    One worker's bytes, by the number of a rate. The control connection receives grants in its own thread.
+    One worker's bytes of the present rate. The control connection receives grants in its own thread.
 
     Attributes:
         number: The worker's number in its task.
+        left: The bytes that are left; 0 or less for none.
 
     """
 
@@ -28,51 +29,39 @@ class Allowance:
 
         """
         self.number = number
+        self.left = 0
         self._send = send
         self._lock = threading.Lock()
-        self._left: dict[int, int] = {}
-        self._asked: set[int] = set()
+        self._rate: int | None = None
+        self._is_asking = False
         self._news = threading.Event()
 
-    def left(self, rate: int) -> int:
-        """Return the bytes that are left of a rate; 0 or less for none."""
-        return self._left.get(rate, 0)
+    def begin(self, rate: int | None) -> None:
+        """Drop the bytes and debts of the former rate, unless it is this one."""
+        with self._lock:
+            if rate != self._rate:
+                self._rate, self.left, self._is_asking = rate, 0, False
 
-    def spend(self, rate: int, size: int) -> None:
+    def spend(self, size: int) -> None:
         """Use up bytes; a fetch may return more than there were."""
         with self._lock:
-            self._left[rate] = self._left.get(rate, 0) - size
+            self.left -= size
 
-    def keep_only(self, rates: Collection[int]) -> None:
-        """Drop the bytes of all other rates: their limits are over."""
+    def ask(self, partitions: int) -> None:
+        """Ask the driver for bytes for partitions that have something to copy, unless an answer is due."""
         with self._lock:
-            self._left = {rate: left for rate, left in self._left.items() if rate in rates}
-            self._asked &= set(rates)
+            if self._is_asking or self._rate is None:
+                return
+            self._is_asking = True
+            wanted = [self._rate, self.number, partitions, -self.left]
+        self._send({"wants": wanted})
 
-    def ask(self, wanted: Mapping[int, int]) -> None:
-        """
-        Ask the driver for bytes of rates that are used up, unless an answer is still to come.
-
-        Args:
-            wanted: The number of partitions that have something to copy, by rate.
-
-        """
+    def receive(self, rate: int, size: int) -> None:
+        """Add a grant of the driver; from the connection's thread."""
         with self._lock:
-            asked = [
-                [rate, partitions, -self._left.get(rate, 0)]
-                for rate, partitions in wanted.items()
-                if rate not in self._asked
-            ]
-            self._asked.update(wanted)
-        if asked:
-            self._send({"wants": {"worker": self.number, "of": asked}})
-
-    def receive(self, granted: Mapping[int, int]) -> None:
-        """Add the driver's grants; from the connection's thread."""
-        with self._lock:
-            for rate in self._asked.intersection(granted):
-                self._left[rate] = self._left.get(rate, 0) + granted[rate]
-                self._asked.discard(rate)
+            if self._is_asking and rate == self._rate:
+                self.left += size
+                self._is_asking = False
         self._news.set()
 
     def wake(self) -> None:

@@ -128,9 +128,10 @@ class ControlConnection:
                 self._handover = Handover.from_json_object(said["handover"])
                 self._changed.notify_all()
         elif "grants" in said:
-            for worker, sizes in said["grants"]:
+            rate = typed(int, said["grants"]["rate"])
+            for worker, size in said["grants"]["to"]:
                 if (allowance := self._allowances.get(worker)) is not None:
-                    allowance.receive({typed(int, rate): typed(int, size) for rate, size in sizes})
+                    allowance.receive(rate, typed(int, size))
         elif "steering" not in said:
             self._apply_state(said)
 

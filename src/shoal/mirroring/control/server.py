@@ -213,7 +213,7 @@ class ControlServer:
             return
         if "wants" in said:
             with self._changed:
-                self._steered.ask(attempt, said["wants"]["worker"], said["wants"]["of"])
+                self._steered.ask(attempt, said["wants"])
             return
         report = TaskReport.from_json_object(said)
         if report.leaves:
@@ -539,7 +539,7 @@ class ControlServer:
         with self._changed:
             for attempt, entries in self._steered.grants().items():
                 self._send_line(attempt, line(entries))
-            return self._steered.has_rates
+            return self._steered.has_limit
 
     # To all tasks
 

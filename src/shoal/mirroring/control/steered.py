@@ -1,5 +1,5 @@
 """
-The driver's part of steering: the line for each task, and the rates that the tasks' workers share.
+The driver's part of steering: the line for each task, and the rate that the tasks' workers share.
 
 A task receives a line only after it has confirmed the one before, and then the newest. So a task that does
 not read delays neither the others nor the leases: at most one line waits in its socket.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..model.json_values import typed
-from ..model.steering import UNSTEERED, MirrorSteering, TaskSteering, TopicsRate
+from ..model.steering import UNSTEERED, MirrorSteering, TaskSteering
 from .attempts import Attempt
 from .shared_rate import SharedRate
 
@@ -32,28 +32,19 @@ class SteeredTasks:
         self._clock = clock
         self._steering = MirrorSteering()
         self._numbers = itertools.count(1)
-        self._total: tuple[int, SharedRate[tuple[Attempt, int]]] | None = None
-        self._limits: dict[str, tuple[int, TopicsRate, SharedRate[tuple[Attempt, int]]]] = {}
+        self._number: int | None = None
+        self._shared: SharedRate[tuple[Attempt, int]] | None = None
         #: The last line that a task has not confirmed yet, and the last one that it has.
         self._sent: dict[Attempt, TaskSteering] = {}
         self._known: dict[Attempt, TaskSteering] = {}
 
     def set(self, steering: MirrorSteering) -> None:
-        """Replace the steering. A rate that stays as it is keeps its shares."""
+        """Replace the steering. A limit that stays as it is keeps its shares."""
+        if steering.limit != self._steering.limit:
+            limit = steering.limit
+            self._number = None if limit is None else next(self._numbers)
+            self._shared = None if limit is None else SharedRate(limit, self._clock())
         self._steering = steering
-        if steering.limit is None:
-            self._total = None
-        elif self._total is None or self._total[1].bytes_per_s != steering.limit:
-            self._total = (next(self._numbers), SharedRate(steering.limit, self._clock()))
-        limits = {}
-        for expression, rate in steering.topic_limits.items():
-            known = self._limits.get(expression)
-            if known is not None and known[1].bytes_per_s == rate.bytes_per_s:
-                limits[expression] = (known[0], rate, known[2])
-            else:
-                shared: SharedRate[tuple[Attempt, int]] = SharedRate(rate.bytes_per_s, self._clock())
-                limits[expression] = (next(self._numbers), rate, shared)
-        self._limits = limits
 
     def begin(self, attempt: Attempt) -> dict[str, Any]:
         """Return the entry for the line with a task's partitions; empty if the task is unsteered."""
@@ -87,66 +78,49 @@ class SteeredTasks:
         """Remove a task that has ended."""
         self._sent.pop(attempt, None)
         self._known.pop(attempt, None)
-        for _, shared in self._rates():
-            for key in shared.members():
+        if self._shared is not None:
+            for key in self._shared.members():
                 if key[0] is attempt:
-                    shared.forget(key)
+                    self._shared.forget(key)
 
     def _of(self, attempt: Attempt) -> TaskSteering:
         topics = {each.topic for each in attempt.partitions}
-        return TaskSteering(
-            self._steering.is_paused,
-            self._steering.paused & topics,
-            None if self._total is None else self._total[0],
-            {topic: number for number, rate, _ in self._limits.values() for topic in rate.topics & topics},
-            self._steering.commits,
-        )
+        return TaskSteering(self._steering.paused & topics, self._number)
 
-    # Rates
-
-    def _rates(self) -> list[tuple[int, SharedRate[tuple[Attempt, int]]]]:
-        limits = [(number, shared) for number, _, shared in self._limits.values()]
-        return limits if self._total is None else [*limits, self._total]
+    # The rate
 
     @property
-    def has_rates(self) -> bool:
-        """Whether anything is limited, so that grants are due again and again."""
-        return self._total is not None or bool(self._limits)
+    def has_limit(self) -> bool:
+        """Whether the mirror is limited, so that grants are due again and again."""
+        return self._shared is not None
 
-    def ask(self, attempt: Attempt, worker: int, wanted: Sequence[Sequence[Any]]) -> None:
+    def ask(self, attempt: Attempt, wanted: Sequence[Any]) -> None:
         """
         Let a task's worker ask for bytes.
 
         Args:
             attempt: The task.
-            worker: The worker's number in the task.
-            wanted: For each rate its number, the partitions that have something to copy, and the debt.
+            wanted: The number of the rate, the worker's number in the task, the partitions that have
+                something to copy, and the debt.
 
         Raises:
             TypeError, ValueError: This is no question of a task.
 
         """
-        shared = dict(self._rates())
-        for number, partitions, debt in wanted:
-            for each in (number, partitions, debt):
-                if not -_MOST < typed(int, each) < _MOST:
-                    raise ValueError(f"{each} is out of range")
-            if number in shared:  # else its limit has just ended
-                shared[number].ask((attempt, typed(int, worker)), partitions, debt, self._clock())
+        number, worker, partitions, debt = wanted
+        for each in (number, worker, partitions, debt):
+            if not -_MOST < typed(int, each) < _MOST:
+                raise ValueError(f"{each} is out of range")
+        if self._shared is not None and number == self._number:  # else its limit has just ended
+            self._shared.ask((attempt, worker), partitions, debt, self._clock())
 
     def grants(self) -> dict[Attempt, dict[str, Any]]:
         """Return a line for each task that gets bytes now."""
-        now = self._clock()
-        granted: dict[Attempt, dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
-        for number, shared in self._rates():
-            for (attempt, worker), size in shared.grants(now).items():
-                granted[attempt][worker][number] = size
+        if self._shared is None:
+            return {}
+        granted: dict[Attempt, list[list[int]]] = defaultdict(list)
+        for (attempt, worker), size in self._shared.grants(self._clock()).items():
+            granted[attempt].append([worker, size])
         return {
-            attempt: {
-                "grants": [
-                    [worker, [[number, size] for number, size in sizes.items()]]
-                    for worker, sizes in workers.items()
-                ]
-            }
-            for attempt, workers in granted.items()
+            attempt: {"grants": {"rate": self._number, "to": sizes}} for attempt, sizes in granted.items()
         }

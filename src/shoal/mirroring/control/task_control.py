@@ -69,10 +69,10 @@ class Control(Protocol):
 
     @property
     def steering(self) -> TaskSteering:
-        """The topics that are paused, and the rates that are limited: another object after each change."""
+        """The topics that are paused, and the limited rate: another object after each change."""
 
     def open_allowance(self) -> Allowance:
-        """Return the bytes that a worker may fetch of limited rates; one for each worker."""
+        """Return the bytes that a worker may fetch of a limited rate; one for each worker."""
 
     def now_ms(self) -> float:
         """Return the wall-clock time for the age of records: the latest of the known clocks."""

@@ -41,7 +41,6 @@ class Lookout(abc.ABC):
         self._options = options
         self._warn = once_each(warn)
         self._over = threading.Event()
-        self._hurry = threading.Event()
         name = f"shoal-{type(self).__name__.lower()}"
         self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
 
@@ -49,17 +48,12 @@ class Lookout(abc.ABC):
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Examine both clusters once."""
 
-    def hurry(self) -> None:
-        """Look at once; from any thread."""
-        self._hurry.set()
-
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
-        self._hurry.set()
         # The thread may be waiting for a broker. It holds only its own connections.
         self._thread.join(timeout=1.0)
 
@@ -69,11 +63,7 @@ class Lookout(abc.ABC):
             Cluster(options.source.impatient()) as source,
             Cluster(options.destination.impatient()) as destination,
         ):
-            while True:
-                self._hurry.wait(options.refresh_s)
-                self._hurry.clear()
-                if self._over.is_set():
-                    return
+            while not self._over.wait(options.refresh_s):
                 try:
                     self.look(source, destination)
                 except Exception as error:

@@ -106,7 +106,7 @@ class MirrorRun:
         self.options = options
         self.notify = on_notice
         self.metrics = Metrics(on_run, once=options.once)
-        self.signals = Signals(stop, self._retry_stopped)
+        self.signals = Signals(stop, self.retry_stopped)
         self.first_start = FirstStart.now()
         self.is_first_start = True
         self._engine = engine
@@ -163,8 +163,8 @@ class MirrorRun:
         resources.enter_context(self._loop)
         return watch
 
-    def _retry_stopped(self) -> None:
-        """React to SIGUSR1."""
+    def retry_stopped(self) -> None:
+        """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""
         if self._retries is not None:
             self._retries.request()
 

@@ -10,7 +10,6 @@ from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
 from ..model.reports import SmallBatches, TaskReport
-from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
 from ..prepare.create import PreparedTopic
@@ -168,11 +167,12 @@ class PartitionSchedule:
 
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait, or are stopped or paused: no task reports their ends."""
-        steering = self._metrics.steering or SteeringStatus()
+        steering = self._metrics.steering
+        paused = frozenset() if steering is None else steering.paused
         return [
             partition
             for partition, each in self._metrics.partitions().items()
-            if each.waiting_for or each.stopped or steering.holds(partition.topic)
+            if each.waiting_for or each.stopped or partition.topic in paused
         ]
 
     def expect(self, ends: Mapping[TopicPartition, int]) -> None:

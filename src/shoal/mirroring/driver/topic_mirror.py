@@ -28,7 +28,6 @@ from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
-from ..model.steering_options import NOTHING_SET
 from ..model.surface import Surface
 from ..model.text import first_few
 from ..positions import GroupPositions, warning_of_others
@@ -48,7 +47,6 @@ from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
 from .steering import Steering
 from .steering_commands import Reactions, SteeringCommands
-from .steering_file import SteeringFile
 
 __all__ = ["TopicMirror"]
 
@@ -64,7 +62,6 @@ class TopicMirror:
         self._identity: MirrorIdentity
         self._starts: Mapping[TopicPartition, int] = {}
         self._commands: SteeringCommands | None = None
-        self._discovery: Discovery | None = None
         self._new_partitions = NewPartitions(run.options.max_new_partitions, run.options.surface)
 
     def run(self) -> Summary:
@@ -104,7 +101,7 @@ class TopicMirror:
         elif self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
             self._watch_copies(prepared, schedule, control, resources)
         with run.signals.interrupting():
-            self._steer(prepared.group, schedule, control, resources)
+            self._steer(schedule, control, resources)
         if self._groups is None:
             return run.copy(prepared, schedule, control, lock)
         resources.callback(self._groups.close)
@@ -126,25 +123,21 @@ class TopicMirror:
         return self._commands.carry_out(line)
 
     def _steer(
-        self,
-        group: str,
-        schedule: PartitionSchedule,
-        control: ControlServer,
-        resources: contextlib.ExitStack,
+        self, schedule: PartitionSchedule, control: ControlServer, resources: contextlib.ExitStack
     ) -> None:
         """Steer the tasks, if anything may be to steer; without that, no thread looks for it."""
-        run, directory = self._run, self._directory(group)
-        if not self._options.steering.is_wanted and SteeringFile(directory).read() == NOTHING_SET:
+        run, options = self._run, self._options.steering
+        if not options.is_wanted:
             return
-        steering = Steering(self._options, directory, control, schedule, run.metrics, run.warn, run.notify)
+        steering = Steering(options, control, schedule, run.metrics, run.warn, run.notify)
         resources.enter_context(steering)
-        refresh = None if self._discovery is None else self._discovery.hurry
         continuing = Continuing(schedule, run.metrics, control, partial(self._create_lost, schedule))
+        lasts = not self._options.once
         reactions = Reactions(
-            refresh,
             lambda: run.signals.end_by("the control socket"),
+            run.retry_stopped if lasts else None,
             run.notify,
-            None if self._options.once else continuing.continue_after,
+            continuing.continue_after if lasts else None,
         )
         self._commands = SteeringCommands(steering, run.metrics, reactions)
 
@@ -263,7 +256,7 @@ class TopicMirror:
             )
             run.notify(f"{news}, and mirrored to {topic.destination}")
 
-        self._discovery = resources.enter_context(
+        resources.enter_context(
             Discovery(
                 self._options, prepared.topics, schedule, found, run.warn_in_report, self._new_partitions
             )

@@ -184,7 +184,7 @@ class MirrorOptions:
         http: The requests that metrics and page answer.
         allow_unauthenticated_spark: Send credentials to tasks even if Spark does not authenticate or encrypt.
         follow: The options for what follows the records.
-        steering: The options that pause, limit and order the copying.
+        steering: The options that pause and limit the copying.
         copy: The options of copying, which tasks receive.
         surface: How sentences of tasks spell options.
         timing: How long the driver and its tasks wait. Each cluster has times of its own.

@@ -242,38 +242,15 @@ def _of_followed(followed: Followed) -> Iterator[Metric]:
 def _steering(status: SteeringStatus | None) -> Iterator[Metric]:
     if status is None:
         return
-    paused = GaugeMetricFamily(
-        "shoal_topics_held", "Topics that are not fetched, by reason: paused or priority.", labels=("reason",)
-    )
-    paused.add_metric(("paused",), len(status.paused))
-    paused.add_metric(("priority",), len(status.later))
+    paused = GaugeMetricFamily("shoal_topics_paused", "Topics that are paused.", labels=())
+    paused.add_metric((), len(status.paused))
     yield paused
-    throttled = GaugeMetricFamily(
-        "shoal_throttled",
-        "1 if the mirror fetches nothing: a flag file exists, or brokers are slow.",
-        labels=(),
-    )
-    throttled.add_metric((), bool(status.throttled_by))
-    yield throttled
-    limits = GaugeMetricFamily(
-        "shoal_limit_bytes_per_second",
-        "Limit of the fetched bytes: of the mirror (without topics), or of topics, by expression.",
-        labels=("topics",),
+    limit = GaugeMetricFamily(
+        "shoal_limit_bytes_per_second", "Limit of the bytes that the mirror fetches.", labels=()
     )
     if status.limit is not None:
-        limits.add_metric(("",), status.limit)
-    for expression, limit in status.topic_limits.items():
-        limits.add_metric((printable(expression),), limit)
-    yield limits
-    latency = GaugeMetricFamily(
-        "shoal_cluster_latency_seconds",
-        "Latency of a small request to the slowest broker of a cluster, with --nice.",
-        labels=("cluster",),
-    )
-    for cluster, milliseconds in status.latency_ms.items():
-        if milliseconds is not None:
-            latency.add_metric((cluster,), milliseconds / 1000)
-    yield latency
+        limit.add_metric((), status.limit)
+    yield limit
 
 
 def _consumer_groups(metrics: Metrics) -> Iterator[Metric]:

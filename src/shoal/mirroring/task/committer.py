@@ -165,10 +165,6 @@ class Commits:
             self._begin(self._positions_of(copies))
             self._began_at = now
 
-    def hasten(self) -> None:
-        """Let the next call of :meth:`now_and_then` commit, whatever the interval."""
-        self._began_at = -math.inf
-
     def the_rest(self, copies: Iterable[PartitionCopy], look: Callable[[], object]) -> None:
         """
         Commit all that was acknowledged, and wait for it.

@@ -20,8 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from ...client.cluster import Cluster
@@ -123,12 +122,10 @@ class CopyLoop:
         self._throttle = throttle
         self._gaps = gaps
         self._commits = commits
-        #: Topics that the throttle holds, and since when: they are not in the fetch request.
+        #: Topics that are paused, and since when: they are not in the fetch request.
         self._held: dict[str, float] = {}
         #: Whether the throttle holds everything: there is no fetch on its way.
         self.is_held = False
-        #: The number of partitions with something to fetch that share a rate, by its number.
-        self._sharing: Mapping[int, int] = Counter()
         self._answered_at = 0.0
         #: Whether something comes back with the next fetch that was held for so long that a topic may have
         #: been created again.
@@ -195,7 +192,6 @@ class CopyLoop:
         self._throttle.look()
         if self._throttle.is_on or self._held:
             self._hold()
-            self._sharing = self._throttle.sharing(self._topics_behind())
         for copy in self._waiting:
             if copy.state.is_due or not copy.needs_data:
                 self._changed[copy] = None
@@ -223,8 +219,8 @@ class CopyLoop:
         self._fetch_sent_at = time.monotonic()
 
     def _hold(self) -> None:
-        """Take topics that the throttle holds out of the next fetch, and put the others back into it."""
-        held, now = self._throttle.held() if self._throttle.is_on else frozenset[str](), time.monotonic()
+        """Take topics that are paused out of the next fetch, and put the others back into it."""
+        held, now = self._throttle.paused if self._throttle.is_on else frozenset[str](), time.monotonic()
         if held == self._held.keys():
             return
         released = self._held.keys() - held
@@ -261,19 +257,11 @@ class CopyLoop:
                     leader_epoch,
                     known_end,
                     topic_id=copy.source_topic_id,
-                    max_bytes=self._partition_bytes(copy) if self._throttle.is_on else None,
                 )
             )
             if copy.intake.empty_answers:
                 # Only the first partition of a full request gets its next batch whole, if there is one.
                 self._fetcher.start_over(copy.source)
-
-    def _partition_bytes(self, copy: PartitionCopy) -> int | None:
-        """Return the most bytes to fetch of a partition whose topic has a limit of its own."""
-        rate = self._throttle.rate_of(copy.source.topic)
-        if rate is None:
-            return None
-        return self._throttle.partition_bytes(copy.source.topic, self._sharing[rate])
 
     def _query_multi_batch(self, response: FetchResponse) -> None:
         """Query whether the broker takes several batches in a request, once a response has several."""
@@ -321,7 +309,7 @@ class CopyLoop:
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
         if size and copy.take(fetched, self._settings.source.isolation_level):
             if self._throttle.is_on:
-                self._throttle.spend(copy.source.topic, copy.intake.taken_bytes)
+                self._throttle.spend(copy.intake.taken_bytes)
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)

@@ -1,5 +1,5 @@
 """
-One worker's throttle: which of its topics may be fetched now, and how much of them.
+One worker's throttle: which of its topics may be fetched now, and how much.
 
 The driver steers a mirror where it fetches, and nowhere else. A batch that was fetched is produced and
 committed at once, and another thread renews the lease. So neither ever waits for a limit. The sender
@@ -10,7 +10,6 @@ If nothing is paused or limited, a copy loop asks one question per turn: has the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from ..control import WorkerControl
@@ -37,7 +36,6 @@ class Throttle:
         self._control = control
         self._steering = UNSTEERED
         self._allowance: Allowance | None = None
-        self._commits = 0
         self.is_on = False
 
     def look(self) -> None:
@@ -50,12 +48,7 @@ class Throttle:
         if self.is_on and self._allowance is None:
             self._allowance = self._control.open_allowance()
         if self._allowance is not None:
-            self._allowance.keep_only(newest.numbers)
-
-    def take_commit(self) -> bool:
-        """Whether an operator has requested a commit since the last call."""
-        before, self._commits = self._commits, self._control.steering.commits
-        return before != self._commits
+            self._allowance.begin(newest.rate)
 
     # While it is on
 
@@ -67,70 +60,27 @@ class Throttle:
     @property
     def may_fetch(self) -> bool:
         """Whether anything may be fetched now."""
-        steering = self._steering
-        if steering.is_paused:
-            return False
-        return steering.total is None or self._bytes.left(steering.total) > 0
+        return self._steering.rate is None or self._bytes.left > 0
 
-    def is_paused(self, topic: str) -> bool:
-        """Whether the driver has paused a topic, or all."""
-        return self._steering.is_paused or topic in self._steering.paused
-
-    def held(self) -> frozenset[str]:
-        """Return the topics that may not be fetched now: paused ones, and those whose rate is used up."""
-        steering = self._steering
-        if not steering.rates:
-            return steering.paused
-        left = {rate: self._bytes.left(rate) for rate in set(steering.rates.values())}
-        return steering.paused.union(topic for topic, rate in steering.rates.items() if left[rate] <= 0)
+    @property
+    def paused(self) -> frozenset[str]:
+        """The topics that may not be fetched."""
+        return self._steering.paused
 
     @property
     def fetch_bytes(self) -> int | None:
         """The maximum size of the next response; None for no limit. A batch that is larger comes whole."""
-        total = self._steering.total
-        return None if total is None else max(_LEAST_FETCH_BYTES, self._bytes.left(total))
+        return None if self._steering.rate is None else max(_LEAST_FETCH_BYTES, self._bytes.left)
 
-    def partition_bytes(self, topic: str, partitions: int) -> int | None:
-        """
-        Return the maximum size of a partition in a response; None for no limit.
-
-        Args:
-            topic: The partition's topic.
-            partitions: The number of partitions of this worker that share the topic's rate.
-
-        """
-        rate = self._steering.rates.get(topic)
-        return None if rate is None else max(_LEAST_FETCH_BYTES, self._bytes.left(rate) // max(1, partitions))
-
-    def sharing(self, topics: Iterable[str]) -> Counter[int]:
-        """Return the number of partitions that share each rate, from the topic of each partition."""
-        rates = self._steering.rates
-        if not rates:
-            return Counter()
-        return Counter(rates[topic] for topic in topics if topic in rates)
-
-    def rate_of(self, topic: str) -> int | None:
-        """Return the number of a topic's own rate."""
-        return self._steering.rates.get(topic)
-
-    def spend(self, topic: str, size: int) -> None:
-        """Count bytes of a topic that were fetched."""
-        for rate in (self._steering.total, self._steering.rates.get(topic)):
-            if rate is not None:
-                self._bytes.spend(rate, size)
+    def spend(self, size: int) -> None:
+        """Count bytes that were fetched."""
+        if self._steering.rate is not None:
+            self._bytes.spend(size)
 
     def ask(self, behind: Iterable[str]) -> None:
-        """Ask the driver for bytes of rates that are used up; ``behind`` has the topic of each partition."""
-        steering = self._steering
-        wanted = {rate: 0 for rate in steering.numbers if self._bytes.left(rate) <= 0}
-        if not wanted:
-            return
-        for topic in behind:
-            if not self.is_paused(topic):
-                for rate in (steering.total, steering.rates.get(topic)):
-                    if rate in wanted:
-                        wanted[rate] += 1
-        self._bytes.ask(wanted)
+        """Ask the driver for bytes if none are left; ``behind`` has the topic of each partition."""
+        if not self.may_fetch:
+            self._bytes.ask(sum(topic not in self._steering.paused for topic in behind))
 
     def wait(self, seconds: float) -> None:
         """Wait for the driver: for bytes, or for another steering."""

@@ -589,8 +589,6 @@ class LeaderPairWorker:
         if self._give_away and now - self._looked_at >= self._timing.look_interval_s:
             self._looked_at = now
             self._give_away_failed(self._give_away)
-        if self._throttle.take_commit():
-            self._commits.hasten()
         self._commits.now_and_then(self.copies, now)
         if fetched_bytes:
             self._fetched_at = now
