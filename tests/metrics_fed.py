@@ -1,4 +1,4 @@
-"""A registry with every possible event, and its output; the same of a verification."""
+"""A registry with every possible event, and its output."""
 
 from __future__ import annotations
 
@@ -18,11 +18,8 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.topic_partition import TopicPartition
-from shoal.verify import DifferenceKind
-from shoal.verify.follow import FollowStatus, PartitionStatus
 
 __all__ = [
-    "BUSY_VERIFICATION",
     "FIRST",
     "JVM",
     "SECOND",
@@ -45,11 +42,6 @@ JVM = ProcessUsage(
     "host:4712", ProcessRole.JVM, 3.0, 300_000_000, last_report_at=1.0, gc=GarbageCollection(7, 0.25, 0.125)
 )
 """Usage of Spark's JVM, after seven garbage collections."""
-
-BUSY_VERIFICATION = FollowStatus(
-    {FIRST: PartitionStatus(5, 2, {DifferenceKind.MISSING: 3}, 7, (1, 1), "a problem")}, 2, 1, 9, 0.5, 1e9
-)
-"""``shoal verify --follow`` with every metric."""
 
 
 def report(

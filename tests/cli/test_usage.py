@@ -166,7 +166,7 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2(shoal: Shoal) -> 
     ("arguments", "problem"),
     [
         (("mirror", *CLUSTERS, "--topics", "a", "--json", "--onec"), "there is no option --onec"),
-        (("verify", "--json"), "--topics is required"),
+        (("verify", "--json"), "the following arguments are required: --topics"),
         (("miror", "--json"), "there is no verb 'miror'"),
         (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
     ],

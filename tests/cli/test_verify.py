@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,6 @@ from rich.console import Console
 
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
-from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
-from shoal.client.metadata import Metadata
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import (
@@ -206,7 +203,6 @@ def test_incomparable_topics_are_exit_code_3(
         ["--topics", "a", "--max-decompressed-bytes", "0"],
         ["--topics", "a", "--conf", "spark.x=1"],
         ["--topics", "a", "--master", "local", "--conf", "x"],
-        ["--topics", "a", "--master", "local", "--follow"],
         ["--topics", "a", "--sample", "all"],
         ["--topics", "a", "--last", "week"],
         ["--topics", "a", "--last", "5", "--since", "0"],
@@ -230,24 +226,6 @@ def test_unreachable_cluster_is_exit_code_3(
     err = capsys.readouterr().err
     assert "the source cluster" in err
     assert len(err.splitlines()) == 1
-
-
-def test_follow_retries_its_first_contact(
-    brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts: list[ClientConfig] = []
-    connect = Cluster.refresh
-
-    def counted(cluster: Cluster, topics: Iterable[str] | None = None) -> Metadata:
-        attempts.append(cluster.config)
-        return connect(cluster, topics)
-
-    monkeypatch.setattr(Cluster, "refresh", counted)
-    monkeypatch.setattr("shoal.cli.verify.DEFAULT_PATIENCE_S", 1.0)
-    command = ["verify", "--from", "127.0.0.1:1", "--to", brokers[1].bootstrap, "--topics", "a", "--follow"]
-    assert main(command) == 3
-    assert "the source cluster" in capsys.readouterr().err
-    assert len([each for each in attempts if each.bootstrap[0].port == 1]) > 2
 
 
 # Views

@@ -70,7 +70,7 @@ def test_state_of_verify_is_not_read_through_a_link(
     brokers: tuple[str, str], planted: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, destination = brokers
-    command = ["verify", "--from", source, "--to", destination, "--topics", "orders", "--follow", "--state"]
+    command = ["verify", "--from", source, "--to", destination, "--topics", "orders", "--state"]
     (tmp_path / "own").symlink_to(tmp_path / "nothing")
     for link in (planted.link, tmp_path / "own"):
         assert main([*command, str(link)]) == 2

@@ -114,7 +114,7 @@ def test_verify_refuses_the_state_of_another_user(two: TwoBrokers, tmp_path: Pat
         '{"type": "shoal verify state", "version": 1, "clusters": [null, null], "partitions": []}'
     )
     os.chown(state, NOBODY, NOBODY)
-    ended = run_shoal(*command(two, "--follow", "--state", str(state)))
+    ended = run_shoal(*command(two, "--state", str(state)))
     assert ended.returncode == 2
     assert all(each in ended.stderr for each in ("belongs", str(NOBODY)))
     assert "Traceback" not in ended.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from jsonschema import Draft202012Validator
 from shoal.cli import main
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
-from shoal.verify.follow import Follower
 from shoal.verify.report import Elsewhere, Side
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, cut, lay_out
@@ -136,19 +134,3 @@ def test_search_in_another_source_ends_with_its_log(brokers: TwoBrokers) -> None
     report = compared(brokers, "orders", "invoices")
     assert [each.outcome for each in report.partitions] == [Outcome.DIFFERENT, Outcome.EQUAL]
     assert asked.hits <= 4
-
-
-def test_records_whose_copy_lacked_them_in_an_earlier_round_are_not_said_to_be_in_both(
-    brokers: TwoBrokers,
-) -> None:
-    orders, invoices = items("orders"), items("invoices")
-    load(brokers, orders=orders[:20] + orders[30:], invoices=invoices[:40])
-    settings = brokers.settings
-    topics = {each: each for each in ("orders", "invoices")}
-    follower = Follower(settings.source, settings.destination, lambda: topics, patience_s=5.0)
-    (missing,) = follower.round(threading.Event()).news
-    assert all(each in missing for each in ("orders-0: missing:", "offsets 20 to 29", "10 records"))
-    assert "invoices" not in missing
-    lay_out(brokers, cut(invoices[:40] + orders[20:30] + invoices[40:], *[10] * 6), "invoices")
-    (extra,) = follower.round(threading.Event()).news
-    assert re.search(r"1.*10.*orders-0.*20.*29", extra)

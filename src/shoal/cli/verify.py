@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
-from ..client.metadata import TopicMetadata
 from ..client.reachable import check_advertised
 from ..errors import ConfigError, OptionError
 from ..exit_codes import EXIT_NOT_COMPARED
@@ -18,8 +16,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..result_file import check_result_file, write_result_file
-from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, VerifyReport, verify
-from ..verify.follow import Follower
+from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, verify
 from ..verify.page import report_html
 from ..verify.run import Compare
 from .options import (
@@ -34,13 +31,12 @@ from .options import (
     parse_topics,
 )
 from .output import print_json, warn
-from .verify_follow import add_follow_options, check_follow_options, follow
 from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
 __all__ = ["add_parser", "run"]
 
 #: Options that have the names of a mirror's, and another meaning or form here.
-_NOT_OF_A_MIRROR = dict.fromkeys(("report", "metrics", "master", "conf"))
+_NOT_OF_A_MIRROR = dict.fromkeys(("report", "master", "conf"))
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -70,7 +66,6 @@ def add_parser(verbs: Subparsers) -> None:
         help="print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
     )
     _add_report(parser)
-    add_follow_options(parser)
     _add_spark(parser)
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
@@ -93,6 +88,11 @@ def _add_extent(parser: argparse.ArgumentParser) -> None:
         "--last",
         metavar="DURATION|N",
         help="compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition",
+    )
+    extent.add_argument(
+        "--state",
+        metavar="FILE",
+        help="keep in this file how far the copies are equal, and continue from there at the next start",
     )
     extent.add_argument(
         "--sample",
@@ -154,24 +154,12 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    outputs = _Outputs.parse(args)
+    _check_options(args)
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
     extent = Extent.parse(vars(args))
-    _reach(source, destination, at_once=not args.follow)
-    if args.follow:
-        follower = Follower(
-            source,
-            destination,
-            _select_each_round(source, selection),
-            group=args.group,
-            rules=all_copy_rules(source),
-            options=options.copy,
-            extent=extent,
-            state=args.state,
-        )
-        return follow(follower, args)
+    _reach(source, destination)
     topics = _select(source, selection)
     with (
         _comparing(args, source, destination, options) as compare,
@@ -186,11 +174,13 @@ def run(args: argparse.Namespace) -> int:
             options=options.copy,
             on_progress=on_progress,
             extent=extent,
+            state=args.state,
             compare=compare,
         )
     for warning in report.warnings:
         warn(warning)
-    outputs.write(report)
+    if args.report is not None:
+        write_result_file("report", args.report, report_html(report), mode=0o600)
     if args.json:
         print_json(report.to_json_object())
     else:
@@ -198,58 +188,37 @@ def run(args: argparse.Namespace) -> int:
     return report.exit_code
 
 
-@dataclass(frozen=True, slots=True)
-class _Outputs:
-    """The files of a report, checked before the comparison begins."""
+def _check_options(args: argparse.Namespace) -> None:
+    """
+    Check the options that belong together, and the files to write, before the comparison begins.
 
-    page: str | None
+    Raises:
+        OptionError: A file cannot be written, or an option lacks or contradicts another.
 
-    @classmethod
-    def parse(cls, args: argparse.Namespace) -> _Outputs:
-        """
-        Read the options of the report.
-
-        Raises:
-            OptionError: A file cannot be read or written, or an option lacks another.
-
-        """
-        check_follow_options(args)
-        if args.master is None and (args.conf or args.allow_unauthenticated_spark):
-            raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
-        if args.master is not None and args.follow:
-            raise OptionError("{follow} and {master} contradict each other: rounds are short. Remove one")
-        if args.report is not None:
-            check_result_file("report", args.report)
-        return cls(args.report)
-
-    def write(self, report: VerifyReport) -> None:
-        """
-        Write the files.
-
-        Raises:
-            ShoalError: A file cannot be written.
-
-        """
-        if self.page is not None:
-            write_result_file("report", self.page, report_html(report), mode=0o600)
+    """
+    if args.state is not None:
+        if args.sample is not None:
+            raise OptionError("{sample} leaves gaps, and {state} has no gaps. Remove one of them")
+        if args.master is not None:
+            raise OptionError("{state} and {master} contradict each other. Remove one of them")
+        check_result_file("state", args.state)
+    if args.master is None and (args.conf or args.allow_unauthenticated_spark):
+        raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
+    if args.report is not None:
+        check_result_file("report", args.report)
 
 
-def _reach(*clusters: ClientConfig, at_once: bool) -> None:
+def _reach(*clusters: ClientConfig) -> None:
     """
     Connect to all brokers, and warn of those that do not answer.
 
-    Args:
-        clusters: Both clusters.
-        at_once: Whether a cluster that does not answer is an error, so that a wrong address is reported at
-            once. All later requests are retried, and a supervisor gives up if ``--follow`` ends too often.
-
     Raises:
-        Disconnected: A cluster does not answer.
+        Disconnected: A cluster does not answer: its address may be wrong.
 
     """
     for config in clusters:
         with Cluster(config) as cluster:
-            for warning in check_advertised(cluster, must_answer=at_once):
+            for warning in check_advertised(cluster, must_answer=True):
                 warn(warning)
 
 
@@ -262,36 +231,12 @@ def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
 
     """
     with Cluster(source) as cluster:
-        found, topics = _selected(cluster, selection)
+        found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
+    topics = selection.select(found)
+    for name in selection.missing(found):
+        topics[name] = selection.destination_of(name)
     if not topics:
         raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
     for warning in idle_expressions(selection, found):
         warn(warning)
     return topics
-
-
-def _select_each_round(source: ClientConfig, selection: TopicSelection) -> Callable[[], dict[str, str]]:
-    """Return a function that selects topics. Only its first call warns, and needs a topic that matches."""
-    is_first = True
-
-    def select() -> dict[str, str]:
-        nonlocal is_first
-        if is_first:
-            topics = _select(source, selection)
-            is_first = False
-            return topics
-        with Cluster(source) as cluster:
-            return _selected(cluster, selection)[1]
-
-    return select
-
-
-def _selected(
-    cluster: Cluster, selection: TopicSelection
-) -> tuple[Mapping[str, TopicMetadata], dict[str, str]]:
-    """Return all topics of a cluster, and those that are selected, with their names at the destination."""
-    found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
-    topics = selection.select(found)
-    for name in selection.missing(found):
-        topics[name] = selection.destination_of(name)
-    return found, topics

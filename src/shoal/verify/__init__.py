@@ -12,7 +12,7 @@ A partition passes four stations:
 - report (:mod:`.tally`, :mod:`.report`): the findings as ranges and counts.
 
 :mod:`.comparison` leads a partition through them, :mod:`.portion` some ranges of one, and :mod:`.run` all
-partitions. :mod:`.follow` repeats all of it behind a running mirror.
+partitions. :mod:`.state` keeps how far they are equal.
 """
 
 from .extent import WHOLE, Extent

@@ -35,6 +35,8 @@ class PartitionPlan:
         position: The committed one, if it is about these two logs.
         position_note: The position, or the reason that there is none, as a phrase.
         open_transactions: Those at which the logs end before their high watermarks.
+        was_equal_until: The source offset before which the copy had everything when it was compared last, if
+            it has lost records since.
 
     """
 
@@ -45,12 +47,13 @@ class PartitionPlan:
     position: MirrorPosition | None
     position_note: str
     open_transactions: tuple[OpenTransaction, ...] = ()
+    was_equal_until: int = 0
 
     @property
     def mirrored_until(self) -> int:
         """The source offset before which everything must be in the destination's log."""
-        if self.position is None:
-            return 0
+        if self.position is None or self.was_equal_until:
+            return self.was_equal_until
         is_held = has_destination(self.open_transactions)
         is_behind = self.destination_log.end < self.position.destination_offset
         return 0 if is_held and is_behind else self.position.source_offset
@@ -71,8 +74,10 @@ class PartitionPlan:
         """
         ours, theirs = reached
         is_another = needs_position and self.position is None
-        if is_another or ours > self.source_log.end or theirs > self.destination_log.end:
+        if is_another:
             return self
+        if ours > self.source_log.end or theirs > self.destination_log.end:
+            return replace(self, was_equal_until=ours)
         return replace(
             self,
             source_log=OffsetRange(max(self.source_log.start, ours), self.source_log.end),

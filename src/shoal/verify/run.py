@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TypeAlias
@@ -17,16 +16,16 @@ from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..errors import Stopped
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
-from ..topic_partition import TopicPartition
 from .comparison import PartitionComparison
 from .extent import WHOLE, Extent
 from .misrouted import with_misrouted
 from .plan import Mirrored, PartitionPlan, Plan, make_plan
 from .portion import PortionComparison
 from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
+from .state import VerifyState, read_state, topic_ids, write_state
 from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
 
-__all__ = ["DEFAULT_PATIENCE_S", "Compare", "Interrupting", "verify"]
+__all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
 
 #: Threads, one partition each. Python walks the batches of one at a time, so
 #: more than a few only hide the network's latency.
@@ -39,9 +38,6 @@ _ABORT_INTERVAL_S = 0.1
 
 #: Compares partitions: their plans, the part of each, and what places the ranges of a sample.
 Compare: TypeAlias = Callable[[Sequence[PartitionPlan], Extent, random.Random], Sequence[PartitionReport]]
-
-#: Returns a context in which this thread waits for brokers, and in which a signal may raise Stopped.
-Interrupting: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 #: All of a partition, or ranges of it.
 _Comparison: TypeAlias = PartitionComparison | PortionComparison
@@ -63,11 +59,8 @@ def verify(
     earlier: VerifyReport | None = None,
     extent: Extent = WHOLE,
     draw: random.Random | None = None,
-    reached: Mapping[TopicPartition, tuple[int, int]] | None = None,
-    left_out: Set[TopicPartition] = frozenset(),
+    state: str | None = None,
     compare: Compare | None = None,
-    on_partition: Callable[[PartitionReport], object] | None = None,
-    interrupting: Interrupting = nullcontext,
 ) -> VerifyReport:
     """
     Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
@@ -96,30 +89,33 @@ def verify(
         earlier: A former report. The comparison continues behind the records that it found equal.
         extent: The part of each partition to compare.
         draw: Places the ranges of a sample; random by default.
-        reached: The places behind which partitions are compared, whatever was found before them: both topics
-            are those of then.
-        left_out: Partitions that are not compared, and not in the report.
+        state: The file that keeps how far partitions are equal. The comparison continues there, and writes
+            the file when it ends. The extent is for partitions that are not in it.
         compare: Compares the partitions elsewhere, such as on Spark, without progress. None for threads of
             this process.
-        on_partition: Called with the report of each partition that was compared, in this thread. Misrouted
-            records are not known yet.
-        interrupting: Surrounds each block in which this thread waits for brokers.
 
     Raises:
+        ConfigError: The file is no state, or that of other clusters.
         ShoalError: A cluster does not answer. Errors of one partition are
             in its report.
 
     """
     started, at = time.monotonic(), datetime.now(UTC)
-    with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
+    before = read_state(state) if state is not None else None
+    with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
         clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]
+        ids = topic_ids(ours, theirs, topics)
+    found = (clusters[0].cluster_id, clusters[1].cluster_id)
+    known = VerifyState(found, {}) if before is None else before.of_topics(topics, ids)
+    if state is not None:
+        known.check_clusters(found, state)
     stop = threading.Event()
-    plans = [each for each in _behind(plan, earlier, reached or {}) if each.source not in left_out]
+    plans = list(_behind(plan, earlier, known))
     draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
     comparisons = [
         PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
-        if extent.is_whole or each.source in (reached or {})
+        if extent.is_whole or each.source in known.partitions
         else PortionComparison(
             each,
             extent,
@@ -133,14 +129,8 @@ def verify(
     ]
 
     compared: list[PartitionReport] = []
-    known = 0
 
     def tell_progress() -> None:
-        nonlocal known
-        if on_partition is not None:
-            for report in compared[known:]:
-                known += 1
-                on_partition(report)
         if on_progress is not None:
             on_progress(_progress(comparisons, time.monotonic() - started))
 
@@ -148,14 +138,17 @@ def verify(
         _compare_all(comparisons, source, destination, patience_s, stop, tell_progress, compared)
     else:
         compared = list(compare(plans, extent, draw))
+    if state is not None:
+        write_state(state, known.after(compared, ids))
+        compared = [known.with_deleted(each) for each in compared]
     reports = [*compared, *_refused(plan), *_surplus(plan)]
     if any(report.differences for report in reports):
-        with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
+        with Cluster(source) as ours, Cluster(destination) as theirs:
             reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
     return VerifyReport(
         plan.group,
         tuple(sorted(reports, key=lambda report: report.source)),
-        (*plan.warnings, *_isolation_warning(reports)),
+        (*plan.warnings, *_created_again(before, known), *_isolation_warning(reports)),
         time.monotonic() - started,
         None if extent.is_whole else str(extent),
         f"{at:%Y-%m-%dT%H:%M:%SZ}",
@@ -163,9 +156,7 @@ def verify(
     )
 
 
-def _behind(
-    plan: Plan, earlier: VerifyReport | None, reached: Mapping[TopicPartition, tuple[int, int]]
-) -> Iterator[PartitionPlan]:
+def _behind(plan: Plan, earlier: VerifyReport | None, known: VerifyState) -> Iterator[PartitionPlan]:
     """Yield the plans of all partitions, from where an earlier comparison ended."""
     equal = {
         each.source: each.reached
@@ -173,10 +164,18 @@ def _behind(
         if each.outcome is Outcome.EQUAL and each.reached is not None
     }
     for each in plan.partitions:
-        if each.source in reached:
-            yield each.after(reached[each.source], needs_position=False)
+        if each.source in known.partitions:
+            yield each.after(known.partitions[each.source].reached, needs_position=False)
         else:
             yield each.after(equal[each.source]) if each.source in equal else each
+
+
+def _created_again(before: VerifyState | None, known: VerifyState) -> Iterator[str]:
+    for source in sorted(set(before.partitions if before else ()) - set(known.partitions)):
+        yield (
+            f"{source}: compared from the beginning: its topic or its copy was created again since the state "
+            "was written, or it has another copy"
+        )
 
 
 def _isolation_warning(reports: Sequence[PartitionReport]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """
-The Grafana dashboards and the page about metrics match the served metrics.
+The Grafana dashboard and the page about metrics match the served metrics.
 
-Grafana's own schema (its foundation SDK) loads both dashboards, and every PromQL expression is parsed:
+Grafana's own schema (its foundation SDK) loads the dashboard, and every PromQL expression is parsed:
 each metric and each label that it names must be in a scrape.
 """
 
@@ -20,8 +20,8 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from shoal.cli import conversion_metrics, verify_metrics
-from tests.metrics_fed import BUSY_VERIFICATION, busy_metrics, labels_by_metric, parsed, samples
+from shoal.cli import conversion_metrics
+from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -31,36 +31,19 @@ ALERTS = (DOCS / "prometheus-alerts.yml").read_text(encoding="utf-8")
 SCRAPED = frozenset({"job", "instance"})
 
 
-#: The dashboard of mirrors, gateways and embedded brokers, and that of `shoal verify --follow`.
-MIRROR, VERIFY = "grafana-dashboard.json", "grafana-verify.json"
-
 Served = Mapping[str, frozenset[str]]
 
 
-@pytest.fixture(scope="module", params=[MIRROR, VERIFY])
-def file(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def dashboard(file: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((DOCS / file).read_text(encoding="utf-8"))
+def dashboard() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text(encoding="utf-8"))
     return read
 
 
 @pytest.fixture(scope="module")
-def served_by_mirrors() -> Served:
+def served() -> Served:
     """The labels of each metric in a scrape, by its name."""
     found = labels_by_metric(samples(busy_metrics()) | parsed(conversion_metrics.metrics_text()))
-    return {name: labels | SCRAPED for name, labels in found.items()}
-
-
-@pytest.fixture(scope="module")
-def served(file: str, served_by_mirrors: Served) -> Served:
-    """The same of the scrapes that the dashboard is for."""
-    if file == MIRROR:
-        return served_by_mirrors
-    found = labels_by_metric(parsed(verify_metrics.metrics_text(BUSY_VERIFICATION)))
     return {name: labels | SCRAPED for name, labels in found.items()}
 
 
@@ -156,16 +139,16 @@ def test_every_shoal_metric_is_on_the_dashboard(dashboard: dict[str, Any], serve
     assert [name for name in served if name.startswith("shoal_") and name not in text] == []
 
 
-def test_documented_metrics_are_those_served(served_by_mirrors: Served) -> None:
+def test_documented_metrics_are_those_served(served: Served) -> None:
     documented = set(re.findall(r"\b((?:shoal|process)_[a-z_]*[a-z])\b", PAGE))
-    assert documented == set(served_by_mirrors)
+    assert documented == set(served)
 
 
-def test_alerts_use_metrics_that_exist(served_by_mirrors: Served) -> None:
+def test_alerts_use_metrics_that_exist(served: Served) -> None:
     rules = re.findall(r"expr: (.*)", ALERTS)
     assert rules
     for rule in rules:
-        labels_of(promql.parse(rule), served_by_mirrors)
+        labels_of(promql.parse(rule), served)
 
 
 def test_page_has_the_meaning_of_each_alert() -> None:

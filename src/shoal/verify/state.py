@@ -1,0 +1,244 @@
+"""
+How far topics were compared and are equal, in a file (``--state FILE``): the next comparison continues there.
+
+The consumer group's positions are the mirror's. These are the verifier's. A partition that differs, or that
+could not be compared, keeps its position, so that the next comparison finds the same again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..client.cluster import Cluster
+from ..errors import ConfigError
+from ..mirroring.model.json_values import typed, versioned
+from ..result_file import write_result_file
+from ..topic_partition import TopicPartition
+from .report import NotCompared, OffsetRange, Outcome, PartitionReport
+
+__all__ = ["NamedPair", "VerifiedPartition", "VerifyState", "read_state", "topic_ids", "write_state"]
+
+_TYPE = "shoal verify state"
+
+#: The version of the layout. A reader refuses later ones.
+_VERSION = 1
+
+#: The ids of the source's and the destination's cluster or topic as text; None without ids.
+NamedPair: TypeAlias = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPartition:
+    """
+    How far a partition is equal.
+
+    Attributes:
+        destination: The copy.
+        topic_ids: The ids of both topics.
+        reached: The offsets of both sides up to which both are equal.
+
+    """
+
+    destination: TopicPartition
+    topic_ids: NamedPair
+    reached: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyState:
+    """
+    All positions.
+
+    Attributes:
+        clusters: The ids of both clusters; None before Kafka 0.10.1.
+        partitions: The partitions, by those of the source.
+
+    """
+
+    clusters: NamedPair
+    partitions: Mapping[TopicPartition, VerifiedPartition]
+
+    def check_clusters(self, clusters: NamedPair, file: str) -> None:
+        """
+        Make sure that the state is about two clusters.
+
+        Raises:
+            ConfigError: It is about other ones.
+
+        """
+        if self.clusters != clusters:
+            raise ConfigError(
+                f"--state {file!r} is about the clusters {self.clusters[0]} and {self.clusters[1]}, not "
+                f"{clusters[0]} and {clusters[1]}. Name another file"
+            )
+
+    def of_topics(self, topics: Mapping[str, str], ids: Mapping[str, NamedPair]) -> VerifyState:
+        """
+        Return the state without the partitions of topics that were created again, or have another copy.
+
+        Args:
+            topics: The destination's names by the source's.
+            ids: The ids of both topics by the source's names.
+
+        """
+        kept = {
+            source: each
+            for source, each in self.partitions.items()
+            if source.topic not in topics
+            or (
+                each.destination.topic == topics[source.topic]
+                and not _is_another(each.topic_ids, ids[source.topic])
+            )
+        }
+        return replace(self, partitions=kept)
+
+    def with_deleted(self, report: PartitionReport) -> PartitionReport:
+        """Add to a report the records that retention deleted on either side since the last comparison."""
+        before = self.partitions.get(report.source)
+        if before is None or report.alignment is None:
+            return report
+        here, there = before.reached
+        source = OffsetRange(here, max(here, report.alignment.source_offset))
+        destination = OffsetRange(there, max(there, report.alignment.destination_offset))
+        records = max(source.end - source.start, destination.end - destination.start)
+        if not records:
+            return report
+        gone = NotCompared(
+            source, destination, 0, records, "retention deleted records there before they were compared"
+        )
+        outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
+        return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))
+
+    def after(self, reports: Sequence[PartitionReport], ids: Mapping[str, NamedPair]) -> VerifyState:
+        """Return the state with the new positions of partitions that are equal."""
+        equal = {
+            each.source: VerifiedPartition(
+                each.destination, ids.get(each.source.topic, (None, None)), each.reached
+            )
+            for each in reports
+            if each.reached is not None and not each.differences and not each.not_compared
+        }
+        return replace(self, partitions={**self.partitions, **equal})
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the state as values of JSON."""
+        return {
+            "type": _TYPE,
+            "version": _VERSION,
+            "clusters": list(self.clusters),
+            "partitions": [
+                {
+                    "source": list(source),
+                    "destination": list(each.destination),
+                    "topic_ids": list(each.topic_ids),
+                    "reached": list(each.reached),
+                }
+                for source, each in sorted(self.partitions.items())
+            ],
+        }
+
+    @classmethod
+    def from_json_object(cls, values: Any) -> VerifyState:
+        """
+        Read a state. Names that this version does not know are ignored.
+
+        Raises:
+            ValueError: The values are no state. So are KeyError and TypeError.
+
+        """
+        values = versioned(values, _TYPE, _VERSION)
+        return cls(_pair(values["clusters"]), dict(_partition(each) for each in values["partitions"]))
+
+
+def topic_ids(source: Cluster, destination: Cluster, topics: Mapping[str, str]) -> dict[str, NamedPair]:
+    """Return the ids of both topics by the source's names, as far as the metadata has them."""
+    return {name: (_topic_id(source, name), _topic_id(destination, other)) for name, other in topics.items()}
+
+
+def _topic_id(cluster: Cluster, name: str) -> str | None:
+    topic = cluster.metadata.topics.get(name)
+    return str(topic.topic_id) if topic is not None and topic.topic_id is not None else None
+
+
+def _is_another(before: NamedPair, now: NamedPair) -> bool:
+    return any(
+        one is not None and other is not None and one != other for one, other in zip(before, now, strict=True)
+    )
+
+
+def _partition(values: Any) -> tuple[TopicPartition, VerifiedPartition]:
+    here, there = (_offset(each) for each in values["reached"])
+    destination, ids = _named(values["destination"]), _pair(values["topic_ids"])
+    return _named(values["source"]), VerifiedPartition(destination, ids, (here, there))
+
+
+def _named(values: Any) -> TopicPartition:
+    topic, partition = values
+    return TopicPartition(typed(str, topic), _offset(partition))
+
+
+def _offset(value: Any) -> int:
+    if not 0 <= typed(int, value) < 2**63:
+        raise ValueError(f"{value} is not an offset or a partition")
+    return int(value)
+
+
+def _pair(values: Any) -> NamedPair:
+    first, second = (None if each is None else typed(str, each) for each in values)
+    return first, second
+
+
+def read_state(file: str) -> VerifyState | None:
+    """
+    Read a state; None if there is no such file yet.
+
+    Raises:
+        ConfigError: The file cannot be read, is a link, belongs to another user, or has another content.
+
+    """
+    try:
+        text = _read_own(file)
+        return VerifyState.from_json_object(json.loads(text))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"--state {file!r}: {error.strerror}") from None
+    except KeyError as error:
+        why = f"{error} is missing"
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        why = str(error)
+    raise ConfigError(f"--state {file!r} is not the state of a verification: {why}. Name another file")
+
+
+def _read_own(file: str) -> str:
+    """
+    Read a file of this user or root: any other owner could have written that all was compared.
+
+    In a shared directory another user could also have put a link to an older state of this user.
+    """
+    if Path(file).is_symlink():
+        raise ConfigError(f"--state {file!r} is a symbolic link. Name the file itself")
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as stream:
+        owner = os.fstat(stream.fileno()).st_uid
+        if owner not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"--state {file!r} belongs to user {owner}, who may have changed the positions in it. "
+                "Name a file of your own"
+            )
+        return stream.read()
+
+
+def write_state(file: str, state: VerifyState) -> None:
+    """
+    Write a state in one step.
+
+    Raises:
+        ShoalError: The file cannot be written.
+
+    """
+    write_result_file("state", file, f"{json.dumps(state.to_json_object(), indent=1)}\n", mode=0o600)
