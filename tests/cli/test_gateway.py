@@ -18,10 +18,9 @@ from rig.shoal import Shoal, run_shoal, serve_gateway
 from shoal.cli import make_parser
 from shoal.cli.gateway import parse
 from shoal.client.security import Security, TlsSettings
-from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
-from shoal.gateway import GatewaySettings, make_entry
+from shoal.gateway import GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
@@ -156,17 +155,6 @@ def test_unreachable_cluster_is_one_sentence_and_exit_code_1(texts: Texts) -> No
 # Logins of clients
 
 
-def users_file(directory: Path) -> Path:
-    made = run_shoal("gateway-user", "alice", given="alice-secret\n")
-    assert made.returncode == 0
-    assert "alice-secret" not in made.stdout
-    assert made.stderr == ""
-    path = directory / "users.toml"
-    path.write_text(made.stdout)
-    path.chmod(0o600)
-    return path
-
-
 def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> None:
     options = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--advertise", "kafka.example")
     with Shoal("gateway", *options) as process:
@@ -184,54 +172,12 @@ def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> 
         assert announced["listening"] == f"127.0.0.1:{port}"
 
 
-def test_users_of_the_file_log_in_and_new_ones_without_a_restart(
-    cluster: BrokerCluster, tmp_path: Path, texts: Texts
-) -> None:
-    users = users_file(tmp_path)
-    options = ("--users", str(users), "--sasl-mechanisms", "PLAIN")
-    with serve_gateway(cluster.bootstrap, *options) as process:
-        bootstrap = process.address
-        assert log_in(bootstrap, b"\0alice\0alice-secret") == ErrorCode.NONE
-        assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        users.write_text(users.read_text() + make_entry("bob", "bob-secret"))
-        assert log_in(bootstrap, b"\0bob\0bob-secret") == ErrorCode.NONE
-    err = process.stderr
-    texts(err)
-    assert "User:ANONYMOUS" not in err
-
-
-def log_in(bootstrap: str, token: bytes) -> int:
-    with Wire(bootstrap) as wire:
-        assert wire.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == ErrorCode.NONE
-        code: int = wire.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code
-        return code
-
-
 def test_gateway_without_login_warns_of_the_principal_at_the_start(
     cluster: BrokerCluster, texts: Texts
 ) -> None:
     with serve_gateway(cluster.bootstrap) as process:
         pass
     texts(process.stderr.splitlines()[0])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--users", "{gone}"),
-        ("--sasl-mechanisms", "PLAIN"),
-        ("--users", "{users}", "--sasl-mechanisms", "SCRAM-SHA-52"),
-    ],
-)
-def test_unusable_login_option_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, options: tuple[str, ...], texts: Texts
-) -> None:
-    users = users_file(tmp_path)
-    given = [each.format(users=users, gone=tmp_path / "gone") for each in options]
-    ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", *given)
-    assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
-    texts(ended.stderr)
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("text", "ids"), [("7", {7}), ("1-3", {1, 2, 3}), ("1-2, 1001", {1, 2, 1001})])

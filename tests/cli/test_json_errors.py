@@ -63,7 +63,7 @@ def refusing(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_each_verb_with_work_has_json() -> None:
-    assert set(VERBS) == set(verbs_of(make_parser())) - {"gateway-user", "completion"}
+    assert set(VERBS) == set(verbs_of(make_parser())) - {"completion"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

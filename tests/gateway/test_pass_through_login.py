@@ -1,59 +1,73 @@
-"""
-Logins that the gateway passes on to the brokers.
-
-The embedded broker has no SASL, so another gateway, which has users of its own, stands for a locked cluster.
-"""
+"""Logins that the gateway passes on to the brokers."""
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
-from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
+from shoal.errors import AccessRefused
+from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire, framed
-from tests.gateway.behind import Behind, free_ports, gateway_before, served, wait_until
+from tests.gateway.behind import Behind, free_ports, served, wait_until
 from tests.gateway.foreign_logins import (
+    USERS,
     kafka_python_sends_and_reads,
     librdkafka_is_told_of_a_wrong_password,
     librdkafka_sends_and_reads,
 )
-from tests.gateway.test_login import (
-    PLAIN_TOKEN,
-    SHAKEN,
-    authenticate,
-    handshake,
-    users,
-)
-
-__all__ = ["users"]
+from tests.login_front import MECHANISMS, LockedCluster, locked_cluster
 
 Connect = Callable[[str], Wire]
 
 
 @pytest.fixture(scope="module")
-def locked_cluster(cluster: BrokerCluster, users: UserFile) -> Iterator[Behind]:
-    with gateway_before(cluster, users=users, mechanisms=MECHANISMS) as running:
+def locked(cluster: BrokerCluster) -> Iterator[LockedCluster]:
+    with locked_cluster(cluster.bootstrap, USERS) as running:
         yield running
 
 
-def settings(locked_cluster: Behind, **changed: Any) -> GatewaySettings:
-    servers = {"bootstrap.servers": str(locked_cluster.gateway.bootstrap)}
-    config = ClientConfig.from_properties("upstream", servers)[0]
+def settings(locked: LockedCluster, **changed: Any) -> GatewaySettings:
+    config = ClientConfig.from_properties("upstream", {"bootstrap.servers": locked.bootstrap})[0]
     return GatewaySettings(
         **{"host": "127.0.0.1", "port": 0, "upstream": config, "pass_through": True, **changed}
     )
 
 
 @pytest.fixture(scope="module")
-def passing(locked_cluster: Behind, cluster: BrokerCluster) -> Iterator[Behind]:
-    with Gateway(settings(locked_cluster)) as running:
+def passing(locked: LockedCluster, cluster: BrokerCluster) -> Iterator[Behind]:
+    with Gateway(settings(locked)) as running:
         yield Behind(running, cluster)
+
+
+# Bytes
+
+
+def handshake(version: int, mechanism: str) -> bytes:
+    return framed(
+        struct.pack(">hhih", 17, version, 7, -1) + struct.pack(">h", len(mechanism)) + mechanism.encode()
+    )
+
+
+def authenticate(version: int, token: bytes) -> bytes:
+    if version < 2:
+        return framed(struct.pack(">hhih", 36, version, 8, -1) + framed(token))
+    # Flexible: no tagged fields in the header, the token's length plus one as a varint, no tagged fields.
+    assert len(token) < 127
+    return framed(struct.pack(">hhihb", 36, version, 8, -1, 0) + bytes([len(token) + 1]) + token + b"\0")
+
+
+#: Error 0, and three mechanisms.
+SHAKEN = b"\0\0\0\7" + b"\0\0" + b"\0\0\0\3" + b"\0\5PLAIN" + b"\0\rSCRAM-SHA-256" + b"\0\rSCRAM-SHA-512"
+PLAIN_TOKEN = b"\0bob\0bob-secret"
 
 
 def test_token_without_header_is_forwarded_as_a_request(passing: Behind, connect: Connect) -> None:
@@ -115,10 +129,8 @@ def test_request_before_login_closes_the_connection(passing: Behind, connect: Co
     assert half.receive_frame() is None
 
 
-def test_client_that_does_not_log_in_in_time_is_disconnected(
-    locked_cluster: Behind, connect: Connect
-) -> None:
-    with Gateway(settings(locked_cluster, login_s=0.5)) as running:
+def test_client_that_does_not_log_in_in_time_is_disconnected(locked: LockedCluster, connect: Connect) -> None:
+    with Gateway(settings(locked, login_s=0.5)) as running:
         wires = [connect(str(running.bootstrap)) for _ in range(2)]
         assert served(wires[0])
         for wire in wires:
@@ -127,12 +139,12 @@ def test_client_that_does_not_log_in_in_time_is_disconnected(
 
 
 def test_gateway_without_login_listens_for_the_given_broker_ids(
-    locked_cluster: Behind, cluster: BrokerCluster, connect: Connect
+    locked: LockedCluster, passing: Behind, cluster: BrokerCluster, connect: Connect
 ) -> None:
-    node_ids = sorted(locked_cluster.gateway.brokers)
+    node_ids = sorted(locked.node_ids)
     port = free_ports(2 + node_ids[-1])
-    chosen = settings(locked_cluster, port=port, broker_ids=frozenset(node_ids))
-    topics = {cluster.leader_of(topic, 0): topic for topic in (locked_cluster.new_topic() for _ in range(6))}
+    chosen = settings(locked, port=port, broker_ids=frozenset(node_ids))
+    topics = {cluster.leader_of(topic, 0): topic for topic in (passing.new_topic() for _ in range(6))}
     with Gateway(chosen) as running:
         assert sorted(running.brokers) == node_ids
         for node_id, topic in topics.items():
@@ -148,10 +160,10 @@ def test_gateway_without_login_listens_for_the_given_broker_ids(
 
 
 def test_clients_before_their_broker_s_address_is_known_reach_it_later(
-    locked_cluster: Behind, connect: Connect
+    locked: LockedCluster, connect: Connect
 ) -> None:
-    node_id = min(locked_cluster.gateway.brokers)
-    with Gateway(settings(locked_cluster, broker_ids=frozenset({node_id}))) as running:
+    node_id = min(locked.node_ids)
+    with Gateway(settings(locked, broker_ids=frozenset({node_id}))) as running:
         wires = [connect(str(running.brokers[node_id])) for _ in range(2)]
         for wire in wires:
             assert served(wire)  # it has a connection to some broker now
@@ -159,6 +171,43 @@ def test_clients_before_their_broker_s_address_is_known_reach_it_later(
             wire.send_bytes(handshake(0, "PLAIN") + framed(PLAIN_TOKEN))
             assert [wire.receive_frame(), wire.receive_frame()] == [SHAKEN, b""]
             assert wire.receive_frame() is None
+
+
+def test_token_beyond_the_limit_closes_the_connection(passing: Behind, connect: Connect) -> None:
+    for sent in (
+        handshake(0, "PLAIN") + struct.pack(">i", 512 * 1024 + 1),
+        handshake(1, "PLAIN") + struct.pack(">ihhih", 512 * 1024 + 1, 36, 0, 8, -1),
+    ):
+        wire = connect(passing.address())
+        wire.send_bytes(sent)
+        assert wire.receive_frame() == SHAKEN
+        assert wire.receive_frame() is None
+
+
+def test_refused_login_is_a_warning_with_the_client_s_address(
+    locked: LockedCluster, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Gateway(settings(locked)) as running:
+        wire = connect(str(running.bootstrap))
+        wire.send_bytes(handshake(0, "PLAIN") + framed(b"\0bob\0wrong"))
+        assert wire.receive_frame() == SHAKEN
+        assert wire.receive_frame() is None
+        wait_until(lambda: running.connections == 0, "its thread ends")
+    assert re.search(r"127\.0\.0\.1.*Authentication", caplog.text)
+
+
+def test_connections_without_login_yield_to_clients(locked: LockedCluster, connect: Connect) -> None:
+    with Gateway(settings(locked, most_connections=3)) as running:
+        strangers = [connect(str(running.bootstrap)) for _ in range(6)]
+        wires = [connect(str(running.bootstrap)) for _ in range(3)]
+        for wire in wires:
+            wire.send_bytes(handshake(0, "PLAIN") + framed(PLAIN_TOKEN))
+            assert [wire.receive_frame(), wire.receive_frame()] == [SHAKEN, b""]
+        for wire in strangers:
+            assert wire.receive_frame() is None
+        assert connect(str(running.bootstrap)).receive_frame() is None
+        for wire in wires:
+            assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
 
 
 # Clients of other makes
@@ -177,3 +226,26 @@ def test_librdkafka_reports_a_wrong_password(passing: Behind) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_kafka_python_logs_in_at_the_cluster(passing: Behind, mechanism: str) -> None:
     kafka_python_sends_and_reads(passing, mechanism)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_own_client_logs_in_at_the_cluster(passing: Behind, mechanism: str) -> None:
+    def config(password: str) -> ClientConfig:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        properties = {
+            "bootstrap.servers": passing.address(),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
+            f'username="alice" password="{password}";',
+        }
+        return ClientConfig.from_properties("gateway", properties)[0]
+
+    with Cluster(config(USERS["alice"])) as cluster:
+        assert len(cluster.refresh([]).brokers) == 3
+    with (
+        pytest.raises(AccessRefused, match=r"login.*'alice'") as refused,
+        Cluster(config("wrong")) as cluster,
+    ):
+        cluster.refresh([])
+    assert refused.value.is_login

@@ -94,17 +94,6 @@ def test_new_connection_waits_until_the_evicted_one_has_left() -> None:
     assert (len(slots), entering.is_alive()) == (1, False)
 
 
-def test_connection_that_cannot_leave_is_evicted_last() -> None:
-    ended: list[str] = []
-    slots = ClientSlots(2, cannot_leave=lambda slot: slot.address == "busy")
-    for name in ("busy", "next"):
-        slots.enter(name, leaving(slots, ended, name))
-    slots.enter("busy", leaving(slots, ended, "another"))
-    assert ended == ["next"]
-    slots.enter("busy", leaving(slots, ended, "last"))
-    assert ended == ["next", "busy"]
-
-
 def test_another_connection_is_evicted_if_the_oldest_does_not_leave() -> None:
     ended: list[str] = []
     slots = ClientSlots(2, timing=Timing(next_leaves_s=0.01))

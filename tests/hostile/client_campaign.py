@@ -28,10 +28,10 @@ from pathlib import Path
 
 from rig.process import peak_rss_of
 from rig.shoal import Shoal, serve_broker, serve_gateway
-from shoal.gateway.login.credential import HASHES, salted
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import Wire
 from tests.held import Held, Watch, held
+from tests.login_front import locked_cluster
 
 from .attackers import End, LogIn, Tally, attack
 from .bombs import BOMBS, bomb
@@ -50,20 +50,18 @@ SERVED_S = 30.0
 BACK_S = 30.0
 MOST_BYTES = 1024 * _MEGABYTE
 
-#: The servers to attack. Behind the last one is a gateway with users, which stands for a locked cluster.
-SERVERS = ("gateway", "gateway-users", "gateway-pass-through")
+#: The servers to attack. Before the broker of the last one are listeners that ask for a login.
+SERVERS = ("gateway", "gateway-pass-through")
 _WITH_LOGIN = SERVERS[1:]
 
 _CONNECTIONS = 32
 #: The limit that each server gets. Those that require a login get less than a flood, and more than the rest
 #: of the campaign has at a time; the others get more than the campaign has.
-_MOST_CONNECTIONS = {"gateway": 500, "gateway-users": 100, "gateway-pass-through": 100}
+_MOST_CONNECTIONS = {"gateway": 500, "gateway-pass-through": 100}
 #: The sockets of one connection: to the client, and from a gateway to the broker of its listener. A gateway
 #: with a login of its own may open one more to each broker, of which there is one.
-_SOCKETS_OF_EACH = {"gateway": 3, "gateway-users": 3, "gateway-pass-through": 2}
+_SOCKETS_OF_EACH = {"gateway": 3, "gateway-pass-through": 2}
 _FLOOD = 500
-#: So many that a flood comes faster than its passwords can be checked.
-_ITERATIONS = 40_000
 _BOMBS_IN_A_STEP = 2
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
@@ -121,38 +119,15 @@ class Target:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
             limits = ("--max-connections", str(_MOST_CONNECTIONS[name]))
             broker = stack.enter_context(serve_broker())
-            behind: tuple[Shoal, ...] = (broker,)
+            address = broker.address
+            options: tuple[str, ...] = limits
             if name in _WITH_LOGIN:
-                options = (*_users(room), *(limits if name == "gateway-users" else ()))
-                locked = stack.enter_context(serve_gateway(broker.address, *options))
-                behind = (locked, broker)
-            match name:
-                case "gateway":
-                    yield cls(name, stack.enter_context(serve_gateway(broker.address, *limits)), behind)
-                case "gateway-users":
-                    yield cls(name, locked, (broker,))
-                case _:
-                    config = room / "upstream.properties"
-                    config.write_text("security.protocol=SASL_PLAINTEXT\n")
-                    passing = serve_gateway(
-                        locked.address,
-                        "--upstream-config",
-                        str(config),
-                        "--sasl-pass-through",
-                        "--broker-ids",
-                        "1",
-                        *limits,
-                    )
-                    yield cls(name, stack.enter_context(passing), behind)
-
-
-def _users(room: Path) -> tuple[str, ...]:
-    """Write a file of users, and return the options by which a gateway requires their login."""
-    file = room / "users.toml"
-    file.touch(mode=0o600)
-    secrets = {each: salted(each, PASSWORD.encode(), b"salt of 16 bytes", _ITERATIONS) for each in HASHES}
-    file.write_text("\n".join([f"[{USER}]", *(f'{name} = "{each}"' for name, each in secrets.items()), ""]))
-    return ("--users", str(file), "--sasl-mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512")
+                locked = stack.enter_context(locked_cluster(address, {USER: PASSWORD}))
+                config = room / "upstream.properties"
+                config.write_text("security.protocol=SASL_PLAINTEXT\n")
+                passing = ("--upstream-config", str(config), "--sasl-pass-through", "--broker-ids", "1")
+                address, options = locked.bootstrap, (*limits, *passing)
+            yield cls(name, stack.enter_context(serve_gateway(address, *options)), (broker,))
 
 
 @dataclass

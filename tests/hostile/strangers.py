@@ -1,7 +1,7 @@
 """Clients without credentials of a gateway that requires a login, each on a separate connection.
 
-A wrong password in PLAIN costs a server as much as a right one. A SCRAM exchange stops half-way. Requests
-come before the login; and many clients disconnect before a response, while the server still works for them.
+A SCRAM exchange stops half-way. Requests come before the login; and many clients disconnect before a
+response, while the server still works for them.
 The gateway must serve none of them, and disconnect each that stays.
 """
 
@@ -74,7 +74,7 @@ def visit(address: tuple[str, int], seed: int, step: int, count: int) -> Visits:
 def flood(address: tuple[str, int], seed: int, step: int, count: int) -> None:
     """Send wrong passwords, one connection right after the other, without waiting.
 
-    The first ones have to make room for later ones, before the server has checked their passwords.
+    The first ones have to make room for later ones, before the cluster has checked their passwords.
     """
     draw = random.Random(f"flood:{seed}:{step}")
     with contextlib.ExitStack() as sockets:

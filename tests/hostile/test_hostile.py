@@ -260,7 +260,7 @@ def test_accepted_wrong_password_is_a_problem() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("held", ["threads", "sockets"])
 def test_excess_threads_or_sockets_are_a_problem(held: str) -> None:
-    with Target.started("gateway" if held == "threads" else "gateway-users") as target:
+    with Target.started("gateway" if held == "threads" else "gateway-pass-through") as target:
         target.most_connections = 2  # but it has admitted more, by the limit with which it started
         (result,) = attack_server(
             target, SEED, first=0, requests=20, step_requests=20, deadline=float("inf"), bombs=CHEAP_BOMBS

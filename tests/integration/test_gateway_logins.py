@@ -1,4 +1,4 @@
-"""Logins of clients, old and new, through the gateway: its own users, and those of a real Kafka."""
+"""Logins of clients, old and new, at a real Kafka through the gateway."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,10 @@ from rig.load import FIRST_TIMESTAMP
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
 from shoal.client.config import ClientConfig
-from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
+from shoal.gateway import Gateway, GatewaySettings
 
 SECONDS = 60
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 RECORDS = [(0, Record(b"key", b"value %d" % number, (), FIRST_TIMESTAMP + number)) for number in range(20)]
 
 #: The first has SaslHandshake v0 and tokens without headers, the second v1 (KIP-152), the third ends logins
@@ -34,18 +34,6 @@ JAVA = {each.name: each for each in OLD_CLIENTS if each.name in {"Java 0.10.2.2"
 @pytest.fixture(scope="module")
 def kafka(locked_cluster: LockedKafka) -> LockedKafka:
     return locked_cluster
-
-
-@pytest.fixture(scope="module")
-def with_users(kafka: LockedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway that checks logins, and connects as ANONYMOUS, who may do everything."""
-    path: Path = tmp_path_factory.mktemp("users") / "users.toml"
-    path.touch(0o600)
-    path.write_text("\n".join(make_entry(name, password) for name, password in PASSWORDS.items()))
-    config = upstream({"bootstrap.servers": kafka.cluster.bootstrap})
-    chosen = GatewaySettings("127.0.0.1", 0, config, users=UserFile(path), mechanisms=MECHANISMS)
-    with Gateway(chosen) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +53,6 @@ def upstream(properties: dict[str, str]) -> ClientConfig:
     return ClientConfig.from_properties("upstream", properties)[0]
 
 
-@pytest.fixture(params=["its own users", "the cluster's"])
-def gateway(request: pytest.FixtureRequest) -> Gateway:
-    running = request.getfixturevalue("with_users" if request.param == "its own users" else "passing")
-    assert isinstance(running, Gateway)
-    return running
-
-
 def java_settings(mechanism: str, user: str = "alice", password: str | None = None) -> dict[str, str]:
     return {
         "security.protocol": "SASL_PLAINTEXT",
@@ -86,22 +67,22 @@ def java_settings(mechanism: str, user: str = "alice", password: str | None = No
     [("Java 0.10.2.2", "PLAIN"), ("Java 1.0.2", "SCRAM-SHA-512"), ("Java 2.8.2", "SCRAM-SHA-256")],
 )
 def test_old_java_client_logs_in_writes_and_reads(
-    kafka: LockedKafka, gateway: Gateway, topic: str, name: str, mechanism: str
+    kafka: LockedKafka, passing: Gateway, topic: str, name: str, mechanism: str
 ) -> None:
     client = JAVA[name]
     create_topic(kafka.cluster.bootstrap, topic)
     settings = java_settings(mechanism)
-    address = str(gateway.bootstrap)
+    address = str(passing.bootstrap)
     client.produce(address, topic, RECORDS, settings)
     read = client.read(address, topic, partitions=1, records=len(RECORDS), settings=settings)
     assert [each.value for each in read[0]] == [record.value for _, record in RECORDS]
 
 
-def test_old_java_client_with_wrong_password_is_refused(gateway: Gateway, topic: str) -> None:
+def test_old_java_client_with_wrong_password_is_refused(passing: Gateway, topic: str) -> None:
     client = JAVA["Java 2.8.2"]
     settings = {**java_settings("SCRAM-SHA-512", password="wrong"), "max.block.ms": "10000"}
     with pytest.raises(OldClientFailed, match=r"SASL.*SCRAM-SHA-512"):
-        client.produce(str(gateway.bootstrap), topic, RECORDS[:1], settings)
+        client.produce(str(passing.bootstrap), topic, RECORDS[:1], settings)
 
 
 def librdkafka(gateway: Gateway, mechanism: str, user: str = "alice") -> dict[str, Any]:
@@ -116,13 +97,13 @@ def librdkafka(gateway: Gateway, mechanism: str, user: str = "alice") -> dict[st
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_current_clients_log_in(kafka: LockedKafka, gateway: Gateway, topic: str, mechanism: str) -> None:
+def test_current_clients_log_in(kafka: LockedKafka, passing: Gateway, topic: str, mechanism: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
-    producer = Producer(librdkafka(gateway, mechanism))
+    producer = Producer(librdkafka(passing, mechanism))
     producer.produce(topic, b"of librdkafka")
     assert producer.flush(SECONDS) == 0
     config: dict[str, Any] = {
-        "bootstrap_servers": str(gateway.bootstrap),
+        "bootstrap_servers": str(passing.bootstrap),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",

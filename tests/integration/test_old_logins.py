@@ -1,15 +1,13 @@
-"""Java clients of old versions log in: at the gateway, and through it at a cluster.
+"""Java clients of old versions log in at a cluster, through the gateway.
 
 Java 0.10.2.2 supports SaslHandshake v0 and sends tokens without headers, 1.0.2 sends them in requests
-(KIP-152), and 2.8.2 can log in again (KIP-368). The cluster is the embedded broker behind another gateway
-with users.
+(KIP-152), and 2.8.2 can log in again (KIP-368). The cluster is the embedded broker behind listeners that ask
+for a login; test_gateway_logins has a real one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +16,9 @@ from rig.load import FIRST_TIMESTAMP
 from rig.locked import PASSWORDS, jaas
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
 from shoal.client.config import ClientConfig
-from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
+from shoal.gateway import Gateway, GatewaySettings
 from shoal_broker import Broker
+from tests.login_front import locked_cluster
 
 RECORDS = [(0, Record(b"key", b"value %d" % number, (), FIRST_TIMESTAMP + number)) for number in range(20)]
 
@@ -35,31 +34,11 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def asking(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    path: Path = tmp_path_factory.mktemp("users") / "users.toml"
-    path.touch(0o600)
-    path.write_text("\n".join(make_entry(name, password) for name, password in PASSWORDS.items()))
-    chosen = settings(str(broker.bootstrap), users=UserFile(path), mechanisms=MECHANISMS)
-    with Gateway(chosen) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def passing(asking: Gateway) -> Iterator[Gateway]:
-    with Gateway(settings(str(asking.bootstrap), pass_through=True)) as running:
-        yield running
-
-
-def settings(servers: str, **more: Any) -> GatewaySettings:
-    config = ClientConfig.from_properties("upstream", {"bootstrap.servers": servers})[0]
-    return GatewaySettings("127.0.0.1", 0, config, **more)
-
-
-@pytest.fixture(params=["asking", "passing"])
-def gateway(request: pytest.FixtureRequest) -> Gateway:
-    running = request.getfixturevalue(request.param)
-    assert isinstance(running, Gateway)
-    return running
+def gateway(broker: Broker) -> Iterator[Gateway]:
+    with locked_cluster(str(broker.bootstrap), PASSWORDS) as locked:
+        config = ClientConfig.from_properties("upstream", {"bootstrap.servers": locked.bootstrap})[0]
+        with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
+            yield running
 
 
 def login(mechanism: str, password: str | None = None) -> dict[str, str]:

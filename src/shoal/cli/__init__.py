@@ -25,7 +25,7 @@ __all__ = ["main", "make_parser"]
 #: In the order of the help. The module of a verb has its name, with underscores.
 VERBS = (
     *("mirror", "control", "doctor", "mirror-maker", "verify", "inspect", "groups", "cutover"),
-    *("gateway", "gateway-user", "completion"),
+    *("gateway", "completion"),
 )
 
 

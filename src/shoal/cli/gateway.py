@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import ConfigError
 from ..gateway.settings import GatewaySettings
 from ..mirroring.model.option_values import parse_listen
-from ..nearest import did_you_mean
 from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
@@ -26,7 +25,6 @@ from .serving import allow_many_files, give_freed_memory_back, signals_held
 if TYPE_CHECKING:
     from ..client.config import ClientConfig
     from ..gateway.gateway import Gateway
-    from ..gateway.login import UserFile
     from ..net.server_tls import TlsFiles
 
 __all__ = ["add_parser", "parse", "run"]
@@ -125,20 +123,6 @@ def _add_tls(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_logins(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--users",
-        type=Path,
-        metavar="FILE",
-        help="users of the gateway's own, in TOML as 'shoal gateway-user' prints it, of mode 0600: clients "
-        "have to log in by SASL as one of them. The gateway reads a changed file at the next login (default: "
-        "clients need no login)",
-    )
-    group.add_argument(
-        "--sasl-mechanisms",
-        metavar="NAME[,NAME...]",
-        help="mechanisms for logins: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all, and without TLS all "
-        "but PLAIN, since passwords would cross the network in clear text)",
-    )
     group.add_argument(
         "--sasl-pass-through",
         action="store_true",
@@ -259,8 +243,6 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         advertised_host=args.advertise,
         allow_any_address=args.allow_any_address,
         tls=tls,
-        users=_users(args),
-        mechanisms=_mechanisms(args, is_encrypted=tls is not None),
         pass_through=args.sasl_pass_through,
         broker_ids=_broker_ids(args),
         apis=parse_apis(args.apis),
@@ -301,38 +283,6 @@ def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
     if args.tls_certificate or args.tls_key or args.tls_client_authorities:
         raise ConfigError("TLS on the listeners needs both --tls-certificate and --tls-key")
     return None
-
-
-def _users(args: argparse.Namespace) -> UserFile | None:
-    from ..gateway.login import UserFile
-
-    if args.users is not None and args.sasl_pass_through:
-        raise ConfigError("--users and --sasl-pass-through exclude each other. Remove one of them")
-    if args.users is None and args.sasl_mechanisms is not None:
-        raise ConfigError("--sasl-mechanisms has no effect without --users")
-    return UserFile(args.users) if args.users is not None else None
-
-
-def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, ...]:
-    from ..gateway.login import MECHANISMS
-
-    if args.users is None:
-        return ()
-    if args.sasl_mechanisms is None:
-        return tuple(each for each in MECHANISMS if is_encrypted or each != "PLAIN")
-    chosen = tuple(each.strip() for each in args.sasl_mechanisms.split(","))
-    for each in chosen:
-        if each not in MECHANISMS:
-            raise ConfigError(
-                f"--sasl-mechanisms {args.sasl_mechanisms!r}: the gateway does not support {each!r}. Choose "
-                f"from {', '.join(MECHANISMS)}{did_you_mean(each, MECHANISMS)}"
-            )
-    if "PLAIN" in chosen and not is_encrypted:
-        warn(
-            "--sasl-mechanisms PLAIN without TLS: clients send their passwords in clear text. Set "
-            "--tls-certificate and --tls-key, or leave PLAIN out"
-        )
-    return chosen
 
 
 def _warn_of_clear_text(upstream: ClientConfig) -> None:
@@ -392,10 +342,10 @@ def _broker_ids(args: argparse.Namespace) -> frozenset[int]:
 
 def _announce_the_user(settings: GatewaySettings) -> None:
     """Print a notice if clients need no login, and so act as one user."""
-    if not settings.asks_for_login:
+    if not settings.pass_through:
         say(
             f"clients need no login: all of them act as {_user_of(settings.upstream)} of the "
-            f"{settings.upstream.name} cluster. Set --users or --sasl-pass-through to require logins"
+            f"{settings.upstream.name} cluster. Set --sasl-pass-through to require logins"
         )
 
 

@@ -14,28 +14,21 @@ if TYPE_CHECKING:
     from ..net.server_tls import TlsFiles
     from .allowed_apis import parse_apis
     from .gateway import Gateway
-    from .login import MECHANISMS, UserFile, make_entry
     from .settings import GatewaySettings
 
 __all__ = [
-    "MECHANISMS",
     "Gateway",
     "GatewaySettings",
     "TlsFiles",
-    "UserFile",
-    "make_entry",
     "parse_apis",
 ]
 
 # Looked up when they are used: for every verb the command line reads the settings' defaults, and the gateway
 # takes 0.2 s to import.
 _WHERE = {
-    "MECHANISMS": "shoal.gateway.login",
     "Gateway": "shoal.gateway.gateway",
     "GatewaySettings": "shoal.gateway.settings",
     "TlsFiles": "shoal.net.server_tls",
-    "UserFile": "shoal.gateway.login",
-    "make_entry": "shoal.gateway.login",
     "parse_apis": "shoal.gateway.allowed_apis",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 import struct
@@ -65,18 +64,6 @@ class Client:
         if self._deadline is None:
             return self._idle_s
         return max(min(self._idle_s, self._deadline - time.monotonic()), 0.0)
-
-    def check_login(self) -> None:
-        """End a login if either side has closed the connection, or the time for it is over."""
-        if has_hung_up(self._socket):
-            raise ClientGone("it hung up within its login")
-        self._hurry()
-
-    def pause(self, seconds: float) -> None:
-        """Wait so long before the next answer, or until another thread ends the connection."""
-        poll = select.poll()
-        poll.register(self._socket, 0)  # with no event, it reports only that both directions are closed
-        poll.poll(seconds * 1000)
 
     def check_answer(self) -> None:
         """

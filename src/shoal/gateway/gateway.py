@@ -20,9 +20,9 @@ from ..net.listener import Admitted, Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
-from .login import LoginFailed, is_checked, wake_login
 from .message_memory import MessageMemory
 from .nodes import Nodes
+from .pass_through_login import LoginFailed
 from .session import Session
 from .settings import GatewaySettings
 from .slots import ClientSlot, ClientSlots, NoRoom
@@ -61,8 +61,6 @@ class Gateway:
         """
         _check_address(settings)
         self._settings = settings
-        if settings.users is not None:
-            settings.users.warn = self._warn
         self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._topic_limits = TopicLimits(settings.timing)
@@ -71,7 +69,7 @@ class Gateway:
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
         self._slots = ClientSlots(
-            settings.most_connections, settings.most_connections_per_address, _cannot_leave, settings.timing
+            settings.most_connections, settings.most_connections_per_address, settings.timing
         )
         self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False
@@ -329,12 +327,6 @@ def _hang_up(connected: socket.socket, slot: ClientSlot) -> None:
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
     slot.abort()
-    if slot.thread is not None:
-        wake_login(slot.thread.ident)
-
-
-def _cannot_leave(slot: ClientSlot) -> bool:
-    return slot.thread is not None and is_checked(slot.thread.ident)
 
 
 def _check_address(settings: GatewaySettings) -> None:

@@ -11,9 +11,6 @@ from ..net.address import Address
 
 __all__ = ["Nodes"]
 
-#: The oldest and the newest version of each API.
-Versions = Mapping[int, tuple[int, int]]
-
 
 class Nodes:
     """
@@ -38,7 +35,6 @@ class Nodes:
         self._addresses: dict[int, Address] = {}
         self._listeners: dict[int, Address] = {}
         self._failed_at: dict[Address, float] = {}
-        self._versions: dict[int | None, Versions] = {}
         self._turn = itertools.count()
         self._lock = threading.Lock()
 
@@ -89,16 +85,6 @@ class Nodes:
             known = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
             first = next(self._turn) % len(known)
             return sorted(known[first:] + known[:first], key=lambda each: self._failed_at.get(each, 0.0))
-
-    def remember_versions(self, node_id: int | None, versions: Versions) -> None:
-        """Remember the API versions of a node, as of the last connection to it; None for any node."""
-        with self._lock:
-            self._versions[node_id] = versions
-
-    def versions(self, node_id: int | None) -> Versions | None:
-        """Return the API versions of a node, as of the last connection to it, if there was one."""
-        with self._lock:
-            return self._versions.get(node_id)
 
     def remember(self, address: Address, *, failed: bool) -> None:
         """Remember the result of the last attempt to connect to an address."""

@@ -12,7 +12,6 @@ from ..error_codes import ErrorCode
 from ..errors import ProtocolError
 from ..net.address import Address
 from ..net.converting import chunks
-from ..printable import logger
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
@@ -20,9 +19,9 @@ from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from . import broker_configs
 from .client_connection import Client, ClientGone, ClientRequest
-from .login import GatewayLogin, PassThroughLogin
 from .message_memory import MessageMemory
 from .nodes import Nodes
+from .pass_through_login import PassThroughLogin
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
 from .settings import GatewaySettings
@@ -35,8 +34,6 @@ from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
 from .working import LARGE_BYTES, working
 
 __all__ = ["Session"]
-
-_log = logger("shoal.gateway")
 
 #: The head of a Produce request up to its acks, with the longest ids before them.
 _PRODUCE_HEAD_BYTES = 72 * 1024
@@ -127,38 +124,20 @@ class Session:
 
         """
         try:
-            if not self._let_in():
-                return
+            if self._pass_through is not None:
+                self._client.must_prove_by(time.monotonic() + self._settings.login_s)
             while True:
                 if self._upstream is not None:
                     self._upstream.wait_for_request(self._client.patience_s)
                 request = self._client.begin_request()
                 if request is None:
                     return
-                if not self._settings.asks_for_login:
+                if self._pass_through is None:
                     self._on_proof()
                 self._serve(request)
                 del request  # else an idle client would hold the memory of its last request
         finally:
             self.close()
-
-    def _let_in(self) -> bool:
-        """Require a login if the gateway has users; False if the client hung up before its end."""
-        settings = self._settings
-        if settings.asks_for_login:
-            self._client.must_prove_by(time.monotonic() + settings.login_s)
-        if settings.users is None:
-            return True
-        user = GatewayLogin(self._client, settings.users, settings.mechanisms, self._versions).run()
-        if user is None:
-            return False
-        self._end_login()
-        _log.debug("%r logged in", user)
-        return True
-
-    def _end_login(self) -> None:
-        self._client.must_prove_by(None)
-        self._on_proof()
 
     def abort(self) -> None:
         """End the connections to brokers, so that the session's thread fails at once; for another thread."""
@@ -224,7 +203,8 @@ class Session:
         self._end_passed_login(request.header)
 
     def _end_passed_login(self, header: RequestHeader) -> None:
-        self._end_login()
+        self._client.must_prove_by(None)
+        self._on_proof()
         self._find_node(header)
 
     def _find_node(self, header: RequestHeader) -> None:
@@ -275,14 +255,8 @@ class Session:
         )
 
     def _announced(self) -> dict[int, tuple[int, int]]:
-        if self._settings.users is None:
-            self._broker()
-            return {**self._served, **(_SASL if self._pass_through is not None else {})}
-        # If versions are known, a client that has not logged in yet gets no connection to the broker.
-        known = self._nodes.versions(self._node_id) if self._upstream is None else None
-        if known is None:
-            known = self._broker().connection.versions
-        return {**served_versions(known, self._settings.apis), **_SASL}
+        self._broker()
+        return {**self._served, **(_SASL if self._pass_through is not None else {})}
 
     @staticmethod
     def _without_sasl(header: RequestHeader) -> Any:
@@ -302,9 +276,7 @@ class Session:
     def _broker(self) -> Upstream:
         if self._upstream is None:
             self._upstream = self._open(self._node_id)
-            versions = self._upstream.connection.versions
-            self._nodes.remember_versions(self._node_id, versions)
-            self._served = served_versions(versions, self._settings.apis)
+            self._served = served_versions(self._upstream.connection.versions, self._settings.apis)
         return self._upstream
 
     def _other(self, node_id: int, address: Address) -> Upstream | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
 from ..client.security import Security
@@ -12,10 +11,6 @@ from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from ..timing import DEFAULT_TIMING, Timing
 from .versions import API_NAMES
-
-if TYPE_CHECKING:
-    # The command line reads the defaults here for every verb, and the logins take long to import.
-    from .login import UserFile
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 
@@ -41,8 +36,6 @@ class GatewaySettings:
         advertised_host: The host that clients connect to; None for ``host``.
         allow_any_address: Allow an address that other machines can connect to.
         tls: TLS of the listeners; None for plain TCP.
-        users: The users that may log in; None requires no login.
-        mechanisms: The SASL mechanisms for ``users``.
         pass_through: Clients log in at the brokers, through the gateway. The gateway itself logs in only at
             its start, to ask for the brokers, and only if ``upstream`` has a login.
         broker_ids: Brokers to listen for from the start, also if the cluster does not have them yet.
@@ -72,8 +65,6 @@ class GatewaySettings:
     advertised_host: str | None = None
     allow_any_address: bool = False
     tls: TlsFiles | None = None
-    users: UserFile | None = None
-    mechanisms: tuple[str, ...] = ()
     pass_through: bool = False
     broker_ids: frozenset[int] = frozenset()
     login_s: float = DEFAULT_LOGIN_S
@@ -89,11 +80,6 @@ class GatewaySettings:
     allow_broker_configs: bool = False
     idle_s: float = 600.0
     timing: Timing = DEFAULT_TIMING
-
-    @property
-    def asks_for_login(self) -> bool:
-        """Whether a client has to log in, at the gateway or at the broker."""
-        return self.users is not None or self.pass_through
 
     @property
     def may_ask_cluster(self) -> bool:

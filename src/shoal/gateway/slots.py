@@ -58,7 +58,6 @@ class ClientSlots:
         self,
         most: int,
         most_of_address: int | None = None,
-        cannot_leave: Callable[[ClientSlot], bool] = lambda _: False,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
@@ -68,13 +67,11 @@ class ClientSlots:
             most: The limit for all clients.
             most_of_address: The limit for one address, or one IPv6 network of 64 bits; None for no limit of
                 its own.
-            cannot_leave: Returns whether the thread of a slot would end late, so that others leave first.
             timing: How long new clients wait for those that leave.
 
         """
         self._most = most
         self._timing = timing
-        self._cannot_leave = cannot_leave
         self._most_of_address = most_of_address
         self._slots: dict[ClientSlot, None] = {}
         self._ending: list[threading.Thread] = []
@@ -135,7 +132,7 @@ class ClientSlots:
         """Close the connection of an unproven slot, and wait for a change."""
         unproven = [each for each in crowd if not each.is_proven and not each.leaves]
         if unproven:
-            leaving = first_to_leave([each for each in unproven if not self._cannot_leave(each)] or unproven)
+            leaving = first_to_leave(unproven)
             leaving.leaves = True
             leaving.hang_up(leaving)
             if leaving not in self._slots:

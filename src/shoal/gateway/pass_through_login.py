@@ -16,18 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...broker_message import without_objects
-from ...error_codes import ErrorCode
-from ...errors import Disconnected
-from ...protocol import codec
-from ...protocol.apis import ApiKey
-from ...protocol.primitives import INT32
-from ..client_connection import Client, ClientGone, ClientRequest
-from ..upstream import Upstream
-from .exchange import LoginFailed
-from .gateway_login import LARGEST_TOKEN, decoded
+from ..broker_message import without_objects
+from ..error_codes import ErrorCode
+from ..errors import Disconnected, ProtocolError
+from ..protocol import codec
+from ..protocol.apis import ApiKey
+from ..protocol.primitives import INT32
+from .client_connection import Client, ClientGone, ClientRequest
+from .upstream import Upstream
 
-__all__ = ["PassThroughLogin"]
+__all__ = ["LoginFailed", "PassThroughLogin"]
+
+#: Kafka's default of ``sasl.server.max.receive.size``.
+_LARGEST_TOKEN = 512 * 1024
 
 #: The number of tokens that a client sends. GSSAPI is absent: a client of SaslHandshake v0 may need any
 #: number, and its tickets are for the host that it connects to.
@@ -37,6 +38,10 @@ _TOKENS: Mapping[str, int] = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2
 _AUTHENTICATE_VERSION = 0
 
 _HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
+
+
+class LoginFailed(Exception):
+    """The broker refused a client's login; the text has its message."""
 
 
 class PassThroughLogin:
@@ -82,7 +87,7 @@ class PassThroughLogin:
         header = request.header
         if not 0 <= header.api_version <= 1:
             raise ClientGone(f"SaslHandshake v{header.api_version} is not served")
-        mechanism = decoded(request).mechanism
+        mechanism = _decoded(request).mechanism
         answer = self._broker().ask(header, ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)
         code, mechanisms = answer.error_code, answer.mechanisms
         if header.api_version == 0:
@@ -100,7 +105,7 @@ class PassThroughLogin:
 
     def _pass_tokens(self, request: ClientRequest) -> None:
         while self._tokens_left:
-            token = self._client.begin_token(LARGEST_TOKEN)
+            token = self._client.begin_token(_LARGEST_TOKEN)
             if token is None:
                 raise ClientGone("the client closed the connection during the login")
             answer = self._broker().ask(
@@ -115,7 +120,7 @@ class PassThroughLogin:
         upstream = self._broker()
         if not upstream.speaks(header.api_key, header.api_version):
             raise ClientGone(f"SaslAuthenticate v{header.api_version} is not served")
-        request.check_size(LARGEST_TOKEN)
+        request.check_size(_LARGEST_TOKEN)
         upstream.forward(request)
         frame = upstream.receive()
         answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, header.api_version, frame)
@@ -151,3 +156,17 @@ class PassThroughLogin:
         else:
             self._tokens_left = max(self._tokens_left - 1, 0)
             self.is_done = self.is_done or not self._tokens_left
+
+
+def _decoded(request: ClientRequest) -> Any:
+    """
+    Read and decode a request of a login.
+
+    Raises:
+        ClientGone: The request is malformed or too large.
+
+    """
+    try:
+        return codec.decode_request(request.header, request.whole(_LARGEST_TOKEN))
+    except ProtocolError as error:
+        raise ClientGone(str(error)) from error
