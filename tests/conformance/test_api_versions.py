@@ -40,7 +40,7 @@ def test_version_too_new_is_answered_in_version_0(wire: Wire) -> None:
 
 def test_versions_that_kafka_4_removed_are_not_announced(wire: Wire) -> None:
     announced = {key: low for key, low, _ in ask(wire, 3)}
-    assert {key: announced[key] for key in OLDEST_IN_KAFKA_4} == {**OLDEST_IN_KAFKA_4, ApiKey.PRODUCE: 0}
+    assert {key: announced.get(key) for key in OLDEST_IN_KAFKA_4} == {**OLDEST_IN_KAFKA_4, ApiKey.PRODUCE: 0}
 
 
 def test_produce_is_announced_from_version_0_for_librdkafka(wire: Wire) -> None:
@@ -65,7 +65,7 @@ NOT_SERVED = {
 @pytest.mark.parametrize("api", set(CLIENT_VERSIONS) - NOT_SERVED)
 def test_versions_of_shoal_s_client_are_served(wire: Wire, api: ApiKey) -> None:
     served = {key: (low, high) for key, low, high in ask(wire, 3)}
-    assert served[api][1] >= CLIENT_VERSIONS[api][0]
+    assert served.get(api, (0, -1))[1] >= CLIENT_VERSIONS[api][0]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_difference_is_found_by_parameters_and_server() -> None:
     ("mark", "names"),
     [
         (pytest.mark.not_before("4.1"), ["embedded", "gateway", "kafka-4.4.0", *AGENTS]),
+        (pytest.mark.administrators, ["embedded", "kafka-4.4.0", "kafka-3.9.2", "kafka-2.8.2", *AGENTS]),
         (pytest.mark.several_batches, ["embedded", *AGENTS]),
         (pytest.mark.one_batch, ["gateway", "kafka-4.4.0", "kafka-3.9.2", "kafka-2.8.2"]),
     ],

@@ -88,6 +88,7 @@ def test_offset_outside_the_log_is_out_of_range(wire: Wire, loaded: str, offset:
     assert wire.fetch(loaded, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.administrators
 def test_deleted_offset_is_out_of_range(wire: Wire, loaded: str) -> None:
     assert wire.delete_records(loaded, 5).low_watermark == 5
     assert wire.fetch(loaded, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -68,6 +68,7 @@ def test_higher_end_without_records_is_a_change(wire: Wire, topic: str) -> None:
     assert [each.high_watermark for each in response.partitions] == [4, 2]
 
 
+@pytest.mark.administrators
 def test_later_log_start_is_a_change(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0, batches=2)
     session = Session(wire, [(topic, 0, 4), (topic, 1, 0)])

@@ -355,6 +355,7 @@ def test_groups_are_listed_by_state(wire: Wire, group: str) -> None:
     assert group not in listed("Empty")
 
 
+@pytest.mark.administrators
 def test_group_with_members_is_not_deleted(wire: Wire, group: str) -> None:
     def delete() -> ErrorCode:
         response = wire.call(ApiKey.DELETE_GROUPS, 2, groups_names=[group])
@@ -455,6 +456,7 @@ def test_offset_fetch_returns_several_groups(wire: Wire, group: str, topic: str)
     assert found == {group: [topic], f"{group}-x": []}
 
 
+@pytest.mark.administrators
 def test_committed_offsets_are_deleted_with_their_topic(wire: Wire, group: str, topic: str) -> None:
     wire.commit(group, topic, 5)
     wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=10_000)

@@ -153,6 +153,7 @@ def test_two_confluent_consumers_share_a_topic_and_commit(
     after.close()
 
 
+@pytest.mark.administrators
 def test_confluent_kafka_s_admin_client_manages_topics(broker_address: str, unique: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker_address})
     admin.create_topics([TopicToCreate(unique, 2, 1, config={"retention.ms": "-1"})])[unique].result(SECONDS)
@@ -263,6 +264,7 @@ def test_kafka_python_consumes_in_a_group_and_commits(broker_address: str, topic
     consumer.close()
 
 
+@pytest.mark.administrators
 def test_kafka_python_s_admin_client_manages_topics(broker_address: str, unique: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker_address)
     admin.create_topics({unique: {"num_partitions": 2, "replication_factor": 1}})

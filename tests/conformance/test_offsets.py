@@ -17,6 +17,7 @@ def test_empty_log_begins_and_ends_at_0(wire: Wire, topic: str, version: int) ->
         assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, -1)
 
 
+@pytest.mark.administrators
 def test_deleted_records_move_the_log_start(wire: Wire, topic: str) -> None:
     wire.produce(topic, batch(3))
     wire.produce(topic, batch(3))
@@ -26,12 +27,14 @@ def test_deleted_records_move_the_log_start(wire: Wire, topic: str) -> None:
     assert wire.list_offset(topic, LATEST).offset == 6
 
 
+@pytest.mark.administrators
 def test_delete_records_to_minus_1_deletes_all(wire: Wire, topic: str) -> None:
     wire.produce(topic, batch(3))
     assert wire.delete_records(topic, -1).low_watermark == 3
     assert wire.list_offset(topic, EARLIEST).offset == 3
 
 
+@pytest.mark.administrators
 def test_delete_records_beyond_the_end_is_out_of_range(wire: Wire, topic: str) -> None:
     wire.produce(topic, batch(3))
     assert wire.delete_records(topic, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -154,6 +154,7 @@ def test_producer_id_without_epoch_is_refused(wire: Wire) -> None:
     assert wire.init_producer_id(producer_epoch=5).error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.administrators
 def test_describe_producers_returns_id_epoch_and_last_sequence(
     wire: Wire, topic: str, producer_id: int
 ) -> None:

@@ -132,6 +132,7 @@ def test_session_with_names_and_ids_is_refused(
     assert vector("fetch-v12-session-by-name.response").fields["error_code"] == response.error_code
 
 
+@pytest.mark.administrators
 def test_waiting_fetch_does_not_read_a_recreated_topic(
     wire: Wire, connect: Connect, topic: str, topic_id: uuid.UUID
 ) -> None:

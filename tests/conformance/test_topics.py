@@ -199,6 +199,7 @@ def test_validate_only_creates_nothing(wire: Wire, unique: str) -> None:
     assert metadata(wire, unique).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.administrators
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -243,6 +244,7 @@ def grow(wire: Wire, topic: str, count: int) -> ErrorCode:
     return ErrorCode(response.results[0].error_code)
 
 
+@pytest.mark.administrators
 def test_partitions_are_added_but_not_removed(wire: Wire, new_topic: NewTopic, unique: str) -> None:
     topic = new_topic(2)
     assert grow(wire, topic, 2) == ErrorCode.INVALID_PARTITIONS
@@ -256,12 +258,14 @@ def delete(wire: Wire, name: str, version: int = 5) -> ErrorCode:
     return ErrorCode(response.responses[0].error_code)
 
 
+@pytest.mark.administrators
 @pytest.mark.parametrize("version", range(1, 6))
 def test_topic_is_deleted_by_name(wire: Wire, topic: str, version: int) -> None:
     assert delete(wire, topic, version) == ErrorCode.NONE
     assert delete(wire, topic, version) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.administrators
 def test_recreated_topic_has_another_id(wire: Wire, topic: str) -> None:
     before = metadata(wire, topic).topics[0].topic_id
     delete(wire, topic)
@@ -289,6 +293,7 @@ def test_defaults_are_kafka_s(wire: Wire, topic: str, key: str, value: str) -> N
     assert value_of(wire, topic, key)[0] == value
 
 
+@pytest.mark.administrators
 def test_setting_can_be_set_and_deleted(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "max.message.bytes", SET, "2000000") == ErrorCode.NONE
     wait_for_value(wire, topic, "max.message.bytes", "2000000")
@@ -297,11 +302,13 @@ def test_setting_can_be_set_and_deleted(wire: Wire, topic: str) -> None:
     wait_for_value(wire, topic, "max.message.bytes", "1048588")
 
 
+@pytest.mark.administrators
 def test_validate_only_alters_nothing(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "max.message.bytes", SET, "2000000", dry=True) == ErrorCode.NONE
     assert value_of(wire, topic, "max.message.bytes")[0] == "1048588"
 
 
+@pytest.mark.administrators
 def test_missing_topic_has_no_settings(wire: Wire, unique: str) -> None:
     assert describe(wire, TOPIC, unique).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert alter(wire, unique, "retention.ms", SET, "1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -314,6 +321,7 @@ def test_broker_s_settings_are_described(wire: Wire) -> None:
     assert describe(wire, BROKER, "99").error_code != ErrorCode.NONE
 
 
+@pytest.mark.administrators
 def test_alter_configs_drops_unnamed_settings(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="2000", retention_bytes="5")
     resource = request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource

@@ -86,7 +86,7 @@ def test_request_beyond_the_memory_limit_closes_the_connection(
         assert wire.receive_frame() is None
 
 
-def test_array_of_billions_closes_the_connection(behind: Behind, topic: str) -> None:
+def test_array_of_billions_closes_the_connection(cluster: BrokerCluster) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bodies = {
         (ApiKey.FETCH, 0): struct.pack(">iiii", -1, 0, 0, 2**31 - 1),
@@ -96,10 +96,11 @@ def test_array_of_billions_closes_the_connection(behind: Behind, topic: str) -> 
         (ApiKey.OFFSET_COMMIT, 0): struct.pack(">hi", 0, 2**31 - 1),
         (ApiKey.CREATE_TOPICS, 0): struct.pack(">i", 2**31 - 1),
     }
-    for (api, version), body in bodies.items():
-        with Wire(behind.address(topic)) as wire:
-            wire.send_bytes(framed(struct.pack(">hhih", api, version, 1, -1) + body))
-            assert wire.receive_frame() is None, api
+    with gateway_before(cluster, allow_create_topics=True) as behind:
+        for (api, version), body in bodies.items():
+            with Wire(behind.address()) as wire:
+                wire.send_bytes(framed(struct.pack(">hhih", api, version, 1, -1) + body))
+                assert wire.receive_frame() is None, api
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 

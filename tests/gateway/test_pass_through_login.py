@@ -203,6 +203,7 @@ def test_connections_without_login_yield_to_clients(locked: LockedCluster, conne
         for wire in wires:
             wire.send_bytes(handshake(0, "PLAIN") + framed(PLAIN_TOKEN))
             assert [wire.receive_frame(), wire.receive_frame()] == [SHAKEN, b""]
+            assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers  # its login is over
         for wire in strangers:
             assert wire.receive_frame() is None
         assert connect(str(running.bootstrap)).receive_frame() is None

@@ -64,7 +64,7 @@ def test_replica_id_after_a_long_client_id_and_tags_is_found(behind: Behind, top
 
 
 def test_fetch_versions_with_the_replica_id_at_the_end_are_not_served(behind: Behind) -> None:
-    assert served_versions({ApiKey.FETCH: (4, 18)}) == {ApiKey.FETCH: (0, 14)}
+    assert served_versions({ApiKey.FETCH: (4, 18)}, {ApiKey.FETCH}) == {ApiKey.FETCH: (0, 14)}
     body = b"\0\xff\xff" + bytes(40)
     head = int(ApiKey.FETCH).to_bytes(2) + (15).to_bytes(2) + bytes(4)
     with Wire(behind.address()) as wire:

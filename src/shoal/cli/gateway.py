@@ -91,19 +91,14 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
 
 def _add_rights(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--apis",
-        default="all",
-        metavar="NAME[,NAME...]",
-        help="the APIs that clients may use, by their names in Kafka's protocol, such as "
-        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'. The gateway neither announces nor "
-        "serves the others (default: all)",
+        "--read-only",
+        action="store_true",
+        help="serve no Produce and no transactions, so that clients only read records and commit offsets",
     )
     group.add_argument(
-        "--allow-broker-configs",
+        "--allow-create-topics",
         action="store_true",
-        help="let clients change the settings of brokers by AlterConfigs and IncrementalAlterConfigs, as far "
-        "as the cluster lets the upstream user. Such a setting can be a login at the cluster (default: those "
-        "of topics, groups and client metrics only)",
+        help="serve CreateTopics. The gateway serves no other API of administrators",
     )
 
 
@@ -223,8 +218,8 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ConfigError: An option cannot be used.
 
     """
-    from ..gateway.allowed_apis import parse_apis
-
+    if args.read_only and args.allow_create_topics:
+        raise ConfigError("--read-only and --allow-create-topics exclude each other. Remove one of them")
     host, port = parse_listen("listen", args.listen)
     tls = _tls_files(args)
     upstream = parse_cluster(
@@ -245,8 +240,8 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         tls=tls,
         pass_through=args.sasl_pass_through,
         broker_ids=_broker_ids(args),
-        apis=parse_apis(args.apis),
-        allow_broker_configs=args.allow_broker_configs,
+        read_only=args.read_only,
+        allow_create_topics=args.allow_create_topics,
         **_limits(args),
     )
 

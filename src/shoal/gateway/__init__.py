@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..net.server_tls import TlsFiles
-    from .allowed_apis import parse_apis
     from .gateway import Gateway
     from .settings import GatewaySettings
 
@@ -20,7 +19,6 @@ __all__ = [
     "Gateway",
     "GatewaySettings",
     "TlsFiles",
-    "parse_apis",
 ]
 
 # Looked up when they are used: for every verb the command line reads the settings' defaults, and the gateway
@@ -29,7 +27,6 @@ _WHERE = {
     "Gateway": "shoal.gateway.gateway",
     "GatewaySettings": "shoal.gateway.settings",
     "TlsFiles": "shoal.net.server_tls",
-    "parse_apis": "shoal.gateway.allowed_apis",
 }
 
 

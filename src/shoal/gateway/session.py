@@ -17,7 +17,6 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
-from . import broker_configs
 from .client_connection import Client, ClientGone, ClientRequest
 from .message_memory import MessageMemory
 from .nodes import Nodes
@@ -171,8 +170,6 @@ class Session:
         self._refuse_impostor(request)
         if is_translated:
             self._translate(upstream, request)
-        elif header.api_key in broker_configs.ALTERING and not self._settings.allow_broker_configs:
-            self._alter_configs(upstream, request)
         elif header.api_key in REWRITTEN:
             request.check_size(_LARGEST_REWRITTEN)
             self._relay_rewritten(upstream, request)
@@ -308,24 +305,6 @@ class Session:
             raise ClientGone(str(error)) from error
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
-
-    def _alter_configs(self, upstream: Upstream, request: ClientRequest) -> None:
-        """Forward a change of settings, or refuse it if it is for a broker."""
-        with self._held(request, _LARGEST_WITHOUT_RECORDS) as frame:
-            try:
-                with working(len(frame)):
-                    refusal = broker_configs.refusal(request.header, frame)
-            except ProtocolError as error:
-                raise ClientGone(str(error)) from error
-            if refusal is None:
-                upstream.forward(request)
-        if refusal is None:
-            request.let_go()
-            upstream.relay_answer()
-            return
-        api = ApiKey(request.header.api_key).name
-        self._warn(f"the gateway refused {api} for a broker's settings. --allow-broker-configs allows it")
-        self._client.send(codec.encode_response(refusal, request.header.correlation_id))
 
     def _relay_rewritten(self, upstream: Upstream, request: ClientRequest) -> None:
         """Send the answer to the client with the gateway's addresses."""

@@ -10,7 +10,7 @@ from ..net.server_tls import TlsFiles
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from ..timing import DEFAULT_TIMING, Timing
-from .versions import API_NAMES
+from .versions import allowed_apis
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 
@@ -52,8 +52,8 @@ class GatewaySettings:
         largest_request_bytes: The limit for a translated request; a request that passes through has none.
         queued_request_bytes: The limit for all requests together that are larger than 64 KiB and translated
             at the same time.
-        apis: The keys of the APIs that clients may use, besides ApiVersions.
-        allow_broker_configs: Let clients change brokers' settings too, which include logins at the cluster.
+        read_only: Serve neither Produce nor transactions.
+        allow_create_topics: Serve CreateTopics.
         idle_s: The timeout for a client, between its requests and within them.
         timing: How long clients wait for one another.
 
@@ -76,10 +76,15 @@ class GatewaySettings:
     largest_produced_bytes: int = 16 * 1024 * 1024
     largest_request_bytes: int = 16 * 1024 * 1024
     queued_request_bytes: int = 256 * 1024 * 1024
-    apis: frozenset[int] = frozenset(API_NAMES)
-    allow_broker_configs: bool = False
+    read_only: bool = False
+    allow_create_topics: bool = False
     idle_s: float = 600.0
     timing: Timing = DEFAULT_TIMING
+
+    @property
+    def apis(self) -> frozenset[int]:
+        """The keys of the APIs that clients may use, besides ApiVersions and those of a login."""
+        return allowed_apis(read_only=self.read_only, create_topics=self.allow_create_topics)
 
     @property
     def may_ask_cluster(self) -> bool:
