@@ -59,8 +59,6 @@ class Timing:
         http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
         leaving_s: The limit for the end of a closed connection's thread, on a busy machine: in the servers of
             metrics and page, and of tasks.
-        topic_limit_kept_s: How long a gateway keeps a topic's max.message.bytes. Java's default of
-            metadata.max.age.ms: a client may notice a change as late as this.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
             slowest client is closed.
         next_leaves_s: A client's thread ends at once after its connection is closed. If it does not, for
@@ -153,7 +151,6 @@ class Timing:
     http_request_s: float = 30.0
     leaving_s: float = 1.0
     # A gateway
-    topic_limit_kept_s: float = 300.0
     memory_patience_s: float = 10.0
     next_leaves_s: float = 1.0
     longest_leave_s: float = 10.0

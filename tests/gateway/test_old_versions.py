@@ -160,6 +160,23 @@ def test_produced_set_of_too_many_messages_is_refused(cluster: BrokerCluster) ->
                 assert wire.produce(topic, bomb, version=0).error_code == code
 
 
+def test_set_is_limited_after_decompression(cluster: BrokerCluster) -> None:
+    with gateway_before(cluster, largest_produced_bytes=64 * 1024) as behind:
+        topic = behind.new_topic()
+        with Wire(behind.address(topic)) as wire:
+            for count, code in ((80, ErrorCode.MESSAGE_TOO_LARGE), (50, ErrorCode.NONE)):
+                inner = [bytes(message(0, b"\0" * 1000, offset=each)) for each in range(count)]
+                expanding = wrapper(0, Codec.GZIP, inner, offset=count - 1)
+                assert wire.produce(topic, expanding, version=0).error_code == code
+
+
+def test_broker_refuses_a_message_beyond_the_limit_of_its_topic(behind: Behind) -> None:
+    topic = behind.new_topic(max_message_bytes="2000")
+    with Wire(behind.address(topic)) as wire:
+        for size, code in ((3000, ErrorCode.MESSAGE_TOO_LARGE), (1500, ErrorCode.NONE)):
+            assert wire.produce(topic, message(0, b"x" * size), version=0).error_code == code
+
+
 def test_error_of_one_partition_leaves_the_others(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch(1))
     answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)

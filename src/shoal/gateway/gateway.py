@@ -26,7 +26,6 @@ from .pass_through_login import LoginFailed
 from .session import Session
 from .settings import GatewaySettings
 from .slots import ClientSlot, ClientSlots, NoRoom
-from .translation.topic_limits import TopicLimits
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -63,7 +62,6 @@ class Gateway:
         self._settings = settings
         self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
-        self._topic_limits = TopicLimits(settings.timing)
         self.memory = MessageMemory(settings.queued_request_bytes, self._warn, settings.timing)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
@@ -239,7 +237,6 @@ class Gateway:
                 client,
                 partial(self._connect, slot),
                 self._warn,
-                self._topic_limits,
                 self.memory,
                 slot.prove,
             )

@@ -27,7 +27,6 @@ from .settings import GatewaySettings
 from .translation import list_offsets, produce, renumbered
 from .translation.fetch import FetchTranslation
 from .translation.request import Part, TranslatedRequest
-from .translation.topic_limits import TopicLimits
 from .upstream import Upstream
 from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
 from .working import LARGE_BYTES, working
@@ -78,7 +77,6 @@ class Session:
         client: Client,
         connect: Connect,
         warn: Callable[[str], object],
-        topic_limits: TopicLimits,
         memory: MessageMemory,
         on_proof: Callable[[], object] = lambda: None,
     ) -> None:
@@ -90,7 +88,6 @@ class Session:
             node_id: The broker that the client connected to; None for the bootstrap listener.
             connect: Opens the connection to the broker.
             warn: Receives a sentence for the operator.
-            topic_limits: The limits of topics that old clients produce to.
             memory: The memory for large requests and answers of all clients.
             on_proof: Called when the client has logged in, or has sent a request if it need not log in.
 
@@ -105,7 +102,6 @@ class Session:
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
         self._warn = warn
-        self._topic_limits = topic_limits
         self._memory = memory
         self._on_proof = on_proof
         self._pass_through = PassThroughLogin(client, self._broker) if settings.pass_through else None
@@ -366,7 +362,7 @@ class Session:
             case ApiKey.FETCH:
                 return self._fetches.translate(translated)
             case ApiKey.PRODUCE:
-                return produce.translate(translated, self._settings, self._topic_limits)
+                return produce.translate(translated, self._settings.largest_produced_bytes)
             case ApiKey.LIST_OFFSETS:
                 return list_offsets.translate(translated)
             case _:

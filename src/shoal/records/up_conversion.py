@@ -77,17 +77,13 @@ class MessageSet(NamedTuple):
     messages: Iterator[SentMessage]
 
 
-def read_message_set(
-    record_set: memoryview, limit_bytes: int, most_message_bytes: int | None = None
-) -> MessageSet | None:
+def read_message_set(record_set: memoryview, limit_bytes: int) -> MessageSet | None:
     """
     Read the messages of one partition in a Produce request of v0 to v2.
 
     Args:
         record_set: As it came.
         limit_bytes: The most that a wrapper may expand to.
-        most_message_bytes: The most that a message or a wrapper may take,
-            offset and length included; None for any number.
 
     Returns:
         The messages, to be read once; None if there is no whole one.
@@ -103,7 +99,7 @@ def read_message_set(
     first_magic = codec = None
     has_mixed_magic = False
     count = 0
-    for each in _counted(_checked(record_set, most_message_bytes), limit_bytes):
+    for each in _counted(_checked(record_set), limit_bytes):
         count += 1
         codec = codec if each.codec is Codec.NONE else each.codec
         first_magic = each.magic if first_magic is None else first_magic
@@ -114,7 +110,7 @@ def read_message_set(
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper is not alone in its message set")
     if has_mixed_magic:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "the magic of the messages is not the same")
-    again = map(_WholeMessage.read, _checked(record_set, None, crc_is_known=True))
+    again = map(_WholeMessage.read, _checked(record_set, crc_is_known=True))
     if codec is None:
         messages = (SentMessage(each.timestamp, each.is_append_time, each.key, each.value) for each in again)
         return MessageSet(Codec.NONE, count, messages)
@@ -210,9 +206,7 @@ class _WholeMessage(NamedTuple):
         return cls(stored.offset, stored.magic, stored.codec, timestamp, is_append_time, key, value)
 
 
-def _checked(
-    record_set: memoryview, most_message_bytes: int | None, *, crc_is_known: bool = False
-) -> Iterator[_SetEntry]:
+def _checked(record_set: memoryview, *, crc_is_known: bool = False) -> Iterator[_SetEntry]:
     """Yield each whole message: ``ByteBufferLogInputStream`` and ``analyzeAndValidateRecords``."""
     position, end = 0, len(record_set)
     while end - position >= LOG_OVERHEAD:
@@ -227,11 +221,6 @@ def _checked(
         position += LOG_OVERHEAD
         if length > end - position:
             return
-        if most_message_bytes is not None and length + LOG_OVERHEAD > most_message_bytes:
-            raise NotConvertible(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a message of {length + LOG_OVERHEAD} bytes, but only {most_message_bytes} are allowed",
-            )
         if magic == 2:
             raise NotConvertible(ErrorCode.INVALID_RECORD, "a batch of magic 2 among messages")
         yield _outer(offset, record_set[position : position + length], crc_is_known)

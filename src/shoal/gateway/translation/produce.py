@@ -27,9 +27,7 @@ from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import read_message_set, up_convert
 from ...topic_partition import TopicPartition
 from ..client_connection import ClientGone
-from ..settings import GatewaySettings
 from .request import Part, TranslatedRequest, old_code
-from .topic_limits import TopicLimits
 
 __all__ = ["translate"]
 
@@ -39,25 +37,23 @@ _MOST_PARTITIONS = 100_000
 _VERSION = 7
 
 
-#: The limit for the expansion of a message set, as a multiple of its topic's max.message.bytes. Kafka has no
-#: such limit. 16 is above the ratio of well-compressed data; with the default of 1 MiB the limit is 16 MiB.
-_LARGEST_EXPANSION = 16
+def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
+    """
+    Produce, and return the answer; none for ``acks=0``.
 
+    Args:
+        limit_bytes: The limit for the expansion of a message set.
 
-def translate(
-    request: TranslatedRequest, settings: GatewaySettings, topic_limits: TopicLimits
-) -> Sequence[Part]:
-    """Produce, and return the answer; none for ``acks=0``."""
+    """
     body = request.decode(
         lambda: decode_produce_request(request.frame, request.header.api_version, _MOST_PARTITIONS)
     )
     # A partition that is listed twice: the last one counts, as in Kafka.
     entries = {TopicPartition(each.topic, each.partition): each for each in body.partitions}
-    limits = topic_limits.find({key.topic for key in entries}, request)
     outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
-        batch = _up_converted(entry, settings, limits.get(key.topic))
+        batch = _up_converted(entry, limit_bytes)
         if isinstance(batch, ProduceOutcome):
             outcomes[key] = batch
         else:
@@ -71,16 +67,11 @@ def translate(
     return [_answer(request, entries, outcomes)]
 
 
-def _up_converted(
-    entry: ProducedPartition, settings: GatewaySettings, max_message_bytes: int | None
-) -> memoryview | ProduceOutcome:
-    """Convert a message set, or refuse it by its size as an old broker of this topic would."""
-    limit_bytes = settings.largest_produced_bytes
-    if max_message_bytes is not None:
-        limit_bytes = min(limit_bytes, _LARGEST_EXPANSION * max_message_bytes)
+def _up_converted(entry: ProducedPartition, limit_bytes: int) -> memoryview | ProduceOutcome:
+    """Convert a message set, or refuse it with the error of an old broker."""
     try:
         with turn(ConvertedApi.PRODUCE) as tally:
-            found = read_message_set(entry.record_set, limit_bytes, max_message_bytes)
+            found = read_message_set(entry.record_set, limit_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
             batch = up_convert(found.messages, found.codec)
