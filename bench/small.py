@@ -56,7 +56,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets as source_ends
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import run_copy_task
@@ -92,15 +92,15 @@ class Way:
     """
 
     name: str
-    multi_batch: MultiBatch
+    multi_batch: bool
     rebatch: str | None = None
     connections: int = 1
 
 
-ONE = Way("one in a request", MultiBatch.OFF)
-FOUR = Way("one in a request, 4 connections", MultiBatch.OFF, connections=4)
-MANY = Way("many in a request", MultiBatch.REQUIRED)
-JOINED = Way("`--rebatch 64k`", MultiBatch.OFF, "64k")
+ONE = Way("one in a request", False)
+FOUR = Way("one in a request, 4 connections", False, connections=4)
+MANY = Way("many in a request", True)
+JOINED = Way("`--rebatch 64k`", False, "64k")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _copy(
         destination,
         copy,
         rules="bench",
-        multi_batch=MultiBatch(way["multi_batch"]),
+        multi_batch=way["multi_batch"],
         rebatch=Rebatch.parse("rebatch", way["rebatch"]) if way["rebatch"] else None,
     )
     shares = [ranges[number :: way["connections"]] for number in range(way["connections"])]
@@ -256,7 +256,7 @@ class Bench:
         self.copies += 1
         copy = f"copy_{self.copies}"
         create_topic(destination.bootstrap, copy, partitions)
-        told = {"multi_batch": way.multi_batch.value, "rebatch": way.rebatch, "connections": way.connections}
+        told = {"multi_batch": way.multi_batch, "rebatch": way.rebatch, "connections": way.connections}
         between = [self.source.bootstrap, destination.bootstrap, topic, copy]
         before = destination.cpu_s()
         done = subprocess.run(

@@ -32,6 +32,7 @@ __all__ = [
     "BROKER",
     "SHOAL",
     "Shoal",
+    "hasty",
     "is_python_worker",
     "run_shoal",
     "serve_broker",
@@ -45,6 +46,8 @@ __all__ = [
 BROKER = ("-m", "shoal_broker")
 SHOAL = ("-m", "shoal")
 
+_HASTY = Path(__file__).with_name("hasty.py")
+
 _Found = TypeVar("_Found")
 
 #: Beside the other files that tests create once, until `make distclean` deletes them.
@@ -57,6 +60,11 @@ _DAEMONS = ("pyspark.daemon", "shoal.spark.launch.daemon")
 def shoal_command(*arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command line of ``shoal`` with these arguments."""
     return [python, *SHOAL, *arguments]
+
+
+def hasty(**times: float) -> tuple[str, ...]:
+    """Return the arguments of Python that select ``shoal`` with these fields of its `Timing`."""
+    return (str(_HASTY), *(f"{name}={value}" for name, value in times.items()))
 
 
 def state_in(directory: Path) -> dict[str, str]:

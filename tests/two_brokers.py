@@ -25,7 +25,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.offset_map import add_run
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
@@ -399,7 +399,7 @@ class TwoBrokers:
                 group="mirror",
                 rules="rules",
                 fetch_buffer_bytes=4 * 1024 * 1024,
-                multi_batch=MultiBatch.AUTO if multi_batch else MultiBatch.OFF,
+                multi_batch=multi_batch,
                 timing=QUICK,
             )
             yield cls(source, destination, settings)

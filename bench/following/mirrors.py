@@ -2,7 +2,8 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from bench.account import Account, running
 from bench.measure import MoverFailed
 from rig.mirror_maker_2 import MirrorMaker2
 from rig.process import tail
-from rig.shoal import shoal_command
+from rig.shoal import SHOAL
 
 __all__ = [
     "MM2_ALIAS",
@@ -52,16 +53,18 @@ class RunningMirror:
 
 @contextmanager
 def mirroring(
-    source: str, destination: str, directory: Path, name: str, *options: str
+    source: str, destination: str, directory: Path, name: str, *options: str, program: Sequence[str] = SHOAL
 ) -> Iterator[RunningMirror]:
     """Run ``shoal mirror`` in a ``with`` block; it is killed at the end if it still runs.
 
     Args:
         directory: Gets its state and its log.
         name: The beginning of the names of both.
+        program: Arguments of Python that select the program.
     """
     log = directory / f"{name}.log"
-    arguments = shoal_command("mirror", "--from", source, "--to", destination, *options)
+    between = ("--from", source, "--to", destination)
+    arguments = [sys.executable, *program, "mirror", *between, *options]
     with running(arguments, log, environment_in(directory)) as (process, account):
         yield RunningMirror(process, account, log)
 

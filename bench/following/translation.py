@@ -26,7 +26,7 @@ from bench.following.tally import Pair, Place, Position, Tally, pair_of, tally
 from bench.measure import MoverFailed, count_records
 from bench.report import say
 from rig import KafkaCluster, create_topic, read_topic, wait_until
-from rig.shoal import run_shoal
+from rig.shoal import hasty, run_shoal
 from shoal.mirroring.sync.report import GroupsReport
 
 __all__ = ["POSITIONS", "Found", "bounds_of", "lines_of", "measure_translation", "pairs_between"]
@@ -127,9 +127,9 @@ def _mirror(source: Source, destination: KafkaCluster, kinds: BatchKinds, direct
     """Copy the topics while they grow, and the rest with another start of the mirror."""
     say("mirroring topics that grow")
     selected = ("--topics", "kinds.*")
-    milestones = ("--commit-interval-ms", "500")
+    program = hasty(commit_interval_s=0.5)  # more milestones
     with mirroring(
-        source.bootstrap, destination.bootstrap, directory, "mirror", *selected, *milestones
+        source.bootstrap, destination.bootstrap, directory, "mirror", *selected, program=program
     ) as mirror:
         kinds.grow()
         mirror.check()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -247,9 +247,9 @@ def settings_change(world: TaskWorld, dice: random.Random) -> None:
     """The next task has other sizes, commits at other times, and joins batches by another rule."""
     world.set(
         fetch_buffer_bytes=65_536 + dice.choice([200, 700, 2_000, 100_000]),
-        commit_interval_ms=dice.choice([0, 5, 60_000]),
+        timing=replace(world.brokers.settings.timing, commit_interval_s=dice.choice([0.0, 0.005, 60.0])),
         destination=replace(world.brokers.settings.destination, request_timeout_ms=5_000),
-        multi_batch=dice.choice([MultiBatch.AUTO, MultiBatch.OFF]),
+        multi_batch=dice.random() < 0.5,
         rebatch=some_rebatch(dice),
     )
 

@@ -160,7 +160,7 @@ settings = CopySettings(
     "mirror",
     "rules",
     fetch_buffer_bytes=65_536 + 2_000,
-    commit_interval_ms=50,
+    timing=replace(DEFAULT_TIMING, commit_interval_s=0.05),
 )
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
 run_copy_task(ranges, settings, Uncontrolled())

@@ -48,7 +48,7 @@ def test_defaults_are_mirror_maker_1_s_lossless_settings(
     mirror = options.mirror
     assert options.streams == 1
     assert mirror.master == "local[1]"
-    assert mirror.copy.commit_interval_ms == 60_000
+    assert mirror.timing.commit_interval_s == 60
     assert mirror.copy.max_in_flight == 1
     assert IncidentKind.SEND_FAILURE not in mirror.copy.continue_on
     assert mirror.copy.delivery is Delivery.EXACTLY_ONCE
@@ -168,9 +168,9 @@ def test_settings_against_kip_3_warn_with_their_meaning(
 
 
 def test_handler_has_few_producers(read: Read) -> None:
-    assert read().mirror.slice_s == 60
+    assert read().mirror.timing.window_s == 60
     for given in (["--repartition"], ["--message.handler=a:B"]):
-        assert read(*given).mirror.slice_s == 300
+        assert read(*given).mirror.timing.window_s == 300
 
 
 def test_spellings_of_an_option_are_equivalent(read: Read) -> None:

@@ -8,7 +8,7 @@ from shoal.cli.options import parse_key_values
 from shoal.client.config import IsolationLevel
 from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.topics import TopicSelection
@@ -61,14 +61,13 @@ def test_every_option_is_parsed_into_its_field() -> None:
             "continue",
             "--keep-append-time",
             "--max-decompressed-bytes=1m",
-            "--multi-batch=off",
             "--rebatch=64k:zstd",
             "--master",
             "local",
         ),
-        *("--slice", "2.5", "--refresh=5", "--metrics", "[::1]:9100", "--ui", "localhost:0"),
+        *("--refresh=5", "--metrics", "[::1]:9100", "--ui", "localhost:0"),
         *("--report", "run.html"),
-        *("--fetch-buffer-bytes", "8m", "--commit-interval-ms", "7", "--checkpoint", "c"),
+        *("--fetch-buffer-bytes", "8m", "--checkpoint", "c"),
         *("--conf", "spark.a=1=2", "--conf", "spark.b = 3"),
     )
     assert options == MirrorOptions(
@@ -79,7 +78,6 @@ def test_every_option_is_parsed_into_its_field() -> None:
         once=True,
         start=Start(LATEST),
         replication_factor=2,
-        slice_s=2.5,
         refresh_s=5.0,
         metrics=Address("::1", 9100),
         ui=Address("localhost", 0),
@@ -89,12 +87,10 @@ def test_every_option_is_parsed_into_its_field() -> None:
         conf=(("spark.a", "1=2"), ("spark.b", "3")),
         copy=CopyOptions(
             fetch_buffer_bytes=8 << 20,
-            commit_interval_ms=7,
             delivery=Delivery.AT_LEAST_ONCE,
             continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
             keep_append_time=True,
             max_decompressed_bytes=1024 * 1024,
-            multi_batch=MultiBatch.OFF,
             rebatch=Rebatch(65_536, Codec.ZSTD),
         ),
     )

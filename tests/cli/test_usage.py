@@ -62,8 +62,8 @@ def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
         (("mirror-maker", "--consumer.confg", "c"), ("Did you mean --consumer.config?",)),
         (("gateway", "--upstrem", "a:1"), ("there is no option --upstrem. Did you mean --upstream?",)),
         (
-            ("mirror", *CLUSTERS, "--topics", "a", "--commit-interval-ms", "x"),
-            ("--commit-interval-ms", "'x'"),
+            ("mirror", *CLUSTERS, "--topics", "a", "--max-new-partitions", "x"),
+            ("--max-new-partitions", "'x'"),
         ),
         (("mirror", *CLUSTERS, "--topics", "a(b"), ("--topics 'a(b' is not a regular expression",)),
         (
@@ -100,7 +100,7 @@ def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "2g"),
             ("--fetch-buffer-bytes '2147483648': not between",),
         ),
-        (("mirror", *CLUSTERS, "--topics", "a", "--slice", "x"), ("--slice", "'x'")),
+        (("mirror", *CLUSTERS, "--topics", "a", "--refresh", "x"), ("--refresh", "'x'")),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--refresh", "0"),
             ("--refresh '0': not between 1 and 86400 seconds",),

@@ -73,7 +73,7 @@ def filled(stack: TwoBrokers) -> tuple[TwoBrokers, list[History]]:
             stack.settings,
             source=replace(stack.settings.source, request_timeout_ms=REQUEST_TIMEOUT_MS),
             destination=replace(stack.settings.destination, request_timeout_ms=REQUEST_TIMEOUT_MS),
-            commit_interval_ms=0,
+            timing=replace(stack.settings.timing, commit_interval_s=0.0),
         ),
     )
     histories = brokers.topic(partitions=2)

@@ -10,13 +10,18 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import shoal
+from shoal.client.config import ClientConfig
 from shoal.mirroring.control.attempts import Attempt
 from shoal.mirroring.control.server import ControlServer
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.net.address import parse_bootstrap
+from shoal.spark.api import run_mirror
 from shoal.spark.copy_task import CopyTask
 from shoal.spark.engine import _Jobs
 from shoal.topic_partition import TopicPartition
@@ -37,7 +42,14 @@ def main() -> None:
         patch.object(ControlServer, "_hand_over", _noting_tasks(ControlServer._hand_over, say)),
         patch.object(_Jobs, "_run", _noting_jobs(_Jobs._run, say)),
     ):
-        shoal.mirror(wanted["source"], wanted["destination"], wanted["topic"], stop=stop, **wanted["options"])
+        options = MirrorOptions.parse(
+            ClientConfig("source", tuple(parse_bootstrap(wanted["source"]))),
+            ClientConfig("destination", tuple(parse_bootstrap(wanted["destination"]))),
+            TopicSelection(wanted["topic"]),
+            wanted["options"],
+        )
+        timing = replace(options.timing, window_s=wanted["window_s"])
+        run_mirror(replace(options, timing=timing), stop=stop)
 
 
 def _noting_tasks(hand_over: Callable[..., None], say: Callable[[str, int], None]) -> Callable[..., None]:

@@ -846,7 +846,7 @@ def test_mirror_killed_amid_rebuilt_batches_is_exact(old_kafka: OldKafka, tmp_pa
             create_topic(destination.bootstrap, topic, config=SMALL)
         options = [
             *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
-            *("--group", "killed", "--once", "--commit-interval-ms", "200"),
+            *("--group", "killed", "--once"),
         ]
         # The first Produce requests write no records: some ask whether the broker accepts several batches,
         # others are too large. So no response is withheld before each topic has records, and the test has

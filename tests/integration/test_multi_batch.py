@@ -21,14 +21,13 @@ from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.multi_batch import marked
 from shoal.client.produce import ProduceConnection
-from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare.agent_check import require_multi_batch
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
+from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
@@ -102,7 +101,7 @@ def settings_of(source: KafkaCluster, servers: str, topic: str) -> CopySettings:
         client("destination", servers),
         topic,
         "rules",
-        commit_interval_ms=1,
+        timing=replace(DEFAULT_TIMING, commit_interval_s=0.001),
     )
 
 
@@ -116,7 +115,7 @@ def test_batches_are_sent_together_unchanged(
     create_both(source_cluster, destination, topic)
     records = load(source_cluster, topic)
     settings = settings_of(source_cluster, proxies.bootstrap, topic)
-    copy(replace(settings, multi_batch=MultiBatch.REQUIRED), topic, records)
+    copy(settings, topic, records)
     assert proxies.responses(ApiKey.PRODUCE) <= QUESTIONS + 3
     assert_same(source_cluster, destination, topic)
     theirs = dump_partition(source_cluster.partition_dir(topic, 0))
@@ -191,8 +190,6 @@ def test_stock_broker_is_probed_and_receives_single_batches(
     said_before = destination_cluster.output(1, WHOLE_LOG)  # by tests before this one
     with Cluster(settings.destination) as cluster:
         cluster.refresh([topic])
-        with pytest.raises(ConfigError, match=r"partition.*request"):
-            require_multi_batch(cluster, [topic])
         assert not any(read_topic(destination_cluster.bootstrap, topic).values())
     assert "ERROR" not in destination_cluster.output(1, WHOLE_LOG).removeprefix(said_before)
     copy(settings, topic, records)
@@ -213,7 +210,6 @@ def test_probe_of_a_follower_is_answered_and_leaves_nothing(
                     assert producer.takes_multi_batch([partition]) == {partition: takes}
                 finally:
                     producer.close()
-        require_multi_batch(cluster, [topic])
     assert not any(read_topic(destination.bootstrap, topic).values())
     assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []
 

@@ -253,7 +253,7 @@ def test_mirror_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: s
         files += [f"--{name}-config", str(tmp_path / f"{name}.properties")]
         Path(files[-1]).write_text(java_properties(properties))
         Path(files[-1]).chmod(0o600)
-    args = [*files, "--topics", topic, "--rename", r"(.*)=copy.\1", "--commit-interval-ms", "500"]
+    args = [*files, "--topics", topic, "--rename", r"(.*)=copy.\1"]
     state = tmp_path / "state"
     with Shoal("mirror", "--json", *args, state=state) as mirror:
         mirror.wait_for(with_records(2_000))

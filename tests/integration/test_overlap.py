@@ -23,7 +23,7 @@ _NOTING = (str(Path(__file__).with_name("overlap_process.py")),)
 
 
 @pytest.mark.parametrize(
-    ("master", "slice_s", "windows", "overlaps"),
+    ("master", "window_s", "windows", "overlaps"),
     [
         # The last quarter of a window has to be enough for Spark to start a job, on a busy machine, too.
         ("local[1]", 40.0, 3, True),
@@ -37,7 +37,7 @@ def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_
     topic: str,
     tmp_path: Path,
     master: str,
-    slice_s: float,
+    window_s: float,
     windows: int,
     overlaps: bool,
 ) -> None:
@@ -51,12 +51,13 @@ def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_
             load_plain(source, topic, "none", 1, RECORDS * 100, 3, next(loads), create=False)
 
     group, checkpoint = f"shoal-{topic}", str(tmp_path / "checkpoint")
-    options = {"group": group, "master": master, "slice_s": slice_s, "checkpoint": checkpoint}
+    options = {"group": group, "master": master, "checkpoint": checkpoint}
     wanted = {
         "source": source,
         "destination": destination,
         "topic": topic,
         "windows": windows,
+        "window_s": window_s,
         "options": options,
     }
     producer = threading.Thread(target=produce)

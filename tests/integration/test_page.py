@@ -53,7 +53,7 @@ def command(brokers: tuple[Broker, Broker]) -> list[str]:
     source, destination = brokers
     return [
         *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", "orders"),
-        *("--master", "local[2]", "--commit-interval-ms", "500"),
+        *("--master", "local[2]"),
     ]
 
 

@@ -29,6 +29,7 @@ from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Doomed, Requests, arrive
@@ -72,7 +73,7 @@ class Mirror:
             f"mirror of {topic}",
             "rules",
             fetch_buffer_bytes=SMALL_BUFFER,
-            commit_interval_ms=60_000,
+            timing=replace(DEFAULT_TIMING, commit_interval_s=60.0),
         )
 
     def load(self, count: int) -> None:

@@ -83,7 +83,7 @@ def command(brokers: tuple[Broker, Broker]) -> list[str]:
     source, destination = brokers
     return [
         *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", "orders,idle"),
-        *("--master", "local[2]", "--commit-interval-ms", "1000"),
+        *("--master", "local[2]"),
     ]
 
 

@@ -12,7 +12,7 @@ from rig import wait_until
 from rig.cluster import KafkaCluster
 from rig.load import load_plain
 from rig.read import digest_topic
-from rig.shoal import Shoal
+from rig.shoal import Shoal, hasty
 from shoal.mirroring.driver.control_socket import ask_mirror
 
 pytestmark = pytest.mark.timeout(900)
@@ -42,9 +42,11 @@ def test_mirror_is_limited_paused_and_stopped_by_its_operator(
         return answer
 
     load_plain(source, topic, "none", 10, SIZE, PARTITIONS)
-    arguments = ["--from", source, "--to", destination, "--topics", topic, "--slice", str(SLICE_S)]
+    arguments = ["--from", source, "--to", destination, "--topics", topic]
     steering = ["--control", path, "--limit", str(LIMIT)]
-    with Shoal("mirror", "--json", *arguments, *steering, state=tmp_path / "state") as mirror:
+    with Shoal(
+        "mirror", "--json", *arguments, *steering, state=tmp_path / "state", program=hasty(window_s=SLICE_S)
+    ) as mirror:
         mirror.wait_for(lambda line: line["records"] > 0)
         before, began_at = do("status")["bytes_out"], time.monotonic()
         time.sleep(MEASURED_S)  # the rate is the subject

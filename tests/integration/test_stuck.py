@@ -33,7 +33,7 @@ from rig.cluster import KafkaCluster, start_in_parallel
 from rig.load import load_batch
 from rig.read import digest_topic
 from rig.record import Record
-from rig.shoal import Shoal
+from rig.shoal import Shoal, hasty
 from shoal.topic_partition import TopicPartition
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -246,8 +246,8 @@ class Setting:
                 # The broker that stalls would otherwise be the first bootstrap server.
                 *("--from", self.source.bootstrap, "--to", bootstrap_from(self.destination, 2)),
                 *("--topics", ",".join(TOPICS), "--group", GROUP),
-                *("--slice", str(SLICE_S), "--commit-interval-ms", "1000"),
                 state=self._state,
+                program=hasty(window_s=SLICE_S, commit_interval_s=1.0),
             )
         return self._running
 

@@ -19,7 +19,6 @@ import pytest
 from aiokafka.record import MemoryRecords
 
 from shoal.client.cluster import Cluster
-from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
 from shoal.mirroring.sync.taken import SourceTaken
@@ -75,10 +74,10 @@ class Trial:
         # The first copy of a record may have landed that is refused when it is sent again.
         if dies and not self.has_doubles and dice.random() < 0.1:
             self.limit_messages(250)
-        changed = self.brokers.with_settings(
+        interval_s = dice.choice([0.0, 0.0, 0.005, 60.0])
+        changed = self.brokers.with_timing(commit_interval_s=interval_s).with_settings(
             fetch_buffer_bytes=65_536 + dice.choice([200, 2_000, 100_000]),
-            commit_interval_ms=dice.choice([0, 0, 5, 60_000]),
-            multi_batch=dice.choice([MultiBatch.AUTO, MultiBatch.OFF]),
+            multi_batch=dice.random() < 0.5,
             rebatch=some_rebatch(dice),
         )
         control = Mortal(dice.randint(0, 25)) if dies and dice.random() < 0.6 else Watched()

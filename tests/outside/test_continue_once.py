@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from rig.shoal import Shoal, run_shoal
+from rig.shoal import Shoal, hasty, run_shoal
 from shoal_broker import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -67,9 +67,11 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             return records_in(destination.bootstrap, topic)
 
         arguments = ["--from", source.bootstrap, "--to", destination.bootstrap, "--control", str(socket)]
-        arguments += ["--topics", "first,second,third", "--refresh", "1", "--slice", "2"]
+        arguments += ["--topics", "first,second,third", "--refresh", "1"]
         arguments += ["--metrics", f"127.0.0.1:{metrics_port}"]
-        with Shoal("mirror", "--json", *arguments, state=tmp_path / "state") as mirror:
+        with Shoal(
+            "mirror", "--json", *arguments, state=tmp_path / "state", program=hasty(window_s=2.0)
+        ) as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == 6)
             before = control(socket, "continue", "first", "destination-loss")
             assert (before[0], "'first'" in before[1]) == (1, True), before

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from rig.shoal import Shoal, serve_broker
+from rig.shoal import Shoal, hasty, serve_broker
 from shoal.mirroring.driver.control_socket import ask_mirror
 from shoal_broker import Broker
 from shoal_broker.cluster import BrokerCluster
@@ -223,8 +223,9 @@ def test_lag_stays_as_it_is_while_the_destination_is_down(tmp_path: Path) -> Non
         create(source.bootstrap)
         load(source.bootstrap)
         arguments = ["--from", source.bootstrap, "--to", destination.bootstrap, "--topics", TOPIC]
-        arguments += ["--refresh", "3", "--slice", "5"]
-        with Shoal("mirror", "--json", *arguments, state=tmp_path / "state") as mirror:
+        arguments += ["--refresh", "3"]
+        program = hasty(window_s=5.0)
+        with Shoal("mirror", "--json", *arguments, state=tmp_path / "state", program=program) as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == PARTITIONS)
             with refusing(destination):
                 for number in range(3):  # one partition after the other

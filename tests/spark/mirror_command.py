@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from rig.shoal import Shoal
+from rig.shoal import SHOAL, Shoal
 from tests.two_brokers import TwoBrokers, content_of
 
 __all__ = [
@@ -79,10 +79,17 @@ _EXPECTED = re.compile(r" waiting: .* broker( \S+)? to answer$|^shoal: stopping(
 class Mirror(Shoal):
     """A running ``shoal mirror`` of the topic; its state is in ``room``."""
 
-    def __init__(self, brokers: TwoBrokers, room: Path, *args: str, python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        brokers: TwoBrokers,
+        room: Path,
+        *args: str,
+        python: str = sys.executable,
+        program: Sequence[str] = SHOAL,
+    ) -> None:
         between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
         verb = ("mirror", *between, "--topics", "orders", "--json")
-        super().__init__(*verb, *args, state=room / "state", python=python)
+        super().__init__(*verb, *args, state=room / "state", python=python, program=program)
 
     def result(self) -> tuple[int | None, str, dict[str, Any]]:
         """Wait for its end; return its exit code, its complaints and its last line."""

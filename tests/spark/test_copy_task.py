@@ -16,7 +16,7 @@ from shoal.client.security import PasswordLogin
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlServer, ask_sealed_credentials
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
-from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, Rebatch
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
@@ -80,7 +80,7 @@ def test_copy_task_that_is_sent_keeps_all_settings() -> None:
     options = CopyOptions(
         delivery=Delivery.AT_LEAST_ONCE,
         continue_on=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
-        multi_batch=MultiBatch.OFF,
+        multi_batch=False,
         rebatch=Rebatch(1_000, Codec.ZSTD, everything=True),
         keep_append_time=True,
         handling=Handling("a:B", None, True, False, {"x": "1"}, {}),

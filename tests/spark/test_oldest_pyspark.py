@@ -12,6 +12,7 @@ from shutil import rmtree
 import pytest
 
 import shoal
+from rig.shoal import hasty
 from tests.spark.mirror_command import (
     RECORDS,
     TIMEOUT_S,
@@ -78,7 +79,7 @@ def test_running_mirror_with_the_oldest_pyspark_resumes_after_a_restart(
 ) -> None:
     """Spark does not pass the end of its log to this PySpark's reader."""
     for records in (RECORDS, 2 * RECORDS):
-        with Mirror(brokers, tmp_path, "--slice", "2", python=python) as mirror:
+        with Mirror(brokers, tmp_path, python=python, program=hasty(window_s=2.0)) as mirror:
             wait_until(lambda wanted=records: copied(brokers) == wanted, TIMEOUT_S)  # type: ignore[misc]
             mirror.send_signal(signal.SIGTERM)
             code, err, _ = mirror.result()

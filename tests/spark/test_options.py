@@ -11,7 +11,7 @@ import pytest
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.security import PasswordLogin
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.records import Codec
 from shoal.spark.options import ReadOptions, WriteOptions
@@ -127,18 +127,18 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
         continueOn="source-reset,foreign-records",
         keepAppendTime="true",
         maxDecompressedBytes="1000",
-        multiBatch="off",
+        multiBatch="false",
         rebatch="1000:gzip",
     ).copy
     assert copy is not None
     assert copy.delivery is Delivery.AT_LEAST_ONCE
     assert copy.continue_on == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
     assert (copy.keep_append_time, copy.max_decompressed_bytes) == (True, 1000)
-    assert copy.multi_batch is MultiBatch.OFF
+    assert copy.multi_batch is False
     assert copy.rebatch == Rebatch(1_000, Codec.GZIP)
     plain = write(**sources).copy
     assert plain is not None
-    assert plain.multi_batch is MultiBatch.AUTO
+    assert plain.multi_batch
     assert plain.rebatch is None
     assert plain.rules != copy.rules
     with pytest.raises(ConfigError, match=r"option.*'disk'"):
@@ -149,7 +149,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     ("options", "sentence"),
     [
         ({"fetchBufferBytes": "1"}, "option fetchBufferBytes '1': not between 1048576 and"),
-        ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of auto, off, required"),
+        ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of true, false"),
         ({"adoptFromLater": "true"}, "option adoptFromLater needs option adopt. Set both"),
         ({"maxInFlight": "6"}, "option maxInFlight '6': not between 1 and 5"),
         ({"handling": "x"}, "option handling is for shoal's own tasks. Remove it"),

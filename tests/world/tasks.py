@@ -25,7 +25,7 @@ from shoal.mirroring.assignment import (
     plan_ranges,
     start_offsets,
 )
-from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -194,7 +194,7 @@ class TaskWorld:
             group="mirror",
             rules="rules",
             fetch_buffer_bytes=4 * 1024 * 1024,
-            multi_batch=MultiBatch.AUTO if setup.several_in_a_request else MultiBatch.OFF,
+            multi_batch=setup.several_in_a_request,
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
             continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),

@@ -129,13 +129,6 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "the copy's first one are never mirrored",
     )
     add_option(group, CopyOptions, "fetch_buffer_bytes", "fetch buffer of each Spark task", metavar="BYTES")
-    add_option(
-        group,
-        CopyOptions,
-        "multi_batch",
-        "send several batches of a partition in one request. auto: if the destination broker accepts them. "
-        "Stock brokers do not (docs/small-batches.md). required: refuse to start if a broker does not",
-    )
     group.add_argument(
         "--rebatch",
         metavar="BYTES[:CODEC]",
@@ -143,31 +136,11 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "compressed again with this codec or their own (default: batches stay as they are)",
     )
     add_option(
-        group, CopyOptions, "commit_interval_ms", "time between two commits of the position", metavar="MS"
-    )
-    add_option(
-        group,
-        MirrorOptions,
-        "slice_s",
-        "without --once: how long a job copies before partitions are assigned to tasks again",
-        name="--slice",
-        metavar="SECONDS",
-    )
-    add_option(
         group,
         MirrorOptions,
         "refresh_s",
         "without --once: time between two searches for new topics and partitions",
         name="--refresh",
-        metavar="SECONDS",
-    )
-    add_option(
-        group,
-        MirrorOptions,
-        "retry_stopped_s",
-        "without --once: time between two attempts to continue a stopped partition whose reason can heal, "
-        "such as a missing ACL, or 0 for none. SIGUSR1 retries all stopped partitions at once",
-        name="--retry-stopped",
         metavar="SECONDS",
     )
     add_option(

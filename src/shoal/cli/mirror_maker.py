@@ -14,13 +14,15 @@ from ..client.consumer.settings import CONSUMER_PROPERTIES, ConsumerSettings
 from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
-from ..mirroring.model.copy_options import Handling, MultiBatch, Rebatch
+from ..mirroring.model.copy_options import Handling, Rebatch
 from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.option_values import check_range
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirrormaker.options import MirrorMakerOptions, parse_include
 from ..properties_file import read_properties_file
 from ..protocol.produce import MOST_IN_FLIGHT
+from ..timing import DEFAULT_TIMING
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, given_options
 from .options import Subparsers, add_output_options
 from .output import warn
@@ -58,9 +60,11 @@ _BLOCK = "block.on.buffer.full"
 #: No batch is smaller than its header.
 _LEAST_BATCH_BYTES = 1024
 
+_LARGEST_INT32 = 2**31 - 1
+
 #: A handler has a new producer in each window, and the destination's brokers remember its id for a day, by
 #: partition. Only the group assigns partitions, so a shorter window has no use.
-_HANDLED_SLICE_S = 300.0
+_HANDLED_WINDOW_S = 300.0
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -225,11 +229,14 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         batch_bytes = max(producer.batch_size, _LEAST_BATCH_BYTES)
         given |= {
             "keep_append_time": True,
-            "multi_batch": MultiBatch.OFF,
+            "multi_batch": False,
             "rebatch": Rebatch(batch_bytes, producer.compression_type, everything=True),
         }
+    check_range("commit_interval_ms", args.commit_interval_ms, 1, _LARGEST_INT32)
+    timing = replace(DEFAULT_TIMING, commit_interval_s=args.commit_interval_ms / 1000)
     if handling is not None:
-        given |= {"handling": handling, "slice_s": _HANDLED_SLICE_S}
+        given["handling"] = handling
+        timing = replace(timing, window_s=_HANDLED_WINDOW_S)
     mirror = MirrorOptions.parse(
         source,
         destination,
@@ -244,7 +251,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         },
     )
     return MirrorMakerOptions(
-        mirror,
+        replace(mirror, timing=timing),
         parse_include(option, include),
         consumer.membership,
         args.num_streams,

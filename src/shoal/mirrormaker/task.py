@@ -119,7 +119,7 @@ class _HandlerTask:
         self._buffer_bytes = 0
         self._consumed_at = time.monotonic()
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
-        self._commit_interval = Interval(settings.commit_interval_s)
+        self._commit_interval = Interval(settings.timing.commit_interval_s)
         self._report_interval = Interval(settings.timing.report_interval_s)
         self._ends_interval = Interval(_ENDS_INTERVAL_S)
         self._looked_at = 0.0

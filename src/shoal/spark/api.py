@@ -21,8 +21,6 @@ from shoal.mirroring.model.options import (
     DEFAULT_MASTER,
     DEFAULT_MAX_NEW_PARTITIONS,
     DEFAULT_REFRESH_S,
-    DEFAULT_RETRY_STOPPED_S,
-    DEFAULT_SLICE_S,
     MirrorOptions,
 )
 from shoal.mirroring.model.progress import Progress, Summary
@@ -49,10 +47,7 @@ def mirror(  # docs/cli.md describes its options, which are the command's
     from_certificate: str | None = None,
     replication_factor: int | None = None,
     fetch_buffer_bytes: int = COPY_DEFAULTS.fetch_buffer_bytes,
-    commit_interval_ms: int = COPY_DEFAULTS.commit_interval_ms,
-    slice_s: float = DEFAULT_SLICE_S,
     refresh_s: float = DEFAULT_REFRESH_S,
-    retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S,
     max_new_partitions: int = DEFAULT_MAX_NEW_PARTITIONS,
     groups: str | None = None,
     exclude_groups: str | None = None,
@@ -63,7 +58,6 @@ def mirror(  # docs/cli.md describes its options, which are the command's
     continue_on: Collection[str] = (),
     keep_append_time: bool = False,
     max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
-    multi_batch: str = COPY_DEFAULTS.multi_batch.value,
     rebatch: str | None = None,
     sync_configs: bool = False,
     sync_configs_exclude: str = DEFAULT_CONFIGS_EXCLUDE,

@@ -188,7 +188,7 @@ class SparkEngine:
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             first_start=job.first_start,
             surface=options.surface,
-            retry_stopped_s=0.0 if options.once else options.retry_stopped_s,
+            tries_again=not options.once,
             prefixes=tuple(prefixes_of(options.topics).items()),
             timing=options.timing,
         )

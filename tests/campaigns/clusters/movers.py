@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rig.cluster import java_properties
-from rig.shoal import SHOAL
+from rig.shoal import SHOAL, hasty
 
 from .setup import Program, Setup
 
@@ -62,7 +62,7 @@ class Mover:
         """
         match self.setup.program:
             case Program.MIRROR:
-                return Started(self._mirror(once=once, goes_on=goes_on))
+                return Started(self._mirror(once=once, goes_on=goes_on), self._hasty())
             case Program.MAKER:
                 return Started(self._maker())
             case _:
@@ -80,15 +80,18 @@ class Mover:
             *["--to", self.destination, "--to-config", self._file("destination", timeout)],
             *["--topics", topics, "--group", setup.topic],
             *["--fetch-buffer-bytes", str(setup.fetch_buffer_bytes)],
-            *["--commit-interval-ms", str(setup.commit_interval_ms)],
             *["--checkpoint", str(self.directory / "checkpoint")],
             *(["--rebatch", setup.rebatch] if setup.rebatch else []),
             *(["--start", "latest"] if setup.starts_latest else []),
             *(["--on-source-reset", "continue"] if goes_on else []),
-            *(["--once"] if once else ["--slice", str(setup.slice_s)]),
+            *(["--once"] if once else []),
             *(["--refresh", "1"] if setup.finds_topics and not once else []),
             *self._follow_groups(),
         ]
+
+    def _hasty(self) -> Sequence[str]:
+        setup = self.setup
+        return hasty(window_s=setup.slice_s, commit_interval_s=setup.commit_interval_ms / 1000)
 
     def _follow_groups(self) -> Sequence[str]:
         names = "|".join(re.escape(each.name) for each in self.setup.groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -19,6 +20,7 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import outbound_queue
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
+from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 
 
@@ -53,7 +55,7 @@ def main() -> None:
         group=wanted["group"],
         rules="chaos",
         fetch_buffer_bytes=wanted["fetch_buffer_bytes"],
-        commit_interval_ms=wanted["commit_interval_ms"],
+        timing=replace(DEFAULT_TIMING, commit_interval_s=wanted["commit_interval_ms"] / 1000),
         producer_id_expiration_ms=wanted["expiration_ms"],
         rebatch=Rebatch.parse("rebatch", wanted["rebatch"]) if wanted["rebatch"] else None,
     )

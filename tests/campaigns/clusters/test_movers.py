@@ -85,4 +85,4 @@ def test_mirror_maker_options_follow_the_setup(tmp_path: Path) -> None:
         wanted = Delivery.AT_LEAST_ONCE if setup.at_least_once else Delivery.EXACTLY_ONCE
         assert options.mirror.copy.delivery is wanted
         assert (options.mirror.copy.rebatch is None) is setup.raw
-        assert options.mirror.copy.commit_interval_ms == setup.commit_interval_ms
+        assert options.mirror.timing.commit_interval_s == setup.commit_interval_ms / 1000

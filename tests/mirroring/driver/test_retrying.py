@@ -96,15 +96,6 @@ def test_retry_request_includes_partitions_just_stopped() -> None:
     assert mirror.due_after(0) == [FIRST, SECOND]
 
 
-def test_interval_of_0_leaves_retries_to_requests() -> None:
-    mirror = Mirror(interval_s=0)
-    mirror.stop(FIRST)
-    mirror.due_after(0)
-    assert mirror.due_after(1_000_000) == []
-    mirror.retries.request()
-    assert mirror.due_after(0) == [FIRST]
-
-
 def test_partition_with_too_large_record_continues_once_accepted(
     brokers: TwoBrokers,
 ) -> None:

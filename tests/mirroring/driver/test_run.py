@@ -47,9 +47,8 @@ class Mirrors:
             "topics": TopicSelection("orders.*|idle"),
             "group": "mirror",
             "refresh_s": 0.1,
-            "slice_s": 1.0,
             "checkpoint": str(self._directory),
-            "timing": replace(QUICK, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
+            "timing": replace(QUICK, window_s=1.0, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
         }
         return with_options(
             MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,10 @@ class Mirrors:
             "control": self.socket,
             "checkpoint": str(self._directory / "state"),
             "group": "mirror",
-            "slice_s": 2,
-            "commit_interval_ms": 50,
             **options,
         }
         parsed = MirrorOptions.parse(self.client("source"), self.client("destination"), self._topics, given)
+        parsed = replace(parsed, timing=replace(parsed.timing, window_s=2.0, commit_interval_s=0.05))
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(run_mirror, parsed, on_notice=self.notices.append, stop=stop)
             try:

@@ -11,7 +11,7 @@ import pytest
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError, OptionError
-from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.option_values import parse_bytes, parse_choice, parse_listen
 from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group
@@ -41,7 +41,6 @@ EVERYTHING = MirrorOptions(
     once=True,
     start=Start(1_700_000_000_000),
     replication_factor=2,
-    slice_s=2.5,
     refresh_s=60,
     metrics=Address("::1", 9100),
     ui=Address("127.0.0.1", 0),
@@ -49,7 +48,7 @@ EVERYTHING = MirrorOptions(
     master="local[2,4]",
     checkpoint="somewhere",
     conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
-    copy=CopyOptions(fetch_buffer_bytes=1 << 20, commit_interval_ms=100),
+    copy=CopyOptions(fetch_buffer_bytes=1 << 20),
 )
 
 
@@ -61,8 +60,6 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"commit_interval_ms": 0}, "commit_interval_ms '0': not between 1 and 2147483647"),
-        ({"commit_interval_ms": 2**31}, "commit_interval_ms '2147483648': not between 1 and 2147483647"),
         ({"replication_factor": 0}, "replication_factor '0': not between 1 and 32767"),
         ({"fetch_buffer_bytes": 1000}, "fetch_buffer_bytes '1000': not between 1048576 and 1073741824 bytes"),
         ({"fetch_buffer_bytes": (1 << 30) + 1}, "fetch_buffer_bytes '1073741825': not between"),
@@ -74,14 +71,10 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
             "adopt and delivery at-least-once exclude each other: .* Set one of the two",
         ),
-        ({"slice_s": 0.5}, "slice_s '0.5': not between 1 and 3600 seconds"),
-        ({"slice_s": 3601}, "slice_s '3601': not between 1 and 3600 seconds"),
-        ({"slice_s": math.nan}, "slice_s 'nan': not between 1 and 3600 seconds"),
         ({"refresh_s": 0.9}, "refresh_s '0.9': not between 1 and 86400 seconds"),
         ({"refresh_s": 90_000.0}, "refresh_s '90000': not between 1 and 86400 seconds"),
         ({"refresh_s": math.inf}, "refresh_s 'inf': not between 1 and 86400 seconds"),
         ({"refresh_s": math.nan}, "refresh_s 'nan': not between 1 and 86400 seconds"),
-        ({"retry_stopped_s": 5}, r"retry_stopped_s '5': not between 10 and 86400 seconds \(or 0 for never\)"),
         (
             {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
             "metrics and ui are both localhost:1. Use different ports",
@@ -208,7 +201,6 @@ def test_invalid_decompressed_size_is_refused(size: int) -> None:
     [
         (Delivery, "exactly", "exactly-once, at-least-once"),
         (IncidentKind, "retention", "source-reset, source-retention"),
-        (MultiBatch, "on", "auto, off, required"),
     ],
 )
 def test_parse_choice_of_unknown_value_names_the_known_ones(
@@ -218,13 +210,8 @@ def test_parse_choice_of_unknown_value_names_the_known_ones(
         parse_choice("option", text, choices)
 
 
-def test_multi_batch_required_needs_exactly_once() -> None:
-    with pytest.raises(ConfigError, match=r"multi_batch.*multi_batch"):
-        with_options(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
-
-
 def test_rules_do_not_depend_on_multi_batch_or_rebatch() -> None:
-    changed = with_options(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
+    changed = with_options(OPTIONS, multi_batch=False, rebatch=Rebatch(1_000, Codec.ZSTD))
     assert changed.rules() == OPTIONS.rules()
 
 
@@ -274,13 +261,13 @@ def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
     texts = {
         "fetch_buffer_bytes": "8m",
         "delivery": "at-least-once",
-        "slice_s": "2",
+        "refresh_s": "2",
         "continue_on": "source-reset",
     }
     values = {
         "fetch_buffer_bytes": 8 << 20,
         "delivery": Delivery.AT_LEAST_ONCE,
-        "slice_s": 2,
+        "refresh_s": 2,
         "continue_on": ["source-reset"],
     }
     parsed = [

@@ -153,11 +153,12 @@ def test_task_after_one_that_died_at_any_produce_request_continues(
             break
 
 
-@pytest.mark.parametrize("commit_interval_ms", [0, 60_000])
+@pytest.mark.parametrize("commit_interval_s", [0.0, 60.0])
 def test_task_after_one_killed_between_any_two_requests_continues(
-    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_ms: int
+    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_s: float
 ) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER, commit_interval_ms=commit_interval_ms)
+    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    brokers = brokers.with_timing(commit_interval_s=commit_interval_s)
     for request, (topic, histories) in enumerate(topics):
         try:
             brokers.run(brokers.ranges(topic), Mortal(at_check=request))
@@ -724,7 +725,7 @@ def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers,
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
     brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.01, times=None)
     control = Watched()
-    often = brokers.with_settings(commit_interval_ms=0, fetch_buffer_bytes=SMALL_BUFFER)
+    often = brokers.with_timing(commit_interval_s=0.0).with_settings(fetch_buffer_bytes=SMALL_BUFFER)
     assert often.start(control=control).result().complete
     reported = [each for report in control.reports for each in report["partitions"]]
     sentences = {each["commit_waits_for"] for each in reported}

@@ -14,10 +14,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.prepare.agent_check import require_multi_batch
 from shoal.mirroring.task import outbound_queue
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
@@ -166,7 +163,7 @@ def test_multi_batch_off_sends_one_batch_in_each_request_without_a_probe(
 ) -> None:
     history.plain(*[1] * 5)
     asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
-    brokers.with_settings(multi_batch=MultiBatch.OFF).run()
+    brokers.with_settings(multi_batch=False).run()
     assert asked.hits == 5
     assert sent.is_marked("topic") == {False}
     assert_exact(brokers, history)
@@ -174,7 +171,7 @@ def test_multi_batch_off_sends_one_batch_in_each_request_without_a_probe(
 
 def test_stock_broker_receives_one_batch_in_each_request(sent: Sent) -> None:
     with TwoBrokers.started() as brokers:
-        brokers = brokers.with_settings(multi_batch=MultiBatch.AUTO)
+        brokers = brokers.with_settings(multi_batch=True)
         (history,) = brokers.topic()
         history.plain(*[1] * 10)
         assert brokers.run().complete
@@ -271,50 +268,6 @@ def test_record_set_larger_than_a_segment_is_cut(
     assert sent.counts()[0] == 40
     assert max(sent.counts()[1:]) == 20
     assert_exact(brokers, history)
-
-
-# Required
-
-
-def test_required_waits_for_a_leader_that_accepts_one_batch_at_a_time(sent: Sent) -> None:
-    with TwoBrokers.started() as brokers:
-        brokers = brokers.with_settings(multi_batch=MultiBatch.REQUIRED)
-        (history,) = brokers.topic()
-        history.plain(*[1] * 10)
-        broker = brokers.destination
-
-        class Installs(Watched):
-            def wait(self, seconds: float) -> None:
-                if any("requires several" in each for each in self.waited_for):
-                    broker.config["shoal.multi.batch.produce"] = "true"
-                super().wait(seconds)
-
-        control = Installs()
-        assert brokers.start(control=control).result().complete
-        assert any("requires several" in each for each in control.waited_for)
-        assert sent.counts() == [10]
-        assert_exact(brokers, history)
-
-
-def test_required_does_not_begin_if_a_broker_accepts_one_batch_only() -> None:
-    for takes in (True, False):
-        with TwoBrokers.started(multi_batch=takes) as brokers:
-            brokers.topic("topic", 2)
-            with Cluster(brokers.settings.destination) as destination:
-                destination.refresh()
-                if takes:
-                    require_multi_batch(destination, ["topic", "unknown"])
-                else:
-                    with pytest.raises(ConfigError, match=r"batch.*Install"):
-                        require_multi_batch(destination, ["topic", "unknown"])
-
-
-def test_broker_that_does_not_answer_passes_the_check_at_the_start(brokers: TwoBrokers) -> None:
-    brokers.topic()
-    with Cluster(brokers.settings.destination) as destination:
-        destination.refresh()
-        brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-        require_multi_batch(destination, ["topic"])
 
 
 # Exactly once
@@ -453,7 +406,7 @@ def test_batches_stamped_in_runs_equal_those_stamped_one_by_one(
     together = fingerprints(brokers.destination)
     assert len(sent.requests) < len(together)
     brokers.topic("again")
-    alone = brokers.with_settings(multi_batch=MultiBatch.OFF, group="again")
+    alone = brokers.with_settings(multi_batch=False, group="again")
     again = Watched()
     assert alone.run([each._replace(destination_topic="again") for each in ranges], again).complete
     assert fingerprints(brokers.destination, "again") == together

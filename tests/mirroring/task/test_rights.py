@@ -25,7 +25,7 @@ def test_stop_has_the_right_the_next_try_and_the_command(
     history.plain(1)
     broker = brokers.source if api is ApiKey.FETCH else brokers.destination
     broker.faults.add(api, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    (stopped,) = brokers.with_settings(retry_stopped_s=300.0).run().stopped
+    (stopped,) = brokers.with_settings(tries_again=True).run().stopped
     advice, _, command = stopped.reason.partition("kafka-acls.sh ")
     assert all(each in advice for each in (f"allow {right} ", "5 minutes", "SIGUSR1"))
     assert f"--bootstrap-server {broker.bootstrap} --add" in command

@@ -280,7 +280,7 @@ def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: Dr
 
 
 def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: Driver) -> None:
-    brokers = brokers.with_settings(commit_interval_ms=20)
+    brokers = brokers.with_timing(commit_interval_s=0.02)
     (history,) = brokers.topic()
     fill(history, 300)
     driver.steer(limit=1_000)

@@ -187,7 +187,7 @@ def test_commits_that_fail_during_the_copy_stop_no_partition(
     history.plain(*[1] * 30)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=4, **how)
-    often = brokers.with_settings(commit_interval_ms=0, fetch_buffer_bytes=65_536 + 300)
+    often = brokers.with_timing(commit_interval_s=0.0).with_settings(fetch_buffer_bytes=65_536 + 300)
     assert often.run().complete
     assert fault.hits == 4
     assert brokers.position().source_offset == 30

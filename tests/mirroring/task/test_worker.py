@@ -353,7 +353,7 @@ def begin_and_stall_commits(
     brokers: TwoBrokers, history: History, control: Watched
 ) -> tuple[TwoBrokers, RunningTask, Held]:
     """Copy one record. Then the coordinator answers no commit, and one is under way."""
-    hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))
+    hasty = brokers.with_timing(commit_interval_s=0.01)
     running = hasty.start(open_ranges(1), control)
     history.plain(1)
     wait_until(lambda: is_copied(brokers, history, 0))

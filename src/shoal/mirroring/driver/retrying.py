@@ -48,7 +48,7 @@ class StoppedRetries:
 
         Args:
             metrics: The counts, with the stopped partitions.
-            interval_s: The time between two attempts of one partition; 0 for attempts on request only.
+            interval_s: The time between two attempts of one partition.
 
         """
         self._metrics = metrics
@@ -81,5 +81,5 @@ class StoppedRetries:
     def _is_due(self, stop: _PartitionStop, now: float, requested: bool) -> bool:
         if stop.is_tried:
             return False
-        has_waited = self._interval_s > 0 and now - stop.at >= self._interval_s
+        has_waited = now - stop.at >= self._interval_s
         return requested or (stop.reason.can_heal and has_waited)

@@ -112,7 +112,7 @@ class MirrorRun:
         self._engine = engine
         self._on_warning = on_warning
         self._stop = stop
-        self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
+        self._retries = None if options.once else StoppedRetries(self.metrics, options.timing.retry_stopped_s)
         self._loop = DriverLoop(
             stop, self.signals, self.metrics, on_progress, on_notice, on_warning, options.timing
         )
@@ -216,7 +216,7 @@ class MirrorRun:
             secrets.token_hex(16),
             schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
-            windows=None if options.once else WindowClock(options.slice_s, timing=options.timing),
+            windows=None if options.once else WindowClock(options.timing.window_s, timing=options.timing),
             clock=ReferenceClock.of(options.destination, self.warn),
             timing=options.timing,
         )

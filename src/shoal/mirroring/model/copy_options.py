@@ -8,7 +8,6 @@ tasks as JSON.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import json
 from collections.abc import Mapping
@@ -43,7 +42,6 @@ __all__ = [
     "CopyOptions",
     "CopySettings",
     "Handling",
-    "MultiBatch",
     "Rebatch",
     "all_copy_rules",
     "copy_rules",
@@ -62,14 +60,6 @@ DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 #: Less than two headers join nothing. Brokers refuse batches above 1 MiB by default.
 _LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES = 2 * HEADER_SIZE, _MIB
-
-
-class MultiBatch(enum.Enum):
-    """Whether one Produce request has several batches of a partition. The value is the option's."""
-
-    AUTO = "auto"
-    OFF = "off"
-    REQUIRED = "required"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +153,6 @@ class CopyOptions:
 
     Attributes:
         fetch_buffer_bytes: The fetch buffer of a Spark task, its one large allocation.
-        commit_interval_ms: The time between two commits of the position.
         adopt: Take over a copy without a committed position if it equals the source.
         adopt_from_later: Take it over also if the source has records before its first one.
         delivery: The guarantee for destination partitions.
@@ -182,14 +171,13 @@ class CopyOptions:
     """
 
     fetch_buffer_bytes: int = field(default=16 * _MIB, metadata=read_by(parse_bytes))
-    commit_interval_ms: int = field(default=5_000, metadata=read_by(parse_whole))
     adopt: bool = field(default=False, metadata=read_by(parse_flag))
     adopt_from_later: bool = field(default=False, metadata=read_by(parse_flag))
     delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
     continue_on: frozenset[IncidentKind] = field(default=frozenset(), metadata=read_by(_parse_continue_on))
     keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
     max_decompressed_bytes: int = field(default=DEFAULT_LIMIT_BYTES, metadata=read_by(parse_bytes))
-    multi_batch: MultiBatch = field(default=MultiBatch.AUTO, metadata=choice_of(MultiBatch))
+    multi_batch: bool = field(default=True, metadata=read_by(parse_flag))
     rebatch: Rebatch | None = field(default=None, metadata=read_by(Rebatch.parse))
     max_in_flight: int = field(default=MOST_IN_FLIGHT, metadata=read_by(parse_whole))
     takes_over_offsets: bool = field(default=False, metadata=read_by(parse_flag))
@@ -252,19 +240,9 @@ class CopyOptions:
         return self.delivery is Delivery.AT_LEAST_ONCE
 
     @property
-    def requires_multi_batch(self) -> bool:
-        """Whether the mirror sends nothing to a broker that takes one batch of a partition in a request."""
-        return self.multi_batch is MultiBatch.REQUIRED
-
-    @property
     def tries_multi_batch(self) -> bool:
         """Whether requests have several batches of a partition if the broker accepts them."""
-        return self.multi_batch is not MultiBatch.OFF and not self.allows_other_writers
-
-    @property
-    def commit_interval_s(self) -> float:
-        """``commit_interval_ms`` in seconds."""
-        return self.commit_interval_ms / 1000
+        return self.multi_batch and not self.allows_other_writers
 
     def check(self) -> None:
         """
@@ -283,14 +261,8 @@ class CopyOptions:
             _MOST_FETCH_BUFFER_BYTES,
             "bytes",
         )
-        check_range("commit_interval_ms", self.commit_interval_ms, 1, _LARGEST_INT32)
         check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
         check_range("max_in_flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
-        if self.requires_multi_batch and self.allows_other_writers:
-            raise OptionError(
-                "{multi_batch} required needs {delivery} exactly-once: brokers append several batches in one "
-                "request only for a single writer. Set {multi_batch} to auto"
-            )
         if self.adopt_from_later and not self.adopt:
             raise OptionError("{adopt_from_later} needs {adopt}. Set both")
         if self.adopt and self.allows_other_writers:
@@ -298,12 +270,6 @@ class CopyOptions:
                 "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "
                 "writers cannot be compared with the source. Set one of the two"
             )
-
-
-def _duration(seconds: float) -> str:
-    """Return ``5 minutes`` or ``90 s``."""
-    minutes = seconds / 60
-    return f"{minutes:g} minutes" if minutes.is_integer() and minutes > 1 else f"{seconds:g} s"
 
 
 #: Each option's default.
@@ -352,7 +318,7 @@ class CopySettings(CopyOptions):
             a producer id (broker configuration ``producer.id.expiration.ms``).
         first_start: The group's first start, stored in each position.
         surface: How sentences spell options.
-        retry_stopped_s: The time between two attempts of a stopped partition; 0 if the mirror tries no more.
+        tries_again: Whether the mirror tries stopped partitions again.
         prefixes: The prefixes of topics that expressions select, and those of their copies.
         timing: How long a task waits. Each cluster has times of its own.
 
@@ -365,7 +331,7 @@ class CopySettings(CopyOptions):
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     first_start: FirstStart | None = None
     surface: Surface = Surface.SHELL
-    retry_stopped_s: float = 0.0
+    tries_again: bool = False
     prefixes: tuple[tuple[str, str], ...] = ()
     timing: Timing = DEFAULT_TIMING
 
@@ -373,8 +339,9 @@ class CopySettings(CopyOptions):
         """Return what to allow, to which principal, when the mirror tries again, and the command."""
         config = self.source if acl.cluster == "source" else self.destination
         remedy = f"allow {acl.right} to {self.surface.principal(config)}"
-        if self.retry_stopped_s:
-            remedy += f". The mirror tries again every {_duration(self.retry_stopped_s)}, and on SIGUSR1"
+        if self.tries_again:
+            minutes = self.timing.retry_stopped_s / 60
+            remedy += f". The mirror tries again every {minutes:g} minutes, and on SIGUSR1"
         (granted,) = by_prefix([acl], dict(self.prefixes), creates=False)
         return f"{remedy}. As an administrator: {grant_command(granted, config)}"
 

@@ -43,8 +43,6 @@ __all__ = [
     "DEFAULT_MASTER",
     "DEFAULT_MAX_NEW_PARTITIONS",
     "DEFAULT_REFRESH_S",
-    "DEFAULT_RETRY_STOPPED_S",
-    "DEFAULT_SLICE_S",
     "MirrorOptions",
     "Start",
     "checkpoint_name",
@@ -52,24 +50,14 @@ __all__ = [
     "without_groups",
 ]
 
-#: Without an overlap of windows, nothing is copied for 0.3 s between two. That is over 1 % of 15 s, so at
-#: a trickle it was the 99th percentile of the lag. News ends a window early, whatever its length.
-DEFAULT_SLICE_S = 60.0
 DEFAULT_REFRESH_S = 30.0
-DEFAULT_RETRY_STOPPED_S = 300.0
 DEFAULT_MAX_NEW_PARTITIONS = 1_000
 DEFAULT_GROUPS_INTERVAL_S = 10.0
 DEFAULT_MASTER = "local[*]"
 
 _LARGEST_INT16 = 2**15 - 1
 
-#: In a shorter window, Spark's own work would take most of the time.
-_SHORTEST_SLICE_S = 1
-#: A new window sees new leaders of partitions.
-_LONGEST_SLICE_S = 3600
 _LONGEST_REFRESH_S = 86_400
-#: An attempt ends the current window, and stopped partitions must not delay the others.
-_SHORTEST_RETRY_STOPPED_S = 10
 
 #: More than any cluster has.
 _MOST_NEW_PARTITIONS = 10_000_000
@@ -165,10 +153,7 @@ class MirrorOptions:
             partitions without a position since the cut begin there. None for none.
         replication_factor: The replication factor of topics that shoal creates; None for the source topic's,
             at most the number of destination brokers.
-        slice_s: Without ``once``: how long a job copies before partitions are assigned again.
         refresh_s: Without ``once``: the time between two searches for new topics and partitions.
-        retry_stopped_s: Without ``once``: the time between two attempts of a stopped partition whose reason
-            can heal; 0 for none.
         max_new_partitions: Without ``once``: the most partitions that one search adds at the destination. All
             searches since the start add at most ten times as many.
         groups: The consumer groups whose offsets follow the records; None for none.
@@ -199,9 +184,7 @@ class MirrorOptions:
     start: Start = field(default=Start(), metadata=read_by(Start.parse))
     from_certificate: str | None = field(default=None, metadata=read_by(parse_text))
     replication_factor: int | None = field(default=None, metadata=read_by(parse_whole))
-    slice_s: float = field(default=DEFAULT_SLICE_S, metadata=read_by(parse_seconds))
     refresh_s: float = field(default=DEFAULT_REFRESH_S, metadata=read_by(parse_seconds))
-    retry_stopped_s: float = field(default=DEFAULT_RETRY_STOPPED_S, metadata=read_by(parse_seconds))
     max_new_partitions: int = field(default=DEFAULT_MAX_NEW_PARTITIONS, metadata=read_by(parse_whole))
     groups: str | None = field(default=None, metadata=read_by(parse_text))
     exclude_groups: str | None = field(default=None, metadata=read_by(parse_text))
@@ -259,16 +242,7 @@ class MirrorOptions:
                 parse_text(name, text)
         if self.replication_factor is not None:
             check_range("replication_factor", self.replication_factor, 1, _LARGEST_INT16)
-        check_range("slice_s", float(self.slice_s), _SHORTEST_SLICE_S, _LONGEST_SLICE_S, "seconds")
         check_range("refresh_s", float(self.refresh_s), shortest_refresh_s, _LONGEST_REFRESH_S, "seconds")
-        if self.retry_stopped_s:
-            check_range(
-                "retry_stopped_s",
-                float(self.retry_stopped_s),
-                _SHORTEST_RETRY_STOPPED_S,
-                _LONGEST_REFRESH_S,
-                "seconds (or 0 for never)",
-            )
         check_range("max_new_partitions", self.max_new_partitions, 0, _MOST_NEW_PARTITIONS)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise OptionError(

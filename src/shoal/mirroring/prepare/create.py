@@ -15,7 +15,6 @@ from ...client.cluster import Cluster, patiently
 from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
-from .agent_check import require_multi_batch
 from .changes import Selected, TopicChanges
 from .growth import creation_error, grow_topic
 from .inspect import inspect_topics
@@ -93,8 +92,6 @@ def prepare(
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
     created = _make(changes, destination, patience_s)
-    if options.copy.requires_multi_batch:
-        require_multi_batch(destination, created)  # the inspection has asked for the others
     return Prepared(
         changes.group,
         changes.source_cluster_id,

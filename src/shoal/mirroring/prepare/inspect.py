@@ -26,7 +26,6 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
-from .agent_check import require_multi_batch
 from .changes import PlannedTopic, TopicChanges
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics, not_authorized
@@ -111,8 +110,6 @@ class _Inspection:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
-        if self._options.copy.requires_multi_batch:
-            require_multi_batch(self._destination, names.values())
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )

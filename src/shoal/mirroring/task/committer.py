@@ -161,7 +161,7 @@ class Commits:
         with suppress(ShoalError):
             if self._outcome is not None and self._outcome.done():
                 self._end()
-        if now - self._began_at >= self._settings.commit_interval_s and self._outcome is None:
+        if now - self._began_at >= self._timing.commit_interval_s and self._outcome is None:
             self._begin(self._positions_of(copies))
             self._began_at = now
 

@@ -180,8 +180,6 @@ class CopyLoop:
         # Each sort of partition needs a connection of its own, and gets a loop. It fetches this again.
         is_last = self._leader.needs_two_connections
         touched = [] if is_last else self._take(response)
-        if self._settings.requires_multi_batch:
-            self._hold_back(touched)
         size = sum(len(each.record_set) for each in response.partitions)
         return Turn(touched, size, is_last)
 
@@ -397,18 +395,6 @@ class CopyLoop:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)
             else:
                 self._changed[copy] = None
-
-    def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
-        """Send nothing to leaders that do not take several batches, if the mirror requires that."""
-        for copy in copies:
-            if copy.can_send_multi_batch and not self._leader.takes_multi_batch(copy.destination.topic):
-                copy.refetch()
-                copy.wait(
-                    f"{copy.destination} on {self._destination}: its leader takes one batch in a request, "
-                    "and the mirror requires several"
-                )
-                self._changed[copy] = None
-        self._leader.forget_refusals()
 
 
 def _is_missing_data(copy: PartitionCopy) -> bool:

@@ -115,10 +115,6 @@ class DestinationLeader:
         """Forget the answer for a topic: the broker may have been restarted without its agent."""
         self._takes.pop(topic, None)
 
-    def forget_refusals(self) -> None:
-        """Forget the topics for which the leader takes one batch at a time, and query it again."""
-        self._takes = {topic: True for topic, takes in self._takes.items() if takes}
-
     def query(self, partitions: Sequence[TopicPartition], *, can_be_marked: bool) -> None:
         """
         Query the leader about topics; if it takes several for any, continue on a marked connection.

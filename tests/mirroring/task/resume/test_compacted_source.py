@@ -253,7 +253,7 @@ class Campaign:
     def mirror(self, *, dies: bool) -> tuple[str, ...]:
         """Run a task, which may die; return the reason that it stopped for."""
         rebatch = self.dice.choice([None, None, Rebatch(self.dice.choice([200, 2_000]), None)])
-        brokers = self.brokers.with_settings(rebatch=rebatch, commit_interval_ms=60_000)
+        brokers = self.brokers.with_timing(commit_interval_s=60.0).with_settings(rebatch=rebatch)
         if not dies:
             result = brokers.start().result(40.0)
             return tuple(each.reason for each in result.stopped)

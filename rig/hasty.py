@@ -1,0 +1,22 @@
+"""
+Run ``shoal`` with other times than a user's: ``hasty.py window_s=2 commit_interval_s=0.5 mirror …``.
+
+The names are those of :class:`shoal.timing.Timing`.
+"""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from shoal import timing
+
+if __name__ == "__main__":
+    times: dict[str, Any] = {}
+    while "=" in sys.argv[1]:
+        name, _, value = sys.argv.pop(1).partition("=")
+        times[name] = float(value)
+    # Before anything else of shoal is imported: its classes have these times as defaults.
+    timing.DEFAULT_TIMING = replace(timing.DEFAULT_TIMING, **times)
+    from shoal.cli import main
+
+    sys.exit(main())
