@@ -51,7 +51,7 @@ from rig.load import load_values
 from rig.process import forget_peak_rss_of, peak_rss_of, spawn, tail
 from shoal.cli import main as shoal_main
 from shoal.net import converting
-from shoal.net.turns import Turns
+from shoal.net.budget import Budget
 from shoal.records.down_conversion import DownConversion
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
@@ -298,7 +298,7 @@ def _convert_eagerly() -> None:
         return convert_chunk(self, _EAGER_CHUNK_BYTES)
 
     DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
-    converting._TURNS = Turns(_EAGER_CHUNK_BYTES)
+    converting.CORES = Budget(_EAGER_CHUNK_BYTES)
 
 
 def _leader(bootstrap: str, topic: str) -> str:

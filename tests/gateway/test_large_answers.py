@@ -1,4 +1,4 @@
-"""Large responses with addresses are handled one at a time, and dropped if the client has left."""
+"""Large responses with addresses are decoded one at a time, and share memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shoal.gateway import rewriting, working
-from shoal.gateway import upstream as upstream_module
+from shoal.gateway import rewriting
 from shoal.gateway.client_connection import Client
+from shoal.gateway.work import LARGE
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal_broker import BrokerCluster
@@ -41,21 +41,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     go_on.set()
 
 
-@pytest.fixture
-def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of large answers that were received."""
-    sizes: list[int] = []
-
-    class Memory:
-        @staticmethod
-        def mmap(descriptor: int, size: int) -> bytearray:
-            sizes.append(size)
-            return bytearray(size)
-
-    monkeypatch.setattr(upstream_module, "mmap", Memory)
-    return sizes
-
-
 def ask_for_many(behind: Behind, connect: Connect) -> Wire:
     wire = connect(behind.address())
     wire.send_bytes(old_request(ApiKey.METADATA, 1, MANY))
@@ -63,7 +48,7 @@ def ask_for_many(behind: Behind, connect: Connect) -> Wire:
 
 
 def waiting() -> int:
-    return working.LARGE_TURNS.waiting
+    return LARGE.waiting
 
 
 def test_small_answer_does_not_wait_for_large_ones(
@@ -81,43 +66,43 @@ def test_small_answer_does_not_wait_for_large_ones(
         assert len(frame) > 64 * 1024
 
 
-def test_large_answers_are_received_one_at_a_time(
-    behind: Behind, connect: Connect, held: threading.Event, received: list[int]
-) -> None:
-    clients = [ask_for_many(behind, connect) for _ in range(4)]
-    wait_until(lambda: waiting() == len(clients) - 1, "they do not wait")
-    assert len(received) == 1
-    held.set()
-    for each in clients:
-        assert each.receive_frame() is not None
-    assert len(received) == len(clients)
-
-
-def test_large_response_of_a_disconnected_client_is_not_received(
-    behind: Behind, connect: Connect, held: threading.Event, received: list[int]
+def test_client_that_hung_up_does_not_wait_to_be_decoded(
+    behind: Behind, connect: Connect, held: threading.Event
 ) -> None:
     first = ask_for_many(behind, connect)
-    wait_until(lambda: len(received) == 1, "nothing is received")
+    wait_until(lambda: LARGE.held == 1, "nothing is decoded")
     leaving = ask_for_many(behind, connect)
     wait_until(lambda: waiting() == 1, "it does not wait")
     leaving.close()
     wait_until(lambda: waiting() == 0, "it waits still")
     held.set()
     assert first.receive_frame() is not None
-    assert len(received) == 1
 
 
-def test_client_that_does_not_read_its_response_yields_its_turn(
+def test_large_answer_waits_at_the_broker_for_its_memory(
+    cluster: BrokerCluster, connect: Connect, held: threading.Event
+) -> None:
+    with gateway_before(cluster, bytes_in_flight=300_000) as behind:
+        clients = [ask_for_many(behind, connect) for _ in range(4)]
+        memory = behind.gateway.memory
+        wait_until(lambda: memory.held + memory.waiting == len(clients), "some take no memory")
+        assert memory.held == 2
+        held.set()
+        for each in clients:
+            assert each.receive_frame() is not None
+        wait_until(lambda: memory.held == 0, "memory is not given back")
+
+
+def test_client_that_does_not_read_its_response_yields_its_memory(
     cluster: BrokerCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.gateway.message_memory.ANSWERS_BYTES", 1024 * 1024)
     shrink_send_buffers(monkeypatch)
     names = [f"{number:05}" + "x" * 240 for number in range(4_000)]
-    with gateway_before(cluster, timing=Timing(memory_patience_s=0.2)) as behind:
+    with gateway_before(cluster, bytes_in_flight=1024 * 1024, timing=Timing(memory_patience_s=0.2)) as behind:
         slow = connect(behind.address())
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         slow.send_bytes(old_request(ApiKey.METADATA, 1, names))
-        answers = behind.gateway.memory.answers
+        answers = behind.gateway.memory
         wait_until(lambda: answers.held == 1, "nothing is sent")
         with Wire(behind.address()) as other:
             other.send_bytes(old_request(ApiKey.METADATA, 1, names))

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from shoal.gateway import rewriting, working
+from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import ClientRequest
+from shoal.net.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
@@ -180,19 +181,18 @@ def _requests_held() -> int:
     return sum(type(each) is ClientRequest for each in gc.get_objects())
 
 
-def test_rewritten_responses_take_turns(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[int] = []
+def test_rewritten_response_takes_a_turn(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
 
     def rewrite_brokers(*arguments: Any) -> None:
-        left.append(working.SMALL_TURNS.free)
+        held.append(CORES.held)
         original(*arguments)
 
     original = rewriting.rewrite_brokers
     monkeypatch.setattr(rewriting, "rewrite_brokers", rewrite_brokers)
-    turns = working.SMALL_TURNS.free
     with Wire(limited.address()) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
-    assert left == [turns - 1]
+    assert held == [1]
 
 
 def test_response_of_many_partitions_holds_one_first_batch(

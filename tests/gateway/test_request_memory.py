@@ -1,4 +1,4 @@
-"""The memory of all requests that are translated has a bound."""
+"""The memory of all large messages that the gateway holds whole has a bound."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.gateway.client_connection import Client, ClientRequest
+from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal_broker import BrokerCluster
 from tests.batches import message
@@ -25,7 +26,7 @@ BUDGET = 3 * MIB
 
 @pytest.fixture
 def limited(cluster: BrokerCluster) -> Iterator[Behind]:
-    with gateway_before(cluster, queued_request_bytes=BUDGET, largest_request_bytes=MIB) as behind:
+    with gateway_before(cluster, bytes_in_flight=BUDGET, largest_request_bytes=MIB) as behind:
         yield behind
 
 
@@ -33,9 +34,7 @@ def limited(cluster: BrokerCluster) -> Iterator[Behind]:
 def impatient(cluster: BrokerCluster) -> Iterator[Behind]:
     """The same, and a request waits for the memory of a slow client for a part of a second."""
     timing = Timing(memory_patience_s=0.2)
-    with gateway_before(
-        cluster, queued_request_bytes=BUDGET, largest_request_bytes=MIB, timing=timing
-    ) as behind:
+    with gateway_before(cluster, bytes_in_flight=BUDGET, largest_request_bytes=MIB, timing=timing) as behind:
         yield behind
 
 
@@ -60,7 +59,7 @@ def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(
     topic = limited.new_topic()
     for _ in range(5):
         half_sent(limited, connect, topic)
-    budget = limited.gateway.memory.requests
+    budget = limited.gateway.memory
     wait_until(lambda: (budget.held, budget.waiting) == (3, 2), "they take another share")
     wait_until(lambda: held_bytes() >= BUDGET - 3, "the first are not received")
     with Wire(limited.address(topic)) as small:
@@ -72,7 +71,7 @@ def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
     impatient: Behind, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = impatient.new_topic()
-    budget = impatient.gateway.memory.requests
+    budget = impatient.gateway.memory
     oldest = half_sent(impatient, connect, topic)
     wait_until(lambda: budget.held == 1, "it takes no memory")
     for _ in range(2):
@@ -83,8 +82,7 @@ def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
         assert produced.error_code == ErrorCode.NONE
         wait_until(lambda: budget.held == 2, "its memory is not given back")
     assert oldest.receive_frame() is None
-    assert re.search(r"127\.0\.0\.1.*1048576", caplog.text)
-    assert "--max-queued-request-bytes is 3145728" in caplog.text
+    assert re.search(r"127\.0\.0\.1.*too slowly.*--max-bytes-in-flight", caplog.text)
 
 
 def test_memory_of_a_request_is_free_before_its_answer_is_sent(
@@ -93,7 +91,7 @@ def test_memory_of_a_request_is_free_before_its_answer_is_sent(
     at_sending: list[tuple[int, int]] = []
 
     def send(client: Client, data: bytes) -> None:
-        at_sending.append((limited.gateway.memory.requests.held, held_bytes()))
+        at_sending.append((limited.gateway.memory.held, held_bytes()))
         original(client, data)
 
     original = Client.send
@@ -102,3 +100,13 @@ def test_memory_of_a_request_is_free_before_its_answer_is_sent(
     wire = connect(limited.address(topic))
     assert wire.produce(topic, message(1, bytes(500_000)), version=2).error_code == ErrorCode.NONE
     assert at_sending == [(0, 0)]
+
+
+def test_large_message_is_refused_if_no_memory_becomes_free(
+    impatient: Behind, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = impatient.new_topic()
+    with impatient.gateway.memory.share("all of it", BUDGET), Wire(impatient.address(topic)) as wire:
+        wire.send(ApiKey.PRODUCE, 2, **wire.produce_fields([(topic, 0, message(1, bytes(500_000)))]))
+        assert wire.receive_frame() is None
+    assert re.search(r"127\.0\.0\.1.*500...*no memory.*--max-bytes-in-flight", caplog.text)

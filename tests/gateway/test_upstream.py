@@ -10,7 +10,9 @@ import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.gateway.upstream import TooLarge, Upstream
+from shoal.gateway.work import Work
 from shoal.net.address import Address
+from shoal.net.budget import Budget
 from shoal.protocol.apis import ApiKey
 
 MEGABYTE = 1 << 20
@@ -36,6 +38,8 @@ class Broker:
 class Patient:
     """A client that waits for its answer."""
 
+    host = network = "127.0.0.1"
+
     def check_answer(self) -> None:
         pass
 
@@ -47,8 +51,13 @@ class Asked(Upstream):
         return cast(Broker, self.connection).size
 
 
+def asked(broker: Broker) -> Upstream:
+    client = cast(Any, Patient())
+    return Asked(cast(Any, broker), client, Work(client, Budget(1 << 30), lambda sentence: None))
+
+
 def upstream(size: int, sizes: AnswerSizes = AnswerSizes()) -> Upstream:  # noqa: B008 (frozen)
-    return Asked(cast(Any, Broker(size, sizes)), cast(Any, Patient()))
+    return asked(Broker(size, sizes))
 
 
 def test_held_response_has_a_bound_that_a_property_raises() -> None:
@@ -64,6 +73,6 @@ def test_held_response_has_a_bound_that_a_property_raises() -> None:
 
 
 def test_response_to_the_gateway_s_own_request_is_bounded_by_it() -> None:
-    asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, Patient()))
+    broker = Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))
     with pytest.raises(TooLarge, match=r"1048576.*\d{6}"):
-        asked.receive()
+        asked(broker).receive()

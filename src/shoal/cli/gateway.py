@@ -196,10 +196,11 @@ _LIMITS = (
         "maximum size of a request that needs translation. A larger one closes its connection",
     ),
     _Limit(
-        "--max-queued-request-bytes",
-        "queued_request_bytes",
+        "--max-bytes-in-flight",
+        "bytes_in_flight",
         0,  # see _limits
-        "maximum size of all requests above 64 KiB that need translation, together. Further ones wait",
+        "maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. "
+        "Further ones wait",
     ),
     _Limit(
         "--max-decompressed-bytes",
@@ -294,9 +295,9 @@ def _warn_of_clear_text(upstream: ClientConfig) -> None:
 def _limits(args: argparse.Namespace) -> dict[str, Any]:
     limits = {each.field: each.value_in(args) for each in _LIMITS}
     # As Kafka does for queued.max.request.bytes.
-    if args.max_queued_request_bytes < args.max_request_bytes:
+    if args.max_bytes_in_flight < args.max_request_bytes:
         raise ConfigError(
-            f"--max-queued-request-bytes '{args.max_queued_request_bytes}': less than --max-request-bytes, "
+            f"--max-bytes-in-flight '{args.max_bytes_in_flight}': less than --max-request-bytes, "
             f"{args.max_request_bytes}"
         )
     return limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from ..errors import ProtocolError
 from ..net import tls_handshake
 from ..net.hung_up import has_hung_up
+from ..net.making_room import network_of
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 
@@ -42,12 +44,18 @@ class Client:
 
     All methods raise :class:`ClientGone` if the client hangs up, or exceeds a timeout.
 
+    Attributes:
+        host: The client's address.
+        network: The client, as budgets count it.
+
     """
 
     def __init__(self, connected: socket.socket, idle_s: float) -> None:
         connected.settimeout(idle_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.host = str(connected.getpeername()[0])
+        self.network = network_of(self.host)
         self._socket = connected
         self._idle_s = idle_s
         self._deadline: float | None = None
@@ -67,13 +75,15 @@ class Client:
 
     def check_answer(self) -> None:
         """
-        Drop an answer if its client hung up.
+        Drop an answer if its client hung up, or another thread has closed the connection.
 
         If the client sent more requests before it hung up, they are served, as a broker does (KAFKA-3703).
         Producers with ``acks=0`` do not wait for answers, and many old consumers did not wait for that of
         their last commit.
         """
-        if has_hung_up(self._socket) and not self.has_sent_more():
+        poll = select.poll()
+        poll.register(self._socket, select.POLLHUP | select.POLLERR)
+        if poll.poll(0) or (has_hung_up(self._socket) and not self.has_sent_more()):
             raise ClientGone("it did not wait for its answer")
 
     @property

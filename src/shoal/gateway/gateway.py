@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
@@ -15,17 +16,16 @@ from ..client.connection import Connection
 from ..client.refused_logins import logins
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..net.address import Address
-from ..net.converting import serving
+from ..net.budget import Budget, Refused, Share
 from ..net.listener import Admitted, Listener, addresses_of
+from ..net.making_room import network_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
-from .message_memory import MessageMemory
 from .nodes import Nodes
 from .pass_through_login import LoginFailed
 from .session import Session
 from .settings import GatewaySettings
-from .slots import ClientSlot, ClientSlots, NoRoom
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -39,6 +39,42 @@ _WARN_AGAIN_S = 60.0
 
 #: How long :meth:`Gateway.stop` waits for the threads of the listeners.
 _STOP_PATIENCE_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """
+    A client's connection, among all that are open.
+
+    A client proves itself by its TLS handshake with a certificate, by its login or, without a login, by its
+    first request. Until then a new connection may take its place.
+
+    Attributes:
+        share: Its share of the connections; None before it has one.
+        abort: Ends the waits of its thread for brokers, from another thread.
+
+    """
+
+    connected: socket.socket
+    address: str
+    share: Share | None = None
+    abort: Callable[[], object] = lambda: None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the connection was closed for another one."""
+        return self.share is not None and self.share.is_ended
+
+    def prove(self) -> None:
+        """Keep the place until the connection ends."""
+        if self.share is not None:
+            self.share.end = None
+
+    def end(self) -> None:
+        """End the connection from another thread, without TLS's close_notify, which could block."""
+        with contextlib.suppress(OSError):
+            self.connected.shutdown(socket.SHUT_RDWR)
+        self.abort()
 
 
 class Gateway:
@@ -62,12 +98,22 @@ class Gateway:
         self._settings = settings
         self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
-        self.memory = MessageMemory(settings.queued_request_bytes, self._warn, settings.timing)
+        timing = settings.timing
+        self.memory = Budget(
+            settings.bytes_in_flight,
+            patience_s=timing.memory_patience_s,
+            again_s=timing.memory_patience_s,
+            refusal_s=2 * timing.memory_patience_s,
+        )
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
-        self._slots = ClientSlots(
-            settings.most_connections, settings.most_connections_per_address, settings.timing
+        self._places = Budget(
+            settings.most_connections,
+            most_of_network=settings.most_connections_per_address,
+            patience_s=0.0,
+            again_s=timing.next_leaves_s,
+            refusal_s=timing.longest_leave_s,
         )
         self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False
@@ -98,7 +144,7 @@ class Gateway:
     @property
     def connections(self) -> int:
         """The number of open client connections."""
-        return len(self._slots)
+        return self._places.held
 
     def start(self) -> None:
         """
@@ -201,46 +247,56 @@ class Gateway:
     # Clients
 
     def _admit(self, node_id: int | None, connected: socket.socket) -> Admitted | None:
-        """Give a client a slot, before it gets a thread."""
+        """Give a client a place, before it gets a thread."""
         try:
-            address = str(connected.getpeername()[0])
+            place = _Place(connected, str(connected.getpeername()[0]))
         except OSError:
             return None  # the client has gone already
         try:
-            slot = self._slots.enter(address, partial(_hang_up, connected))
-        except NoRoom as refusal:
-            self._warn(str(refusal))
+            share = place.share = self._places.take(network_of(place.address), end=place.end)
+        except Refused as refusal:
+            self._warn(self._refusal(place, is_of_network=refusal.is_of_network))
             return None
-        return Admitted(partial(self._serve, node_id, connected, slot), partial(self._slots.leave, slot))
+        return Admitted(partial(self._serve, node_id, place), partial(self._places.give_back, share))
 
-    def _serve(self, node_id: int | None, connected: socket.socket, slot: ClientSlot) -> None:
+    def _refusal(self, place: _Place, *, is_of_network: bool) -> str:
+        if is_of_network:
+            return (
+                f"a connection from {network_of(place.address)} was refused: "
+                f"{self._settings.most_connections_per_address} from there are open. "
+                "Raise --max-connections-per-address to allow more"
+            )
+        return (
+            f"a connection was refused: {self._settings.most_connections} are open. Raise --max-connections "
+            "to allow more"
+        )
+
+    def _serve(self, node_id: int | None, place: _Place) -> None:
         """Serve one client, in a thread of its own."""
-        slot.thread = threading.current_thread()
         with self._lock:
             if self._stopped:
                 return
-        with serving(slot.network):
-            self._run(node_id, connected, slot)
+        self._run(node_id, place)
 
-    def _run(self, node_id: int | None, connected: socket.socket, slot: ClientSlot) -> None:
-        own = connected
+    def _run(self, node_id: int | None, place: _Place) -> None:
+        own = connected = place.connected
         try:
             if self._tls is not None:
                 own = begin_tls(connected, self._tls)
                 if self._settings.tls is not None and self._settings.tls.client_authorities is not None:
-                    slot.prove()
+                    place.prove()
             client = Client(own, self._settings.idle_s)
             session = Session(
                 self._settings,
                 self._nodes,
                 node_id,
                 client,
-                partial(self._connect, slot),
+                partial(self._connect, place),
                 self._warn,
                 self.memory,
-                slot.prove,
+                place.prove,
             )
-            slot.abort = session.abort
+            place.abort = session.abort
             with self._lock:
                 self._sessions.add(session)
             try:
@@ -251,13 +307,13 @@ class Gateway:
         except ClientGone as reason:
             _log.debug("a client's connection ends: %s", reason)
         except LoginFailed as error:
-            self._warn_of(slot, f"a login from {slot.address} failed: {error}")
+            self._warn_of(place, f"a login from {place.address} failed: {error}")
         except TooLarge as error:
-            self._warn_of(slot, f"{error}. The gateway closed the client's connection")
+            self._warn_of(place, f"{error}. The gateway closed the client's connection")
         except Disconnected as error:
-            self._warn_of(slot, f"no connection to {error.address}: {error.reason}")
+            self._warn_of(place, f"no connection to {error.address}: {error.reason}")
         except ShoalError as error:
-            self._warn_of(slot, str(error))
+            self._warn_of(place, str(error))
         except OSError as error:
             _log.debug("a client's connection ends: %s", error)
         except Exception:
@@ -268,11 +324,11 @@ class Gateway:
                     own.close()
 
     def _connect(
-        self, slot: ClientSlot, node_id: int | None, on_begun: Callable[[Connection], object]
+        self, place: _Place, node_id: int | None, on_begun: Callable[[Connection], object]
     ) -> Connection:
         def begun(connection: Connection) -> None:
             on_begun(connection)
-            if slot.leaves:  # since before another thread could abort it
+            if place.is_ended:  # since before another thread could abort it
                 connection.abort()
 
         errors: list[ShoalError] = []
@@ -291,7 +347,7 @@ class Gateway:
                     )
             except (Disconnected, ProtocolError) as error:
                 errors.append(error)
-                if self._stopped or slot.leaves:
+                if self._stopped or place.is_ended:
                     break
                 self._nodes.remember(address, failed=True)
                 continue
@@ -299,9 +355,9 @@ class Gateway:
             return connection
         raise errors[0]
 
-    def _warn_of(self, slot: ClientSlot, sentence: str) -> None:
+    def _warn_of(self, place: _Place, sentence: str) -> None:
         """Warn of an error in a connection, unless it was closed for another one."""
-        if slot.leaves:
+        if place.is_ended:
             _log.debug("a client's connection ends for another one: %s", sentence)
         else:
             self._warn(sentence)
@@ -317,13 +373,6 @@ class Gateway:
             self._warned_at = {each: at for each, at in self._warned_at.items() if now - at < _WARN_AGAIN_S}
             self._warned_at[sentence] = now
         _log.warning("%s", sentence)
-
-
-def _hang_up(connected: socket.socket, slot: ClientSlot) -> None:
-    """End a connection that another thread serves, without TLS's close_notify, which could block."""
-    with contextlib.suppress(OSError):
-        connected.shutdown(socket.SHUT_RDWR)
-    slot.abort()
 
 
 def _check_address(settings: GatewaySettings) -> None:

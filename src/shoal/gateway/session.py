@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..client.connection import Connection
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError
 from ..net.address import Address
+from ..net.budget import Budget
 from ..net.converting import chunks
 from ..protocol import codec
 from ..protocol.apis import ApiKey
@@ -18,7 +18,6 @@ from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from .client_connection import Client, ClientGone, ClientRequest
-from .message_memory import MessageMemory
 from .nodes import Nodes
 from .pass_through_login import PassThroughLogin
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
@@ -28,8 +27,8 @@ from .translation import list_offsets, produce, renumbered
 from .translation.fetch import FetchTranslation
 from .translation.request import Part, TranslatedRequest
 from .upstream import Upstream
-from .versions import OLDEST_TRANSLATED, REWRITTEN, served_versions
-from .working import LARGE_BYTES, working
+from .versions import REWRITTEN, served_versions
+from .work import Work
 
 __all__ = ["Session"]
 
@@ -77,7 +76,7 @@ class Session:
         client: Client,
         connect: Connect,
         warn: Callable[[str], object],
-        memory: MessageMemory,
+        memory: Budget,
         on_proof: Callable[[], object] = lambda: None,
     ) -> None:
         """
@@ -88,7 +87,7 @@ class Session:
             node_id: The broker that the client connected to; None for the bootstrap listener.
             connect: Opens the connection to the broker.
             warn: Receives a sentence for the operator.
-            memory: The memory for large requests and answers of all clients.
+            memory: The bytes of large requests and answers of all clients.
             on_proof: Called when the client has logged in, or has sent a request if it need not log in.
 
         """
@@ -102,7 +101,7 @@ class Session:
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
         self._warn = warn
-        self._memory = memory
+        self._work = Work(client, memory, warn)
         self._on_proof = on_proof
         self._pass_through = PassThroughLogin(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, warn)
@@ -129,7 +128,10 @@ class Session:
                     return
                 if self._pass_through is None:
                     self._on_proof()
-                self._serve(request)
+                try:
+                    self._serve(request)
+                finally:
+                    self._work.finish()
                 del request  # else an idle client would hold the memory of its last request
         finally:
             self.close()
@@ -281,7 +283,7 @@ class Session:
         return self._others[node_id]
 
     def _open(self, node_id: int | None) -> Upstream:
-        return Upstream(self._connect(node_id, self._begun.append), self._client)
+        return Upstream(self._connect(node_id, self._begun.append), self._client, self._work)
 
     @staticmethod
     def _acks(request: ClientRequest) -> int:
@@ -306,53 +308,23 @@ class Session:
         """Send the answer to the client with the gateway's addresses."""
         upstream.forward(request)
         request.let_go()
-        with ExitStack() as sending:
-            self._client.send(self._rewritten(upstream, request.header, sending))
+        self._send([self._rewritten(upstream, request.header)])
 
-    def _rewritten(self, upstream: Upstream, header: RequestHeader, sending: ExitStack) -> bytes:
-        size = upstream.begin_answer()
-        frame = upstream.receive_rest(size) if size <= LARGE_BYTES else None
-        with working(size, self._client.check_answer):
-            if frame is None:
-                frame = upstream.receive_rest(size)
-            answer = rewrite(header, frame, upstream.connection.sizes.values, self._nodes)
-            del frame
-            sending.enter_context(self._memory.answer(self._client, len(answer)))
-            return answer
+    def _rewritten(self, upstream: Upstream, header: RequestHeader) -> bytes:
+        frame = upstream.receive()
+        with self._work.decoding(len(frame)):
+            return rewrite(header, frame, upstream.connection.sizes.values, self._nodes)
 
     def _translate(self, upstream: Upstream, request: ClientRequest) -> None:
-        with ExitStack() as sending:
-            self._send(self._parts(upstream, request, sending))
-
-    def _parts(self, upstream: Upstream, request: ClientRequest, sending: ExitStack) -> Sequence[Part]:
-        """Translate a request, and free its memory before the answer is sent."""
-        header = request.header
-        assert header.api_key in OLDEST_TRANSLATED
-        largest = self._largest_translated(header)
-        with self._held(request, largest) as frame, self._turn(header, len(frame)):
-            parts = self._translated(upstream, header, frame)
-            whole = sum(len(each) for each in parts if not isinstance(each, DownConversion))
-            sending.enter_context(self._memory.answer(self._client, whole))
-        request.let_go()
-        return parts
-
-    @contextmanager
-    def _held(self, request: ClientRequest, largest: int) -> Iterator[memoryview]:
-        """Wait for a request's memory, receive the request, and hold the memory until the context ends."""
-        request.check_size(largest)
-        with self._memory.request(self._client, request.size) as share:
-            frame = request.whole(largest)
-            if share is not None:
-                share.is_received = True
-            yield frame
-
-    @staticmethod
-    def _turn(header: RequestHeader, size: int) -> AbstractContextManager[None]:
-        """Wait for a turn to decode a request. With records, the conversion has turns of its own."""
-        is_small = size <= LARGE_BYTES
-        if header.api_key == ApiKey.PRODUCE or (header.api_key == ApiKey.FETCH and is_small):
-            return nullcontext()
-        return working(size)
+        """Translate a request, free its memory, and send the answer."""
+        largest = self._largest_translated(request.header)
+        with self._work.request(request.size):
+            with self._work.awaiting_client():
+                frame = request.whole(largest)
+            parts = self._translated(upstream, request.header, frame)
+            del frame
+            request.let_go()
+        self._send(parts)
 
     def _translated(self, upstream: Upstream, header: RequestHeader, frame: memoryview) -> Sequence[Part]:
         translated = TranslatedRequest(
@@ -379,11 +351,14 @@ class Session:
             if not isinstance(part, DownConversion):
                 small += part
                 continue
-            if small:
-                self._client.send(small)
-                small = bytearray()
-            for chunk in chunks(part):
-                self._client.send(chunk)
+            self._send_bytes(small)
+            small = bytearray()
+            for chunk in chunks(self._work.network, part):
+                self._send_bytes(chunk)
                 del chunk
-        if small:
-            self._client.send(small)
+        self._send_bytes(small)
+
+    def _send_bytes(self, data: bytearray) -> None:
+        if data:
+            with self._work.awaiting_client():
+                self._client.send(data)

@@ -50,8 +50,8 @@ class GatewaySettings:
         largest_produced_bytes: The limit for a message set in a Produce request after decompression, where
             each message counts as at least 64 bytes.
         largest_request_bytes: The limit for a translated request; a request that passes through has none.
-        queued_request_bytes: The limit for all requests together that are larger than 64 KiB and translated
-            at the same time.
+        bytes_in_flight: The limit for all messages together that are larger than 64 KiB and that the gateway
+            holds whole: requests that it translates, and answers that it decodes.
         read_only: Serve neither Produce nor transactions.
         allow_create_topics: Serve CreateTopics.
         idle_s: The timeout for a client, between its requests and within them.
@@ -75,7 +75,7 @@ class GatewaySettings:
     most_connections_per_address: int | None = None
     largest_produced_bytes: int = 16 * 1024 * 1024
     largest_request_bytes: int = 16 * 1024 * 1024
-    queued_request_bytes: int = 256 * 1024 * 1024
+    bytes_in_flight: int = 256 * 1024 * 1024
     read_only: bool = False
     allow_create_topics: bool = False
     idle_s: float = 600.0

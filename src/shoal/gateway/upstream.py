@@ -15,7 +15,7 @@ from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client_connection import PIECE_BYTES, Client, ClientGone, ClientRequest
 from .versions import name_of
-from .working import LARGE_BYTES, answer_is_large, waiting
+from .work import Work
 
 __all__ = ["TooLarge", "Upstream"]
 
@@ -33,8 +33,9 @@ class Upstream:
 
     """
 
-    def __init__(self, connection: Connection, client: Client) -> None:
+    def __init__(self, connection: Connection, client: Client, work: Work) -> None:
         self.connection = connection
+        self.work = work
         self._client = client
 
     def wait_for_request(self, idle_s: float) -> None:
@@ -83,6 +84,8 @@ class Upstream:
         """
         Receive a whole answer, into memory that the system gets back with the last view of it.
 
+        A large answer waits at the broker until there is memory for it.
+
         Args:
             largest: The limit in bytes. The default is the limit for the request if the gateway made it, else
                 that for answers that grow with the cluster.
@@ -91,37 +94,22 @@ class Upstream:
             TooLarge: The answer exceeds the limit.
 
         """
-        with waiting(self._client.check_answer):
-            size = self.begin_answer(largest)
-            if size <= LARGE_BYTES:
-                return self.receive_rest(size)
-            answer_is_large()
-        return self.receive_rest(size)
+        size = self._begin_answer()
+        self._check_size(size, largest)
+        self.work.answer(size)
+        return self._receive_rest(size)
 
-    def begin_answer(self, largest: int | None = None) -> int:
-        """
-        Wait for the answer to begin, and return its size; :meth:`receive_rest` returns it.
-
-        Args:
-            largest: As for :meth:`receive`.
-
-        Raises:
-            TooLarge: The answer exceeds the limit.
-
-        """
+    def _check_size(self, size: int, largest: int | None) -> None:
         if largest is None:
             largest = min(self.connection.sizes.of_cluster, self.connection.largest_answer)
-        size = self._begin_answer()
         if size > largest:
             raise TooLarge(
                 f"{self.connection.address} sent an answer of {size} bytes, and the limit is {largest}. If "
                 f"the cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
                 "--max-decompressed-bytes for a batch"
             )
-        return size
 
-    def receive_rest(self, size: int) -> memoryview:
-        """Receive an answer that has begun; see :meth:`receive`."""
+    def _receive_rest(self, size: int) -> memoryview:
         # Mapped memory returns to the system at once; the allocator would keep it.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
         position = 0
@@ -132,14 +120,15 @@ class Upstream:
     def ask(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send a request with a client's correlation and client id, and return the decoded answer."""
         self.send(header, api_key, version, **fields)
-        return codec.decode_response(api_key, version, self.receive(), self.connection.sizes.values)
+        frame = self.receive()
+        with self.work.decoding(len(frame)):
+            return codec.decode_response(api_key, version, frame, self.connection.sizes.values)
 
     def send(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:
         """Send a request with a client's correlation and client id; :meth:`receive` returns the answer."""
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
-        with waiting():
-            self.connection.send_parts([frame], api_key, version, header.correlation_id, fields)
+        self.connection.send_parts([frame], api_key, version, header.correlation_id, fields)
 
     def speaks(self, api_key: int, version: int) -> bool:
         """Whether the broker supports a version of an API."""

@@ -4,7 +4,7 @@ Conversions between batches and messages of magic 0 and 1: by turns, and counted
 As many conversions run at a time as there are cores. A conversion takes two to three times the memory of the
 expanded batch, and the system can interrupt its thread in the middle. Without turns, the batches of all
 clients would be in memory at once. A conversion never waits for a socket, so that turns come soon.
-The client that has used the least CPU recently comes first (:mod:`.turns`).
+:mod:`.budget` decides which client is next.
 
 Turns and counts are of the process: if it has several gateways, they share them.
 Kafka's names for the counts are ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -25,23 +25,22 @@ from typing import Any
 
 from ..errors import NotConvertible
 from ..records.down_conversion import ConvertedCounts, DownConversion
-from .turns import Turns
+from .budget import Budget
 
 __all__ = [
+    "CORES",
     "ConversionTotals",
     "ConvertedApi",
     "TurnCounts",
     "begin",
     "chunks",
-    "client_of_thread",
     "held_bytes",
-    "serving",
     "totals",
     "turn",
 ]
 
-_TURNS = Turns(os.cpu_count() or 1)
-_thread = threading.local()
+#: Turns of this process to convert or to decode.
+CORES = Budget(os.cpu_count() or 1)
 
 
 _NONE = ConvertedCounts()
@@ -120,28 +119,13 @@ def _counted(api: ConvertedApi) -> Iterator[TurnCounts]:
 
 
 @contextmanager
-def serving(address: str) -> Iterator[None]:
-    """Take the turns of this thread for the client at an address: the thread serves one connection of it."""
-    _thread.address = address
-    try:
-        yield
-    finally:
-        _thread.address = None
-
-
-def client_of_thread() -> tuple[Hashable, Hashable]:
-    """Return the names of the client that this thread serves: its address and its connection."""
-    return getattr(_thread, "address", None), threading.get_ident()
-
-
-@contextmanager
-def turn(api: ConvertedApi) -> Iterator[TurnCounts]:
-    """Wait for a turn, and count the conversions in it."""
-    with _TURNS.turn(*client_of_thread()), _counted(api) as tally:
+def turn(api: ConvertedApi, network: str) -> Iterator[TurnCounts]:
+    """Wait for a turn for this client, and count the conversions in it."""
+    with CORES.share(network), _counted(api) as tally:
         yield tally
 
 
-def begin(*args: Any, **kwargs: Any) -> DownConversion:
+def begin(network: str, *args: Any, **kwargs: Any) -> DownConversion:
     """
     Begin a :class:`~..records.down_conversion.DownConversion`, in a turn: its first batch is converted.
 
@@ -149,7 +133,7 @@ def begin(*args: Any, **kwargs: Any) -> DownConversion:
         NotConvertible: As the conversion does.
 
     """
-    with turn(ConvertedApi.FETCH) as tally:
+    with turn(ConvertedApi.FETCH, network) as tally:
         conversion = DownConversion(*args, **kwargs)
         tally.add(conversion.counts)
     with _lock:
@@ -157,11 +141,11 @@ def begin(*args: Any, **kwargs: Any) -> DownConversion:
     return conversion
 
 
-def chunks(conversion: DownConversion) -> Iterator[bytearray]:
+def chunks(network: str, conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
-        with turn(ConvertedApi.FETCH) as tally:
+        with turn(ConvertedApi.FETCH, network) as tally:
             before = conversion.counts
             chunk = next(converting, None)
             tally.add(conversion.counts.minus(before))

@@ -128,7 +128,7 @@ class FetchTranslation:
             ordered = wanted if version >= LIMITED_FROM else self._in_turn(wanted)
             response = self._fetch_once(request, body, ordered, left_ms)
             self._end_turns(response)
-            converted = self._convert_all(response, wanted, magic)
+            converted = self._convert_all(request.upstream.work.network, response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
             if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
                 return converted
@@ -174,12 +174,14 @@ class FetchTranslation:
 
     # To the client
 
-    def _convert_all(self, response: FetchResponse, wanted: _Asked, magic: int) -> list[_Converted]:
+    def _convert_all(
+        self, network: str, response: FetchResponse, wanted: _Asked, magic: int
+    ) -> list[_Converted]:
         """Convert each partition's first batch, and hold only one of them converted."""
         converted: list[_Converted] = []
         is_held = False
         for fetched in response.partitions:
-            each = self._convert(fetched, wanted, magic)
+            each = self._convert(network, fetched, wanted, magic)
             converted.append(each)
             if each.records is not None and each.size:
                 if is_held:
@@ -187,12 +189,13 @@ class FetchTranslation:
                 is_held = True
         return converted
 
-    def _convert(self, fetched: FetchedPartition, wanted: _Asked, magic: int) -> _Converted:
+    def _convert(self, network: str, fetched: FetchedPartition, wanted: _Asked, magic: int) -> _Converted:
         key = TopicPartition(fetched.topic, fetched.partition)
         if fetched.error_code != ErrorCode.NONE:
             return _Converted(self._failed(key, fetched), None)
         try:
             records = begin(
+                network,
                 [fetched.record_set],
                 magic=magic,
                 fetch_offset=self._start(key, wanted),

@@ -53,7 +53,7 @@ def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
     outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
-        batch = _up_converted(entry, limit_bytes)
+        batch = _up_converted(entry, limit_bytes, request.upstream.work.network)
         if isinstance(batch, ProduceOutcome):
             outcomes[key] = batch
         else:
@@ -67,10 +67,10 @@ def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
     return [_answer(request, entries, outcomes)]
 
 
-def _up_converted(entry: ProducedPartition, limit_bytes: int) -> memoryview | ProduceOutcome:
+def _up_converted(entry: ProducedPartition, limit_bytes: int, network: str) -> memoryview | ProduceOutcome:
     """Convert a message set, or refuse it with the error of an old broker."""
     try:
-        with turn(ConvertedApi.PRODUCE) as tally:
+        with turn(ConvertedApi.PRODUCE, network) as tally:
             found = read_message_set(entry.record_set, limit_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)

@@ -55,7 +55,8 @@ class TranslatedRequest:
 
         """
         try:
-            return decode()
+            with self.upstream.work.decoding(len(self.frame)):
+                return decode()
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
