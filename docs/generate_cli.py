@@ -30,7 +30,7 @@ With `--json`, the error is also the last object on stdout: `{"type": "error", "
 | 1 | failed; also if a partition was stopped, `verify` or `doctor` found something, or `groups` was refused |
 | 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
-| 4 | `mirror` or `mirror-maker` is done, but with incidents that an `--on-…` option allowed |
+| 4 | `mirror` or `mirror-maker` is done, but with incidents that `--continue-after` allowed |
 
 `shoal-broker` and `shoal-demo` have [a package of their own](install.md#the-demo-and-the-embedded-broker).
 They print results and errors in the same way.

@@ -66,14 +66,14 @@ def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> No
     world.let_followers_catch_up()
     world.clock_is_wrong_by_s = 0.0
     if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
-        world.set(continue_on=frozenset(IncidentKind))
+        world.set(continue_after=frozenset(IncidentKind))
 
 
 def _settle(world: TaskWorld) -> None:
     """End all that is wrong, let the operator accept all incidents, and copy the rest."""
     world.end_faults()
     if world.setup.operator_accepts:
-        world.set(continue_on=frozenset(IncidentKind))
+        world.set(continue_after=frozenset(IncidentKind))
     for each in world.partitions:
         each.end_transaction()
     world.blocked.clear()

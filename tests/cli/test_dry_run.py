@@ -156,7 +156,7 @@ def test_copy_of_another_group_is_reported_with_the_group(sides: Sides, texts: T
     texts(warning)
     (warning,) = sides.found("--adopt")["warnings"]
     texts(warning)
-    (warning,) = sides.found("--adopt", "--adopt-from-later")["warnings"]
+    (warning,) = sides.found("--adopt", "--continue-after", "source-retention")["warnings"]
     texts(warning)
 
 
@@ -197,18 +197,19 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
         (
             {"destination_offset": 60},
             (),
-            "orders-0: its copy ends before its last acknowledged record: stops (--on-destination-loss fail)",
+            "orders-0: its copy ends before its last acknowledged record: stops without "
+            "--continue-after destination-loss",
         ),
         (
             {"source_topic_id": "another"},
-            ("--on-source-reset=continue",),
-            "orders-0: the topic was recreated at the source: continues (--on-source-reset continue)",
+            ("--continue-after=source-reset",),
+            "orders-0: the topic was recreated at the source: continues (--continue-after source-reset)",
         ),
         (
             {"destination_topic_id": "another"},
             (),
-            "orders-0: its copy was deleted and created again at the destination: stops "
-            "(--on-destination-loss fail)",
+            "orders-0: its copy was deleted and created again at the destination: stops without "
+            "--continue-after destination-loss",
         ),
     ],
 )
@@ -254,7 +255,7 @@ def test_deleted_copy_is_a_warning_and_not_to_be_created(sides: Sides, texts: Te
     texts(found["warnings"])
     _, out, _ = sides.run()
     texts(out)
-    (topic,) = sides.found("--on-destination-loss", "continue")["topics"]
+    (topic,) = sides.found("--continue-after", "destination-loss")["topics"]
     assert topic["deleted"] is False
     assert topic["created"]["partitions"] == 2
 

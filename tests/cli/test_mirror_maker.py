@@ -50,7 +50,7 @@ def test_defaults_are_mirror_maker_1_s_lossless_settings(
     assert mirror.master == "local[1]"
     assert mirror.timing.commit_interval_s == 60
     assert mirror.copy.max_in_flight == 1
-    assert IncidentKind.SEND_FAILURE not in mirror.copy.continue_on
+    assert IncidentKind.SEND_FAILURE not in mirror.copy.continue_after
     assert mirror.copy.delivery is Delivery.EXACTLY_ONCE
     assert mirror.start.timestamp_ms == LATEST
     assert mirror.copy.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
@@ -175,9 +175,9 @@ def test_handler_has_few_producers(read: Read) -> None:
 
 def test_spellings_of_an_option_are_equivalent(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
-        assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_on
-        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.copy.continue_on
-        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.copy.continue_on
+        assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_after
+        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.copy.continue_after
+        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.copy.continue_after
     for option in ("--rebalance.listener.args", "--consumer.rebalance.listener.args"):
         assert read("--consumer.rebalance.listener=a:B", option, "x").listener == ("a:B", "x")
     for raw in (["--use.raw.bytes"], ["--use.raw.bytes=true"], ["--use.raw.bytes", "TRUE"]):

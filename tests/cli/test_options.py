@@ -56,9 +56,7 @@ def test_every_option_is_parsed_into_its_field() -> None:
             "--replication-factor",
             "2",
             "--delivery=at-least-once",
-            "--on-source-retention=continue",
-            "--on-foreign-records",
-            "continue",
+            "--continue-after=source-retention,foreign-records",
             "--keep-append-time",
             "--max-decompressed-bytes=1m",
             "--rebatch=64k:zstd",
@@ -88,7 +86,7 @@ def test_every_option_is_parsed_into_its_field() -> None:
         copy=CopyOptions(
             fetch_buffer_bytes=8 << 20,
             delivery=Delivery.AT_LEAST_ONCE,
-            continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
+            continue_after=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
             keep_append_time=True,
             max_decompressed_bytes=1024 * 1024,
             rebatch=Rebatch(65_536, Codec.ZSTD),
@@ -102,8 +100,6 @@ def test_last_of_adopt_and_no_adopt_counts() -> None:
     assert parsed(*clusters, "--adopt").copy.adopt
     assert not parsed(*clusters).copy.adopt
     assert not parsed(*clusters, "--adopt", "--no-adopt").copy.adopt
-    assert parsed(*clusters, "--adopt", "--adopt-from-later").copy.adopt_from_later
-    assert not parsed(*clusters, "--adopt").copy.adopt_from_later
 
 
 def test_option_overrides_the_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,8 +81,8 @@ def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf 'x' is not KEY=VALUE",)),
         (
-            ("mirror", *CLUSTERS, "--topics", "a", "--adopt-from-later"),
-            ("--adopt-from-later needs --adopt. Set both",),
+            ("mirror", *CLUSTERS, "--topics", "a", "--continue-after", "source-reset,send-failure"),
+            ("--continue-after: 'send-failure' is not one of foreign-records, destination-loss, source-",),
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"),

@@ -258,7 +258,7 @@ def test_groups_follow_deletions_resets_and_topics_that_are_created_again(
     load(source, topic, rng, rounds=1)
     before = consume(source, group, [topic], most=3, reset="earliest")
     assert {each.action for each in apply()} == {Action.NO_POSITION}
-    assert mirror("--on-source-reset", "continue") == 4
+    assert mirror("--continue-after", "source-reset") == 4
     offsets = apply()
     assert {(each.action, each.exactness) for each in offsets} == {(Action.WRITTEN, Exactness.EXACT)}
     begun = {each.partition.partition for each in offsets}
@@ -271,7 +271,7 @@ def test_groups_follow_deletions_resets_and_topics_that_are_created_again(
     recreate(destination, topic)
     assert {each.action for each in apply()} == {Action.NO_POSITION}
     load(source, topic, rng, rounds=1)
-    assert mirror("--on-destination-loss", "continue", "--on-source-reset", "continue") in (0, 4)
+    assert mirror("--continue-after", "destination-loss,source-reset") in (0, 4)
     assert {each.action for each in apply()} == {Action.WRITTEN}
 
 

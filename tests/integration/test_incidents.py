@@ -100,14 +100,14 @@ def test_each_kind_of_incident_stops_its_partition_until_allowed(
     assert {each["kind"] for each in summary["incidents"]} == set(KINDS)
     assert not any(each["continued"] for each in summary["incidents"])
     for name, kind in zip(topics, KINDS, strict=True):
-        assert f"--on-{kind} continue" in summary["stopped"][f"{name}-0"]
+        assert f"--continue-after {kind}" in summary["stopped"][f"{name}-0"]
     for name in idle:
-        assert "--on-destination-loss continue" in summary["stopped"][f"{name}-0"]
+        assert "--continue-after destination-loss" in summary["stopped"][f"{name}-0"]
     assert (
         deleted not in AdminClient({"bootstrap.servers": destination_cluster.bootstrap}).list_topics().topics
     )
 
-    code, summary = mirror(*(f"--on-{kind}=continue" for kind in KINDS))
+    code, summary = mirror(f"--continue-after={','.join(KINDS)}")
     assert (code, summary["stopped"]) == (4, {})
     lost = {each["partition"]: each["lost"] for each in summary["incidents"]}
     assert lost == {
@@ -142,9 +142,10 @@ def test_source_topic_recreated_during_a_pause_is_copied_whole_or_not(
     copies = {policy: f"{policy}.{topic}" for policy in ("fail", "continue")}
 
     def start(policy: str) -> Shoal:
+        after = ["--continue-after", "source-reset"] if policy == "continue" else []
         options = ["--topics", topic, "--rename", f"(.*)={policy}.\\1", "--group", copies[policy]]
         return Shoal("mirror", "--json",
-            *clusters, *options, f"--on-source-reset={policy}", state=tmp_path / policy
+            *clusters, *options, *after, state=tmp_path / policy
         )  # fmt: skip
 
     with ExitStack() as stack:

@@ -90,14 +90,14 @@ class Fragile:
         await_leaders(self._cluster.bootstrap, self.name)
 
 
-def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopySettings:
+def settings(cluster: KafkaCluster, group: str, *continue_after: IncidentKind) -> CopySettings:
     servers = tuple(parse_bootstrap(cluster.bootstrap))
     return CopySettings(
         ClientConfig("source", servers),
         ClientConfig("destination", servers),
         group,
         "rules",
-        continue_on=frozenset(continue_on),
+        continue_after=frozenset(continue_after),
     )
 
 
@@ -152,7 +152,7 @@ def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     result, incidents = mirror(settings(cluster, group), source, destination.name)
     assert incidents == [["destination-loss", 0, False]]
     assert re.search(r"destination.*unclean", result.stopped[0].reason)
-    assert "--on-destination-loss continue" in result.stopped[0].reason
+    assert "--continue-after destination-loss" in result.stopped[0].reason
 
     going_on = settings(cluster, group, IncidentKind.DESTINATION_LOSS)
     result, incidents = mirror(going_on, source, destination.name)
@@ -207,5 +207,5 @@ def test_once_stops_if_an_unclean_election_left_other_records_up_to_the_same_off
     assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-reset", False)]
     assert f"only before offset {len(kept)}" in summary["stopped"][f"{source.name}-0"]
 
-    assert shoal(*command, "--on-source-reset", "continue", state=tmp_path).returncode == 4
+    assert shoal(*command, "--continue-after", "source-reset", state=tmp_path).returncode == 4
     assert values(read_topic(cluster.bootstrap, f"{topic}-to")[0]) == values(kept + lost + new)

@@ -45,7 +45,7 @@ FOREIGN = Content(batches.TIMESTAMP, b"key 0", b"value 0", ())
 
 
 def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
-    return brokers.with_settings(continue_on=frozenset(kinds))
+    return brokers.with_settings(continue_after=frozenset(kinds))
 
 
 def incidents(control: Watched) -> list[list[object]]:
@@ -72,7 +72,7 @@ def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
     control = Watched()
     (stopped,) = brokers.start(control=control).result().stopped
     assert incidents(control) == [[kind.value, 0, False]]
-    assert f"--on-{kind.value} continue" in stopped.reason
+    assert f"--continue-after {kind.value}" in stopped.reason
     assert brokers.destination.log("topic").log_end_offset == end
 
 

@@ -54,7 +54,7 @@ class Trial:
         brokers.destination.create_topic("topic", 1)
         self.has_doubles = dice.random() < 0.2
         self.brokers = brokers.with_settings(
-            continue_on=frozenset(IncidentKind),
+            continue_after=frozenset(IncidentKind),
             delivery=Delivery.AT_LEAST_ONCE if self.has_doubles else Delivery.EXACTLY_ONCE,
         )
         log = brokers.source.log("topic")

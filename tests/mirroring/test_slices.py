@@ -272,7 +272,7 @@ def test_position_not_committed_by_tasks_is_committed_by_the_driver(
 
 def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
-    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
     driver.brokers = brokers
     driver.join_group()
     history.plain(2)
@@ -298,7 +298,7 @@ def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: D
 def test_incident_is_reported_if_the_window_ends_during_its_commit(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
-    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RETENTION}))
+    brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RETENTION}))
     driver.brokers = brokers
     history.plain(2)
     with driver.slice():

@@ -18,7 +18,7 @@ from shoal_broker import Broker
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 RECORDS = 40
-#: Those of ``--on-KIND``.
+#: Those of ``--continue-after``.
 KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retention")
 
 

@@ -77,13 +77,13 @@ def test_foreign_record_is_named_by_its_offset_with_the_option_of_a_shell(mirror
     summary, err = mirror.run(code=1)
     stopped = summary["stopped"]["orders-0"]
     assert "offset 5 " in stopped
-    assert "--on-foreign-records continue" in stopped
+    assert "--continue-after foreign-records" in stopped
     assert "Option" not in stopped
     assert stopped in err
 
     # The sentence promises that no record is doubled, and that the foreign one stays.
     assert "twice" in stopped
-    summary, _ = mirror.run("--on-foreign-records", "continue", code=4)
+    summary, _ = mirror.run("--continue-after", "foreign-records", code=4)
     assert mirror.copied() == [*before, "foreign", "next"]
 
 
@@ -96,9 +96,9 @@ def test_deleted_copy_names_the_option_and_the_offsets_copied_again(mirror: Mirr
     wait_until(lambda: "orders" not in admin.list_topics(timeout=10).topics, "the end of the copy")
 
     summary, _ = mirror.run(code=1)
-    assert "--on-destination-loss continue" in summary["stopped"]["orders-0"]
+    assert "--continue-after destination-loss" in summary["stopped"]["orders-0"]
 
-    summary, err = mirror.run("--on-destination-loss", "continue", code=4)
+    summary, err = mirror.run("--continue-after", "destination-loss", code=4)
     assert mirror.copied() == records
     (incident,) = summary["incidents"]
     assert re.search(r"offsets.*0.*19", incident["reason"])

@@ -99,7 +99,7 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
     assert "created again" in ended.summary["stopped"]["anew-0"]
     assert values(brokers.destination, "cut") == numbered("old", 10)
 
-    ended = mirror_once(brokers, "cut,anew,same", tmp_path, "--on-source-reset", "continue")
+    ended = mirror_once(brokers, "cut,anew,same", tmp_path, "--continue-after", "source-reset")
     assert ended.exit_code == 4
     assert values(brokers.destination, "cut") == numbered("old", 10) + numbered("other", 4)
     assert values(brokers.destination, "anew") == numbered("old", 10) + numbered("new", 10)
@@ -120,7 +120,7 @@ def test_source_that_is_shorter_than_the_copy_has_lost_nothing_unmirrored(
     ended = mirror_once(brokers, "cut", tmp_path)
     assert (ended.exit_code, ended.incidents) == (1, [("cut-0", "source-reset", False)])
 
-    ended = mirror_once(brokers, "cut", tmp_path, "--on-source-reset", "continue")
+    ended = mirror_once(brokers, "cut", tmp_path, "--continue-after", "source-reset")
     assert (ended.exit_code, ended.incidents) == (4, [("cut-0", "source-reset", True)])
     assert ended.summary["lost"] == 0
     assert values(brokers.destination, "cut") == numbered("old", 10)
@@ -174,6 +174,10 @@ def copied(two: TwoBrokers, topic: str) -> int:
     return two.destination.log(topic).log_end_offset if two.destination.topics.get(topic) else 0
 
 
+def after(policy: str) -> list[str]:
+    return ["--continue-after", "source-reset"] if policy == "continue" else []
+
+
 def delete(broker: Broker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(20)
@@ -184,7 +188,7 @@ def test_deleted_source_topic_ends_its_partition(
     brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int
 ) -> None:
     ended, there = change_while_it_runs(
-        brokers, tmp_path, lambda: delete(brokers.source, "slow"), "--on-source-reset", policy
+        brokers, tmp_path, lambda: delete(brokers.source, "slow"), *after(policy)
     )
     assert ended.exit_code == exit_code
     assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
@@ -231,7 +235,7 @@ def test_deleted_copy_is_created_again_if_the_policy_is_to_continue(
         brokers,
         tmp_path,
         lambda: delete(brokers.destination, "slow"),
-        *("--on-destination-loss", "continue", "--refresh", "5"),
+        *("--continue-after", "destination-loss", "--refresh", "5"),
     )
     assert ended.exit_code == 4
     assert ended.incidents == [("slow-0", "destination-loss", True)]
@@ -248,7 +252,7 @@ def test_lost_tail_of_the_source_ends_its_partition(
     def lose() -> None:
         lose_tail(brokers.source, "slow", kept, election=election)
 
-    ended, there = change_while_it_runs(brokers, tmp_path, lose, "--on-source-reset", policy)
+    ended, there = change_while_it_runs(brokers, tmp_path, lose, *after(policy))
     assert there < kept
     assert ended.exit_code == exit_code
     assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]

@@ -115,7 +115,7 @@ def test_report_of_a_mirror_replaces_a_link(
     command = ["mirror", "--from", source, "--to", destination, "--topics", "orders", "--once"]
     try:
         done = shoal(
-            *command, "--on-foreign-records", "continue", "--report", str(planted.link), state=tmp_path
+            *command, "--continue-after", "foreign-records", "--report", str(planted.link), state=tmp_path
         )
     finally:
         close_shared_spark()

@@ -120,7 +120,7 @@ def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing
         reason = summary["stopped"]["topic-0"]
         assert re.search(r"offset.*3", reason)
         assert re.search(r"reaches.*7", reason)
-        assert "--on-source-retention continue" in reason
+        assert "--continue-after source-retention" in reason
         assert two.copied() == history.committed[:3]
 
         end_silence()
@@ -133,7 +133,7 @@ def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option
         report = tmp_path / "report.html"
 
         code, summary, messages = mirror_once(
-            two, tmp_path, "--on-source-retention", "continue", "--report", str(report)
+            two, tmp_path, "--continue-after", "source-retention", "--report", str(report)
         )
 
         assert code == 4, messages

@@ -79,7 +79,7 @@ def test_task_fetches_the_secrets_of_each_cluster_from_its_driver(
 def test_copy_task_that_is_sent_keeps_all_settings() -> None:
     options = CopyOptions(
         delivery=Delivery.AT_LEAST_ONCE,
-        continue_on=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
+        continue_after=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
         multi_batch=False,
         rebatch=Rebatch(1_000, Codec.ZSTD, everything=True),
         keep_append_time=True,

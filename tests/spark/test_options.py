@@ -124,7 +124,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     copy = write(
         **sources,
         delivery="at-least-once",
-        continueOn="source-reset,foreign-records",
+        continueAfter="source-reset,foreign-records",
         keepAppendTime="true",
         maxDecompressedBytes="1000",
         multiBatch="false",
@@ -132,7 +132,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     ).copy
     assert copy is not None
     assert copy.delivery is Delivery.AT_LEAST_ONCE
-    assert copy.continue_on == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
+    assert copy.continue_after == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
     assert (copy.keep_append_time, copy.max_decompressed_bytes) == (True, 1000)
     assert copy.multi_batch is False
     assert copy.rebatch == Rebatch(1_000, Codec.GZIP)
@@ -142,7 +142,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     assert plain.rebatch is None
     assert plain.rules != copy.rules
     with pytest.raises(ConfigError, match=r"option.*'disk'"):
-        write(**sources, continueOn="disk")
+        write(**sources, continueAfter="disk")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,6 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
     [
         ({"fetchBufferBytes": "1"}, "option fetchBufferBytes '1': not between 1048576 and"),
         ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of true, false"),
-        ({"adoptFromLater": "true"}, "option adoptFromLater needs option adopt. Set both"),
         ({"maxInFlight": "6"}, "option maxInFlight '6': not between 1 and 5"),
         ({"handling": "x"}, "option handling is for shoal's own tasks. Remove it"),
     ],

@@ -197,7 +197,7 @@ class TaskWorld:
             multi_batch=setup.several_in_a_request,
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
-            continue_on=frozenset(IncidentKind) if setup.continues else frozenset(),
+            continue_after=frozenset(IncidentKind) if setup.continues else frozenset(),
             timing=QUICK,
         )
 

@@ -27,7 +27,7 @@ def add_parser(verbs: Subparsers) -> None:
         "or no mirror answers; 2 usage.",
         epilog=f"Commands:\n\n{commands}\n\nTOPICS is a topic's name, or a regular expression that must "
         "match a whole name. TOPIC is the name of one topic, and KIND the kind of the incident that stopped "
-        "it, as in --on-KIND continue of 'shoal mirror'. Example: limit a mirror, and pause some of its "
+        "it, as --continue-after of 'shoal mirror' names it. Example: limit a mirror, and pause some of its "
         "topics:\n\n"
         "  shoal control /run/shoal/orders.sock limit 50m\n"
         "  shoal control /run/shoal/orders.sock pause 'logs\\..*'",

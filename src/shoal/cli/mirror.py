@@ -11,7 +11,6 @@ from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
 from ..mirroring.model.copy_options import CopyOptions
 from ..mirroring.model.follow_options import FollowOptions, KeptAcls
-from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import DEFAULT_MASTER, MirrorOptions
 from ..mirroring.model.progress import Summary
 from .config_file import add_config_option
@@ -54,8 +53,8 @@ def add_parser(verbs: Subparsers) -> None:
         "order, once. Without --once, the mirror runs until SIGINT or SIGTERM, then finishes the batches in "
         "flight and commits. A consumer group on the source cluster holds the position, from which the next "
         "run continues. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
-        "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that an "
-        "--on option allowed.",
+        "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that "
+        "--continue-after allowed.",
         epilog="Examples: copy all current records, and keep a copy with another name up to date:\n\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
@@ -118,15 +117,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "adopt",
         "take over copies without a committed position, such as those of another group or of MirrorMaker 2: "
         "each is compared with the source as a whole, and the mirror continues behind it. A copy that "
-        "differs, or that begins later than the source, stops its partition, and nothing is written "
-        "(docs/from-mirrormaker-2.md)",
-    )
-    add_option(
-        group,
-        CopyOptions,
-        "adopt_from_later",
-        "with --adopt: also take over copies that begin later than the source. The source's records before "
-        "the copy's first one are never mirrored",
+        "differs, or that begins later than the source (but see --continue-after source-retention), stops "
+        "its partition, and nothing is written (docs/from-mirrormaker-2.md)",
     )
     add_option(group, CopyOptions, "fetch_buffer_bytes", "fetch buffer of each Spark task", metavar="BYTES")
     group.add_argument(
@@ -209,24 +201,12 @@ def _add_steering_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-_INCIDENTS = {
-    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition. continue: copy "
-    "the next records behind the foreign ones",
-    IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was "
-    "recreated. continue: mirror the records again that the source still has",
-    IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated. "
-    "continue: mirror the source's present records behind the earlier ones",
-    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored, or does not "
-    "send those at its log's end. continue: skip these offsets",
-}
-
-
 def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
     """Add the guarantees, and the policies of incidents."""
     group = parser.add_argument_group(
         "guarantees",
-        "How to react to data loss or foreign writes. fail (the default): stop the partition. continue: "
-        "count the incident, continue, and exit with code 4.",
+        "Data loss and foreign writes stop the partition. After the kinds of --continue-after, it continues, "
+        "and the mirror counts the incident and exits with code 4.",
     )
     add_option(
         group,
@@ -235,14 +215,15 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
         "at-least-once is for destination partitions with other writers: records may be duplicated after a "
         "failure",
     )
-    for kind, meaning in _INCIDENTS.items():
-        group.add_argument(
-            f"--on-{kind.value}",
-            dest=kind.option,
-            choices=["fail", "continue"],
-            default="fail",
-            help=meaning,
-        )
+    group.add_argument(
+        "--continue-after",
+        metavar="KIND[,KIND]",
+        help="foreign-records: copy the next records behind those of another producer. destination-loss: if "
+        "the destination lost acknowledged records, or its topic was recreated, mirror again what the source "
+        "still has. source-reset: if the source lost mirrored records, or its topic was recreated, mirror "
+        "its present records behind the earlier ones. source-retention: skip records that the source deleted "
+        "before they were mirrored, or does not send, or that a copy of --adopt never had",
+    )
     add_option(
         group,
         CopyOptions,
@@ -309,8 +290,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options as given, by their fields' names."""
-    policies = [kind.value for kind in _INCIDENTS if getattr(args, kind.option) == "continue"]
-    return {**vars(args), "continue_on": policies, "conf": parse_key_values("--conf", args.conf)}
+    return {**vars(args), "conf": parse_key_values("--conf", args.conf)}
 
 
 def run(args: argparse.Namespace) -> int:

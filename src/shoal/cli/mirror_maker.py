@@ -224,7 +224,8 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     handling = _handling(args, raw, consumer_texts, producer_texts)
     given = given_options(args)
     if args.abort_on_send_failure == "false":
-        given["continue_on"].append(IncidentKind.SEND_FAILURE.value)
+        after = (args.continue_after or "").split(",")
+        given["continue_after"] = [*after, IncidentKind.SEND_FAILURE]
     if not raw:
         batch_bytes = max(producer.batch_size, _LEAST_BATCH_BYTES)
         given |= {

@@ -53,9 +53,8 @@ def mirror(  # docs/cli.md describes its options, which are the command's
     exclude_groups: str | None = None,
     groups_interval_s: float = DEFAULT_GROUPS_INTERVAL_S,
     adopt: bool = False,
-    adopt_from_later: bool = False,
     delivery: str = COPY_DEFAULTS.delivery.value,
-    continue_on: Collection[str] = (),
+    continue_after: Collection[str] = (),
     keep_append_time: bool = False,
     max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
     rebatch: str | None = None,
@@ -93,7 +92,7 @@ def mirror(  # docs/cli.md describes its options, which are the command's
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
         destination: As ``source``.
         topics: This and the others up to ``allow_unauthenticated_spark`` are the options of ``shoal mirror``
-            (docs/cli.md). ``continue_on`` names incidents: ``foreign-records``,
+            (docs/cli.md). ``continue_after`` names incidents: ``foreign-records``,
             ``destination-loss``, ``source-reset``, ``source-retention``.
         on_progress: A function that receives the progress about twice a second, in a thread of its own.
         on_run: A function that receives each acknowledged run of offsets, in any thread. Runs translate

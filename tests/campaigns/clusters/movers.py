@@ -83,7 +83,7 @@ class Mover:
             *["--checkpoint", str(self.directory / "checkpoint")],
             *(["--rebatch", setup.rebatch] if setup.rebatch else []),
             *(["--start", "latest"] if setup.starts_latest else []),
-            *(["--on-source-reset", "continue"] if goes_on else []),
+            *(["--continue-after", "source-reset"] if goes_on else []),
             *(["--once"] if once else []),
             *(["--refresh", "1"] if setup.finds_topics and not once else []),
             *self._follow_groups(),

@@ -133,7 +133,7 @@ class Setup:
             "batches as they are": self.raw,
             "at least once": self.at_least_once,
             "--start latest": self.starts_latest,
-            "--on-source-reset continue": self.continues,
+            "--continue-after source-reset": self.continues,
             f"groups with {', '.join(str(len(each.stays)) for each in self.groups)} stays": self.groups,
         }
         return ", ".join(

@@ -57,7 +57,7 @@ def test_later_topic_is_selected_by_expression(tmp_path: Path, latest: bool) -> 
 def test_policy_for_a_recreated_topic_is_the_trial_s(tmp_path: Path, goes_on: bool) -> None:
     setup = setup_with(finds_topics=True)
     options = started(setup, tmp_path, once=True, goes_on=goes_on)
-    assert options.copy.continue_on == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
+    assert options.copy.continue_after == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
     assert options.once
 
 

@@ -299,7 +299,7 @@ def test_once_with_policy_continue_mirrors_a_deleted_copy_again(mirrors: Mirrors
     mirrors.delete_copy("idle")
     if is_back:
         mirrors.brokers.destination.create_topic("idle", 1)
-    summary = mirrors.once(continue_on=CONTINUE)
+    summary = mirrors.once(continue_after=CONTINUE)
     assert (summary.stopped, summary.records) == ({}, 7)
     assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", True)]
     assert mirrors.copied("idle") == 7
@@ -323,7 +323,7 @@ def test_running_mirror_stops_for_a_deleted_copy(mirrors: Mirrors) -> None:
 def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
     mirrors: Mirrors, is_back: bool
 ) -> None:
-    service = Service(mirrors, continue_on=CONTINUE)
+    service = Service(mirrors, continue_after=CONTINUE)
     wait_until(lambda: service.now is not None and service.now.done == 2, 30)
     mirrors.delete_copy("idle")
     if is_back:

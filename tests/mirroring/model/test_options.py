@@ -66,7 +66,6 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"max_in_flight": 0}, "max_in_flight '0': not between 1 and 5"),
         ({"max_in_flight": 6}, "max_in_flight '6': not between 1 and 5"),
         ({"conf": (("foo", "bar"),)}, r"conf 'foo' is not a Spark setting\. .* begin with 'spark\.'"),
-        ({"adopt_from_later": True}, "adopt_from_later needs adopt. Set both"),
         (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
             "adopt and delivery at-least-once exclude each other: .* Set one of the two",
@@ -262,13 +261,13 @@ def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
         "fetch_buffer_bytes": "8m",
         "delivery": "at-least-once",
         "refresh_s": "2",
-        "continue_on": "source-reset",
+        "continue_after": "source-reset",
     }
     values = {
         "fetch_buffer_bytes": 8 << 20,
         "delivery": Delivery.AT_LEAST_ONCE,
         "refresh_s": 2,
-        "continue_on": ["source-reset"],
+        "continue_after": ["source-reset"],
     }
     parsed = [
         MirrorOptions.parse(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, each)

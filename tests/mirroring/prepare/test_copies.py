@@ -138,7 +138,7 @@ def test_copy_with_positions_is_not_recreated(mirrored: TwoBrokers) -> None:
 
 def test_copy_with_positions_is_recreated_with_policy_continue(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
-    topic = prepared(mirrored, continue_on=CONTINUE).topics["topic"]
+    topic = prepared(mirrored, continue_after=CONTINUE).topics["topic"]
     assert (topic.deleted, topic.created) == (None, True)
 
 
@@ -161,7 +161,7 @@ def test_recreated_partition_without_new_records_is_mirrored_again(mirrored: Two
     recreate_copy(mirrored)
     ranges = [each._replace(start_offset=7) for each in mirrored.ranges()]
     assert mirrored.run(ranges).stopped
-    assert mirrored.with_settings(continue_on=CONTINUE).run(ranges).complete
+    assert mirrored.with_settings(continue_after=CONTINUE).run(ranges).complete
     assert len(mirrored.copied()) == 7
     assert states(mirrored) == {}
 
@@ -225,7 +225,7 @@ def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> No
     driver.look()
     (stopped,) = driver.metrics.partitions().values()
     assert stopped.state is PartitionStatus.STOPPED
-    assert "--on-destination-loss" in str(stopped.stopped)
+    assert "--continue-after destination-loss" in str(stopped.stopped)
     (incident,) = driver.metrics.progress().incidents
     assert (incident.kind, incident.continued) == ("destination-loss", False)
     driver.look()  # once is enough
@@ -236,7 +236,7 @@ def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> No
 def test_deleted_copy_is_recreated_and_aligned_with_policy_continue(
     mirrored: TwoBrokers,
 ) -> None:
-    driver = Driver(mirrored, continue_on=CONTINUE)
+    driver = Driver(mirrored, continue_after=CONTINUE)
     delete_copy(mirrored)
     driver.look()
     assert mirrored.destination.topics.get("topic") is not None

@@ -264,7 +264,7 @@ def test_reverse_restores_an_offset_that_expired_at_the_source(groups: Groups, o
 
 
 def test_round_of_a_source_topic_that_was_created_again_goes_on_behind_the_former(groups: Groups) -> None:
-    groups.two = groups.two.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    groups.two = groups.two.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
     mixed(groups)
     copied = len(groups.two.copied())
     recreate(groups.two.source)
@@ -280,7 +280,7 @@ def test_round_of_a_source_topic_that_was_created_again_goes_on_behind_the_forme
 
 
 def test_round_of_a_destination_topic_that_was_created_again_waits_for_the_mirror(groups: Groups) -> None:
-    groups.two = groups.two.with_settings(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
+    groups.two = groups.two.with_settings(continue_after=frozenset({IncidentKind.DESTINATION_LOSS}))
     mixed(groups)
     groups.commit("source", "g", 4)
     sync = groups.sync()

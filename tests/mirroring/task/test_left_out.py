@@ -16,7 +16,7 @@ DECODED = Rebatch(16_384, Codec.GZIP, everything=True)
 
 
 def going_on(brokers: TwoBrokers, rebatch: Rebatch | None = None) -> TwoBrokers:
-    return brokers.with_settings(continue_on=frozenset({IncidentKind.SEND_FAILURE}), rebatch=rebatch)
+    return brokers.with_settings(continue_after=frozenset({IncidentKind.SEND_FAILURE}), rebatch=rebatch)
 
 
 def keyed(history: History, *keys: bytes | None) -> None:

@@ -193,7 +193,7 @@ def test_at_least_once_sends_one_batch_in_each_request(
 def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers: TwoBrokers, sent: Sent
 ) -> None:
-    brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.FOREIGN_RECORDS}))
     histories = {name: brokers.topic(name)[0] for name in ("plain", "foreign")}
     for history in histories.values():
         history.plain(1)

@@ -54,7 +54,7 @@ def list_by_name(broker: Broker) -> None:
 
 
 def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
-    return brokers.with_settings(continue_on=frozenset(kinds))
+    return brokers.with_settings(continue_after=frozenset(kinds))
 
 
 def fill(history: History, name: bytes, count: int) -> None:

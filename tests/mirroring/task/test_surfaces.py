@@ -14,9 +14,9 @@ from tests.two_brokers import History, TwoBrokers
 @pytest.mark.parametrize(
     ("surface", "option"),
     [
-        (Surface.SHELL, "--on-foreign-records continue"),
-        (Surface.PYTHON, "continue_on=['foreign-records']"),
-        (Surface.SPARK, "option continueOn=foreign-records"),
+        (Surface.SHELL, "--continue-after foreign-records"),
+        (Surface.PYTHON, "continue_after=['foreign-records']"),
+        (Surface.SPARK, "option continueAfter=foreign-records"),
     ],
 )
 def test_stop_spells_the_option_by_surface(

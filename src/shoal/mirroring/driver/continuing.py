@@ -1,7 +1,7 @@
 """
 Let stopped partitions of a running mirror continue after the incident that stands now (``shoal control``).
 
-The options ``--on-KIND continue`` hold for all topics and all later incidents. This is for one topic, and
+The option ``--continue-after`` holds for all topics and all later incidents. This is for one topic, and
 once: the partition is handed to the next task with the kind that an operator accepts. As soon as it is
 aligned again, or has stopped again, nothing is accepted any more.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from ...errors import ConfigError, OptionError, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import ControlServer
-from ..model.incidents import IncidentKind
+from ..model.incidents import POLICIES, IncidentKind
 from ..model.text import first_few
 from ..monitoring.metrics import Metrics
 from ..monitoring.partition_metrics import PartitionMetrics
@@ -22,12 +22,7 @@ from .schedule import PartitionSchedule
 
 __all__ = ["Continuing"]
 
-#: The kinds that have an option of ``shoal mirror`` themselves. A gap at the source stops only ``--once``.
-_KINDS = {
-    each.value: each
-    for each in IncidentKind
-    if each.policy is each and each not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
-}
+_KINDS = {each.value: each for each in POLICIES}
 
 _Stopped = Mapping[TopicPartition, PartitionMetrics]
 

@@ -328,9 +328,9 @@ class _DryRunner:
             held += f". Group {other.group!r} holds the position of this copy"
         if self._options.copy.adopt:
             stops = "if they differ, or if the source has records before the copy's first one"
-            if self._options.copy.adopt_from_later:
-                later = self._spell("adopt_from_later")
-                stops = f"if they differ, but not if the copy begins later ({later})"
+            if self._options.copy.continues_after(IncidentKind.SOURCE_RETENTION):
+                option = f"{self._spell('continue_after')} {IncidentKind.SOURCE_RETENTION.value}"
+                stops = f"if they differ, but not if the copy begins later ({option})"
             return (
                 f"{held}: {adopt} compares the whole copy with the source, which reads both, then continues "
                 f"after it. It stops the partition {stops}, and writes nothing"
@@ -355,9 +355,10 @@ class _DryRunner:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        continues = self._options.copy.continues_after(kind)
-        outcome, policy = ("continues", "continue") if continues else ("stops", "fail")
-        return f"{what}: {outcome} ({self._spell(kind.option)} {policy})"
+        option = f"{self._spell('continue_after')} {kind.policy.value}"
+        if self._options.copy.continues_after(kind):
+            return f"{what}: continues ({option})"
+        return f"{what}: stops without {option}"
 
     def _known_offsets(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int

@@ -171,7 +171,7 @@ class SteeringCommands:
         if self._reactions.continue_after is None:
             raise OptionError(
                 "continue: a mirror with --once ends with its stopped partitions. Run it again with "
-                "--on-{kind} continue",
+                "--continue-after {kind}",
                 kind=words[1],
             )
         return self._changed(self._reactions.continue_after(*words))

@@ -287,7 +287,7 @@ class TopicMirror:
     def _create_lost(self, schedule: PartitionSchedule, topic: str) -> None:
         """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
         copy = self._options.copy
-        accepting = replace(copy, continue_on=copy.continue_on | {IncidentKind.DESTINATION_LOSS})
+        accepting = replace(copy, continue_after=copy.continue_after | {IncidentKind.DESTINATION_LOSS})
         for warning in self._create_again(schedule, [re.escape(topic)], accepting):
             self._run.warn_in_report(warning)
 

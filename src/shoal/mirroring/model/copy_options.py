@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -23,12 +23,11 @@ from ...timing import DEFAULT_TIMING, Timing
 from .acl_prefixes import by_prefix
 from .acls import Acl, grant_command
 from .first_start import FirstStart
-from .incidents import Delivery, IncidentKind
+from .incidents import POLICIES, Delivery, IncidentKind
 from .option_values import (
     check_range,
     choice_of,
     parse_bytes,
-    parse_choice,
     parse_fields,
     parse_flag,
     parse_whole,
@@ -141,9 +140,23 @@ class Handling:
         return cls(**value)
 
 
-def _parse_continue_on(option: str, value: str | list[str]) -> frozenset[IncidentKind]:
+def _parse_continue_after(option: str, value: str | Iterable[str | IncidentKind]) -> frozenset[IncidentKind]:
     names = value.split(",") if isinstance(value, str) else value
-    return frozenset(parse_choice(option, each, IncidentKind) for each in names if each)
+    return frozenset(_parse_kind(option, each) for each in names if each)
+
+
+def _parse_kind(option: str, value: str | IncidentKind) -> IncidentKind:
+    if isinstance(value, IncidentKind):
+        return value
+    for kind in POLICIES:
+        if kind.value == value.strip():
+            return kind
+    raise OptionError(
+        "{option}: {value!r} is not one of {kinds}",
+        option=option,
+        value=value,
+        kinds=", ".join(each.value for each in POLICIES),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +167,8 @@ class CopyOptions:
     Attributes:
         fetch_buffer_bytes: The fetch buffer of a Spark task, its one large allocation.
         adopt: Take over a copy without a committed position if it equals the source.
-        adopt_from_later: Take it over also if the source has records before its first one.
         delivery: The guarantee for destination partitions.
-        continue_on: The kinds of incidents after which a partition continues; the others stop it.
+        continue_after: The kinds of incidents after which a partition continues; the others stop it.
         keep_append_time: Decode batches of LogAppendTime, so that their records get the append time instead
             of their create times.
         max_decompressed_bytes: The maximum size of a decompressed batch.
@@ -172,9 +184,10 @@ class CopyOptions:
 
     fetch_buffer_bytes: int = field(default=16 * _MIB, metadata=read_by(parse_bytes))
     adopt: bool = field(default=False, metadata=read_by(parse_flag))
-    adopt_from_later: bool = field(default=False, metadata=read_by(parse_flag))
     delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
-    continue_on: frozenset[IncidentKind] = field(default=frozenset(), metadata=read_by(_parse_continue_on))
+    continue_after: frozenset[IncidentKind] = field(
+        default=frozenset(), metadata=read_by(_parse_continue_after)
+    )
     keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
     max_decompressed_bytes: int = field(default=DEFAULT_LIMIT_BYTES, metadata=read_by(parse_bytes))
     multi_batch: bool = field(default=True, metadata=read_by(parse_flag))
@@ -232,7 +245,7 @@ class CopyOptions:
 
     def continues_after(self, kind: IncidentKind) -> bool:
         """Whether a partition continues after an incident of this kind; otherwise it stops."""
-        return not self.continue_on.isdisjoint({kind, kind.policy})
+        return not self.continue_after.isdisjoint({kind, kind.policy})
 
     @property
     def allows_other_writers(self) -> bool:
@@ -263,8 +276,6 @@ class CopyOptions:
         )
         check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
         check_range("max_in_flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
-        if self.adopt_from_later and not self.adopt:
-            raise OptionError("{adopt_from_later} needs {adopt}. Set both")
         if self.adopt and self.allows_other_writers:
             raise OptionError(
                 "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "

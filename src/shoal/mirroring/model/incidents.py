@@ -1,7 +1,7 @@
 """
 Incidents: changes of the clusters that a mirror cannot repair, and the user's policies for them.
 
-A mirror recognizes each kind by its traces. By default the partition stops. With the policy ``continue`` it
+A mirror recognizes each kind by its traces. By default the partition stops. If the user allows it, it
 continues at the first offset at which both sides can be aligned again, and the mirror counts the losses.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
 
-__all__ = ["REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind"]
+__all__ = ["POLICIES", "REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind"]
 
 
 class IncidentKind(enum.Enum):
@@ -35,14 +35,18 @@ class IncidentKind(enum.Enum):
 
     @property
     def policy(self) -> IncidentKind:
-        """The kind whose option is this kind's policy: offsets that the source does not have, or not send."""
+        """The kind whose policy is this kind's: offsets that the source does not have, or not send."""
         return IncidentKind.SOURCE_RETENTION if self is IncidentKind.SOURCE_GAP else self
 
-    @property
-    def option(self) -> str:
-        """The name of the policy's option, as :class:`~shoal.errors.OptionError` has it."""
-        return f"on_{self.policy.value.replace('-', '_')}"
 
+#: The kinds after which a partition may continue, by option or command. A gap at the source counts as deleted
+#: records, and mirror makers have an option of their own for batches that cannot be sent.
+POLICIES = (
+    IncidentKind.FOREIGN_RECORDS,
+    IncidentKind.DESTINATION_LOSS,
+    IncidentKind.SOURCE_RESET,
+    IncidentKind.SOURCE_RETENTION,
+)
 
 #: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.
 #: After most of them, Java's producer can send nothing, and MirrorMaker ends.

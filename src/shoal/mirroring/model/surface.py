@@ -29,12 +29,10 @@ class Surface(enum.Enum):
 
     def continuing(self, kind: IncidentKind) -> str:
         """Return the option that lets a partition continue after a kind of incident."""
-        match self:
-            case Surface.SHELL:
-                return f"{self.option(kind.option)} continue"
-            case Surface.PYTHON:
-                return f"continue_on={[kind.policy.value]}"
-        return f"{self.option('continue_on')}={kind.policy.value}"
+        if self is Surface.PYTHON:
+            return f"continue_after={[kind.policy.value]}"
+        separator = " " if self is Surface.SHELL else "="
+        return f"{self.option('continue_after')}{separator}{kind.policy.value}"
 
     def principal(self, config: ClientConfig) -> str:
         """Return the principal of a client of the source or the destination, or whose login names it."""

@@ -118,7 +118,7 @@ class RefusedRequest:
         is_joined: Whether shoal made its batch of several.
         is_suspect: Whether the same batch was refused before, with its cause.
         can_be_smaller: Whether its batch was decoded, and has more than one record.
-        skips: Whether ``--abort.on.send.failure false`` or ``--on-send-failure continue`` is set.
+        skips: Whether ``--abort.on.send.failure false`` is set.
 
     """
 

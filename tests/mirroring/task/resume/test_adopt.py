@@ -40,6 +40,9 @@ from tests.two_brokers import (
 )
 from tests.verifying import Item, cut, encode, lay_out, partition
 
+#: Take over copies that begin later than the source.
+LATER = frozenset({IncidentKind.SOURCE_RETENTION})
+
 
 @pytest.fixture
 def adopting(brokers: TwoBrokers) -> TwoBrokers:
@@ -115,7 +118,7 @@ def test_copy_that_began_later_is_refused_with_the_missing_records_and_the_optio
     said = refused(adopting)
     assert "topic-0 on" in said
     assert re.search(r"\b6 records would be missing\b", said)
-    assert "--adopt-from-later" in said
+    assert "--continue-after source-retention" in said
 
 
 def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
@@ -141,7 +144,19 @@ def test_copy_that_began_later_continues_exactly_once_if_that_is_allowed(
 ) -> None:
     varied(history, 4, 4, 4, 4)
     recut(adopting, history.committed[6:14], 3)
-    mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=6)
+    mirrors_exactly(adopting.with_settings(continue_after=LATER), history, skipped=6)
+
+
+def test_copy_that_began_later_is_an_incident_with_its_missing_records(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 4, 4, 4, 4)
+    recut(adopting, history.committed[6:14], 3)
+    control = Watched()
+    assert adopting.with_settings(continue_after=LATER).start(control=control).result().complete
+    reported = (each for report in control.reports for each in report["partitions"])
+    (incident,) = [incident for each in reported for incident in each["incidents"]]
+    assert (incident[0], incident[2:]) == ("source-retention", [6, True])
 
 
 @pytest.mark.parametrize(("start", "missing"), [(3, 3), (6, 0), (16, 0)])
@@ -402,7 +417,7 @@ def test_later_start_whose_first_record_alone_comes_again_is_adopted(
         history.store(twin, shown=True)
         varied(history, 2)
     recut(adopting, history.committed[4:9], 2)
-    mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=4)
+    mirrors_exactly(adopting.with_settings(continue_after=LATER), history, skipped=4)
 
 
 def test_destination_that_lost_adopted_records_gets_them_again_once(
@@ -412,7 +427,7 @@ def test_destination_that_lost_adopted_records_gets_them_again_once(
     recut(adopting, history.committed[:9], 3, 2, 2)
     completes(adopting)
     lose_tail(adopting.destination, "topic", 7)
-    going_on = adopting.with_settings(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
+    going_on = adopting.with_settings(continue_after=frozenset({IncidentKind.DESTINATION_LOSS}))
     completes(going_on)
     assert adopting.copied() == history.committed
 

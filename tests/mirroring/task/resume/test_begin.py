@@ -37,7 +37,7 @@ def incidents_of(control: Watched) -> list[Any]:
 def test_copy_whose_position_was_deleted_stops_and_names_adopt(
     brokers: TwoBrokers, history: History, policy: frozenset[IncidentKind]
 ) -> None:
-    brokers = brokers.with_settings(continue_on=policy)
+    brokers = brokers.with_settings(continue_after=policy)
     history.plain(2, 3)
     assert brokers.run().complete
     brokers.forget_pairs()
@@ -77,7 +77,7 @@ def test_copy_without_a_position_that_others_write_to_begins_behind_their_record
 def test_source_that_was_never_so_long_as_the_copy_is_another_topic(
     brokers: TwoBrokers, history: History
 ) -> None:
-    brokers = brokers.with_settings(continue_on=GOES_ON)
+    brokers = brokers.with_settings(continue_after=GOES_ON)
     history.plain(5, 5)
     assert brokers.run().complete
     new = create_source_again(brokers).plain(2, 3)

@@ -200,7 +200,7 @@ def test_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_update
     assert brokers.run().complete
     lose_tail(brokers.destination, "topic", 2)
     source.clean()
-    going_on = brokers.with_settings(continue_on=frozenset(IncidentKind))
+    going_on = brokers.with_settings(continue_after=frozenset(IncidentKind))
     assert going_on.start().result().stopped == ()
     assert copied(brokers) == source.updates
 

@@ -27,7 +27,7 @@ KNOWN, BROKEN, REPEATED = Stretch.KNOWN, Stretch.BROKEN, Stretch.REPEATED
 
 @pytest.fixture
 def brokers(brokers: TwoBrokers) -> TwoBrokers:
-    return brokers.with_settings(continue_on=frozenset(IncidentKind))
+    return brokers.with_settings(continue_after=frozenset(IncidentKind))
 
 
 def run(brokers: TwoBrokers) -> None:

@@ -139,7 +139,7 @@ def test_foreign_record_after_the_position_stops_the_partition(brokers: TwoBroke
         brokers,
         f"topic-0 on the destination cluster at {brokers.destination.bootstrap} has a foreign record",
         "at offset 3,",
-        "--on-foreign-records continue then leaves its records there",
+        "--continue-after foreign-records then leaves its records there",
         "another program wrote there",
     )
 

@@ -8,8 +8,8 @@ Nothing is written to the destination before the position is committed, so a tas
 trace.
 
 A copy that begins later than the source will never have the records before that. So the mirror takes it over
-only if ``--start`` or ``--adopt-from-later`` excludes them. Records that retention deleted from the copy
-do not count: the copy had as many as its log has offsets before the first one.
+only if ``--start`` excludes them, or the user allows it as an incident. Records that retention deleted from
+the copy do not count: the copy had as many as its log has offsets before the first one.
 
 The program that made the copy must not run any more. The mirror looks for three signs that it does: the copy
 grows while it is compared, another group of shoal's that holds its position has a member, or a transaction
@@ -36,6 +36,7 @@ from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.comparison import PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
+from ...model.incidents import Incident, IncidentKind
 from ...model.offset_map import OffsetMap, Stretch
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
@@ -69,7 +70,9 @@ def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
     return settings.adopt and not settings.allows_other_writers and log.end > 0
 
 
-def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosition:
+def adopt(
+    logs: PartitionLogs, others: OtherGroups, watch: Watch, incidents: list[Incident]
+) -> MirrorPosition:
     """
     Compare a copy with its source; reads both from where the copy begins.
 
@@ -77,6 +80,7 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
         logs: Both logs of the partition.
         others: The positions of other groups.
         watch: Receives the progress, and ends the comparison.
+        incidents: Receives the incident that the copy never had records of the source.
 
     Returns:
         The position to commit: the copy is the same as the source up to there.
@@ -86,17 +90,20 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
         ShoalError: A cluster does not answer, or the task has to end: time can heal it.
 
     """
-    return _Adoption(logs, others, watch).run()
+    return _Adoption(logs, others, watch, incidents).run()
 
 
 class _Adoption:
-    def __init__(self, logs: PartitionLogs, others: OtherGroups, watch: Watch) -> None:
+    def __init__(
+        self, logs: PartitionLogs, others: OtherGroups, watch: Watch, incidents: list[Incident]
+    ) -> None:
         self._logs = logs
         self._clusters = logs.clusters
         self._copy = logs.copy
         self._log = logs.log
         self._others = others
         self._watch = watch
+        self._incidents = incidents
         self._name = f"{logs.copy.destination} on {logs.clusters.destination}"
 
     def run(self) -> MirrorPosition:
@@ -266,21 +273,30 @@ class _Adoption:
         """Make sure that the copy had all that is to be mirrored and lies before where it begins now."""
         first, deleted = origin
         wanted_from = max(source_log.start, self._copy.range.start_offset)
-        if self._clusters.settings.adopt_from_later or first - wanted_from <= deleted:
+        if first - wanted_from <= deleted:
             return
         before = self._count(wanted_from, first)
         if before <= deleted:
             return
+        kind = IncidentKind.SOURCE_RETENTION
         had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
         reason = (
             f"{self._option('adopt')}: {self._name} begins later than the source. From offset {wanted_from} "
             f"on the source has {before} records before the copy's first one, which is at offset {first} "
-            f"there{had}: {before - deleted} records would be missing for good. Nothing was written. Use "
-            f"{self._option('adopt_from_later')} if they are not wanted, or mirror into an empty topic "
-            f"({self._option('rename')})"
+            f"there{had}"
+        )
+        if self._copy.continues_after(kind):
+            self._incidents.append(Incident(kind, reason, before - deleted, continued=True))
+            return
+        self._incidents.append(Incident(kind, reason))
+        advice = (
+            f"{before - deleted} records would be missing for good. Nothing was written. Use "
+            f"{self._clusters.settings.surface.continuing(kind)} if they are not wanted, or mirror into an "
+            f"empty topic ({self._option('rename')})"
         )
         start = self._copy.range.start_offset
-        raise PartitionStopped(*self._copy.source, start, reason, wanted_from, can_heal=False)
+        where = *self._copy.source, start
+        raise PartitionStopped(*where, f"{reason}: {advice}", wanted_from, can_heal=False, cause=kind)
 
     def _count(self, start_offset: int, end_offset: int) -> int:
         """Return how many records the source has to mirror between two offsets."""

@@ -228,17 +228,21 @@ def _adopt(
     others = OtherGroups(
         clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
     )
+    incidents: list[Incident] = []
     try:
         # Asked again: to compare the copies before this one may have taken hours.
         logs, errors = destination_logs(clusters.destination, [copy])
         if errors:
             return errors
-        position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
+        position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch, incidents)
+        if copy.report_incidents(incidents):
+            watch.report_now()
         refused = positions.commit_aligned({copy: position})
         if not refused:
             copy.align(position)
             copy.state.report_waiting(None)
     except ShoalError as error:
+        copy.count_incidents(each for each in incidents if not each.continued)
         return {copy.source: error}
     return refused
 
