@@ -787,11 +787,12 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
-    """Wait for a condition that another thread fulfils."""
-    deadline = time.monotonic() + timeout_s
+    """Wait for a condition that another thread fulfils, and look more rarely the longer that takes."""
+    began_at = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.005)
+        waited_s = time.monotonic() - began_at
+        assert waited_s < timeout_s, "it does not happen"
+        time.sleep(min(0.002 + waited_s / 20, 0.05))
 
 
 def is_let_go(peer: socket.socket, byte: bytes) -> bool:

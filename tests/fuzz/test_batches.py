@@ -6,7 +6,7 @@ import contextlib
 import random
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from aiokafka.record.util import calc_crc32c
@@ -21,6 +21,7 @@ from shoal.records import (
     AbortedTransactions,
     BatchHeader,
     Codec,
+    Record,
     RecordBatch,
     compress,
     decide,
@@ -37,6 +38,7 @@ from shoal.records import (
 )
 from shoal.records.aborted import read_marker
 from shoal.records.down_conversion import DownConversion
+from shoal.records.up_conversion import read_message_set, up_convert
 from tests.batches import batch, marker, message, wrapper
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from tests.fuzz.effort import bounded, effort
@@ -82,7 +84,7 @@ def open_all(record_set: bytes | bytearray) -> None:
     view = memoryview(bytearray(record_set))
     aborted = AbortedTransactions([(5, 0), (-1, 3)])
     found: list[RecordBatch] = []
-    with contextlib.suppress(CorruptBatch):
+    try:
         for each in split(view):
             found.append(each)
             header = each.header
@@ -93,25 +95,51 @@ def open_all(record_set: bytes | bytearray) -> None:
                     aborted.see_marker(each)
                 with contextlib.suppress(CorruptBatch):
                     read_marker(each)
+    except CorruptBatch as error:
+        assert error.position == sum(len(each.view) for each in found)  # noqa: PT017
     assert sum(len(each.view) for each in found) <= len(view)
     stamp_all_runs(bytearray(record_set), [each.header for each in found])
     for each in found:
         with contextlib.suppress(CorruptBatch):
             verify_crc(each)
-        with contextlib.suppress(CorruptBatch, UnsupportedBatch):
-            records = read_records(each, LIMIT_BYTES)
-            for record in records:
-                with contextlib.suppress(CorruptBatch):
-                    read_key_value_headers(record)
-            if records:
-                codec = Codec(each.header.codec_id)
-                written = [batch for _, batch in write_batches(records, codec, 1000)]
-                assert sum(batch.header.records_count for batch in written) == len(records)
+        read_and_write(each)
         if each.header.magic == 2:
             fingerprint(each)
             stamp(each, 1, 0, 0)
     for magic in (0, 1):
         down_convert(view, magic)
+    with contextlib.suppress(NotConvertible):
+        sent = read_message_set(memoryview(bytes(record_set)), LIMIT_BYTES)
+        if sent is not None:
+            up_convert(sent.messages, Codec.NONE)
+
+
+@contextlib.contextmanager
+def corrupt_at(position: int) -> Iterator[None]:
+    """Let a batch be corrupt if the error has this position."""
+    try:
+        yield
+    except CorruptBatch as error:
+        assert error.position == position  # noqa: PT017
+
+
+def read_and_write(each: RecordBatch) -> None:
+    header = each.header
+    records: list[Record] = []
+    with contextlib.suppress(UnsupportedBatch), corrupt_at(header.base_offset):
+        records = read_records(each, LIMIT_BYTES)
+        assert header.magic < 2 or len(records) == header.records_count
+    previous = header.base_offset - 1 if header.magic == 2 else -1
+    for record in records:
+        assert previous < record.offset <= header.last_offset
+        assert -(2**63) <= record.timestamp < 2**63
+        previous = record.offset
+        with corrupt_at(record.offset):
+            read_key_value_headers(record)
+    if records:
+        written = [batch for _, batch in write_batches(records, Codec(header.codec_id), 1000)]
+        again = [record for batch in written for record in read_records(batch, LIMIT_BYTES)]
+        assert [(r.timestamp, r.body) for r in again] == [(r.timestamp, r.body) for r in records]
 
 
 def down_convert(record_set: memoryview, magic: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -10,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal.client.admin import (
     ConfigEntry,
@@ -26,9 +23,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response
 from shoal_broker import Broker
 from tests.batches import batch
-from tests.fuzz.effort import effort
-from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
-from tests.fuzz.questions import QUESTIONS, create_topic_again, impatient_config, read_all
+from tests.fuzz.liar import lying
+from tests.fuzz.questions import create_topic_again, impatient_config, read_all
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +34,6 @@ def broker() -> Iterator[Broker]:
         for offset in range(0, 9, 3):
             running.log("topic").store(batch(3, base_offset=offset))
         yield running
-
-
-@pytest.mark.parametrize("lie", [damaged_bytes, changed_fields, no_kafka])
-@given(st.data(), st.integers(0, 2**32))
-@effort(37)
-def test_wrong_response_is_a_value_or_an_error_of_shoal(
-    broker: Broker, lie: Lie, data: st.DataObject, seed: int
-) -> None:
-    question = data.draw(st.sampled_from(list(QUESTIONS)))
-    api = data.draw(st.sampled_from(QUESTIONS[question]))
-    # Drawn before all steps for which a busy machine may be too slow.
-    times = data.draw(st.integers(1, 3))
-    with Cluster(impatient_config(broker)) as cluster:
-        if api is not ApiKey.API_VERSIONS:
-            with contextlib.suppress(Disconnected):
-                cluster.refresh()
-        with lying(broker, api, lie, random.Random(seed), times), contextlib.suppress(ShoalError):
-            question(cluster)
 
 
 # Defects found earlier

@@ -7,7 +7,6 @@ or disconnects, serves other clients meanwhile, and keeps to its memory limits.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import socket
@@ -25,7 +24,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rig import wait_until
 from rig.process import peak_rss_of
 from rig.shoal import Shoal, serve_gateway
 from shoal.error_codes import ErrorCode
@@ -37,7 +35,7 @@ from shoal_broker import Broker
 from tests import old_messages
 from tests.batches import batch, message, raw_batch, wrapper
 from tests.broker.wire import Wire, framed
-from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
+from tests.fuzz.damage import HUGE_NUMBERS, mutated
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 
@@ -162,117 +160,11 @@ def produce(server: Server, version: int, topic: str, messages: bytes) -> int:
     return int(call(server, ApiKey.PRODUCE, version, 1, 1000, [(topic, [(0, messages)])]).topics[0][1][0][1])
 
 
-# Requests
-
-
-@given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
-@effort(50)
-def test_well_formed_senseless_requests_are_answered_or_refused(
-    server: Server, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
-) -> None:
-    ask(server, framed(_random_request(*api, seed)), caplog)
-
-
-@given(st.data())
-@effort(50)
-def test_damaged_senseless_requests_are_answered_or_refused(
-    server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
-) -> None:
-    api = data.draw(st.sampled_from(VERSIONS))
-    frame = _random_request(*api, data.draw(st.integers(0, 2**32)))
-    ask(server, framed(data.draw(mutated(frame))), caplog)
-
-
-@given(st.sampled_from(sorted(ApiKey)), st.integers(-1, 20), garbage())
-@effort(37)
-def test_garbage_as_any_request_is_refused(
-    server: Server, caplog: pytest.LogCaptureFixture, api: ApiKey, version: int, body: bytes
-) -> None:
-    ask(server, framed(struct.pack(">hhih", api, version, 1, -1) + body), caplog)
-
-
 def _random_request(api: ApiKey, version: int, seed: int) -> bytes:
     asked = old_messages.random_message(
         old_messages.schema(api, version, is_request=True), random.Random(seed)
     )
     return old_messages.encode_request(asked, 1, "fuzz")
-
-
-@pytest.mark.parametrize("version", [1, 9])
-@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
-def test_frame_too_long_or_negative_closes_the_connection(server: Server, size: int, version: int) -> None:
-    with Wire(server.address) as wire:
-        # A gateway reads the kind of request before it refuses the length.
-        wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1))
-        assert wire.receive_frame() is None
-
-
-def test_announced_frames_that_never_arrive_take_little_memory(server: Server) -> None:
-    before = server.peak_bytes()
-    wires = [Wire(server.address) for _ in range(50)]
-    announced = [
-        (ApiKey.PRODUCE, 1, 7),
-        (ApiKey.PRODUCE, 0, 15),
-        (ApiKey.PRODUCE, 9, 100),
-        (ApiKey.FETCH, 12, 100),
-    ]
-    for wire, (api, version, megabytes) in zip(wires, itertools.cycle(announced), strict=False):
-        head = struct.pack(">ihhih", megabytes * _MEGABYTE, api, version, 1, -1)
-        wire.send_bytes(head + bytes(100))
-    with Wire(server.address) as other:
-        assert other.call(ApiKey.METADATA, 1, topics=[]).brokers
-    for wire in wires:
-        wire.close()
-    assert server.peak_bytes() - before < 100 * _MEGABYTE
-
-
-@pytest.mark.parametrize("version", [0, 3])
-@pytest.mark.parametrize("most_bytes", [-(2**31), -1, 0, 1, 2**31 - 1])
-def test_fetch_with_any_limit_is_answered(server: Server, version: int, most_bytes: int) -> None:
-    topic = _topic(server, "limits")
-    if not server.broker.log(topic).log_end_offset:
-        server.broker.log(topic).store(bytes(batch(100)))
-    before = server.peak_bytes()
-    partition, error, watermark, messages = fetch(server, version, topic, most_bytes=most_bytes)
-    assert (partition, error, watermark) == (0, 0, 100)
-    assert len(messages) < _MEGABYTE
-    assert server.peak_bytes() - before < 50 * _MEGABYTE
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_partition_listed_a_thousand_times_is_answered(server: Server, version: int) -> None:
-    topic = _topic(server, "again")
-    if not server.broker.log(topic).log_end_offset:
-        server.broker.log(topic).store(bytes(batch([b"x" * 1000] * 100)))
-    before = server.peak_bytes()
-    limit = (_MEGABYTE,) if version >= 3 else ()
-    wanted = [(topic, [(0, 0, _MEGABYTE)] * 1000)]
-    with Wire(server.address) as wire:
-        wire.send_bytes(request(ApiKey.FETCH, version, -1, 100, 1, *limit, wanted))
-        wire.receive_frame()
-    assert server.peak_bytes() - before < _MOST_BYTES
-
-
-def test_clients_that_never_read_delay_no_others_and_take_little_memory(server: Server) -> None:
-    topic = _topic(server, "unread")
-    log = server.broker.log(topic)
-    dice = random.Random(0)
-    for number in range(200):
-        log.store(bytes(batch([dice.randbytes(1000) for _ in range(100)], base_offset=100 * number)))
-    assert len(fetch(server, 3, topic)[3]) > 0
-    wanted = request(ApiKey.FETCH, 3, -1, 0, 1, 50 * _MEGABYTE, [(topic, [(0, 0, 50 * _MEGABYTE)])])
-    bytes_before, threads_before = server.peak_bytes(), server.threads()
-    wires = [Wire(server.address) for _ in range(30)]
-    for wire in wires:
-        wire.send_bytes(wanted * 5)
-    for wire in wires:
-        assert wire.socket.recv(100, socket.MSG_PEEK)
-    for _ in range(10):
-        assert fetch(server, 3, topic)[1] == ErrorCode.NONE
-    assert server.peak_bytes() - bytes_before < len(wires) * 3 * _MEGABYTE
-    for wire in wires:
-        wire.close()
-    wait_until(lambda: server.threads() <= threads_before, "the threads of clients that are gone to end")
 
 
 # Produced records
@@ -319,27 +211,6 @@ def test_message_sets_damaged_inside_are_refused_or_readable(
     for version in range(4):
         assert fetch(server, version, topic, before)[1] == ErrorCode.NONE
     server.check(caplog)
-
-
-def test_nested_wrappers_are_refused(server: Server) -> None:
-    topic = _topic(server, "nested")
-    nested = bytes(message(1, offset=0))
-    for _ in range(50):
-        nested = bytes(wrapper(1, Codec.GZIP, [nested]))
-    assert produce(server, 2, topic, nested) != ErrorCode.NONE
-    assert server.broker.log(topic).log_end_offset == 0
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_produced_bomb_is_refused(server: Server, magic: int) -> None:
-    topic = _topic(server, f"bomb-produced-{magic}")
-    zeros = 512 * _MEGABYTE
-    head = struct.pack(">qiIbb", 0, zeros, 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, zeros)
-    bomb = bytes(message(magic, _bomb(head, zeros), attributes=Codec.GZIP))
-    before = server.peak_bytes()
-    assert produce(server, magic + 1, topic, bomb) != ErrorCode.NONE
-    assert server.broker.log(topic).log_end_offset == 0
-    assert server.peak_bytes() - before < _MOST_BYTES
 
 
 # Stored records

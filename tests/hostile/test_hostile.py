@@ -75,8 +75,8 @@ def test_server_survives_hostile_clients(name: str) -> None:
 
 
 def test_clients_survive_a_hostile_cluster() -> None:
-    result = lied_to(12)
-    assert result.told.total() >= 12
+    result = lied_to(60)
+    assert result.told.total() >= 60
     assert result.ends.total() == result.trials
     assert f"Seed {SEED}" in cluster_table(result, SEED)
 
@@ -109,9 +109,10 @@ def test_commands_survive_a_hostile_cluster() -> None:
 MOST_BYTES_OF_CONVERSION = 3 * (16 << 20)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(13, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_gateway_s_memory_does_not_grow_while_a_bomb_repeats(rounds: int) -> None:
-    clients = 16
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_gateway_s_memory_does_not_grow_while_a_bomb_repeats() -> None:
+    clients, rounds = 16, 13
     with Target.started("gateway") as target:
         with Wire(target.process.address) as wire:
             wire.create_topic("orders", 2)
@@ -140,6 +141,7 @@ def test_input_depends_only_on_its_numbers() -> None:
         assert int.from_bytes(drawn.frame[:4]) == len(drawn.frame) - 4, drawn
 
 
+@pytest.mark.long
 @each_case("name", BOMBS, str)
 def test_bomb_is_one_request_within_the_topic_s_limit(name: str) -> None:
     frame = bomb(name, 0).frame

@@ -53,7 +53,7 @@ print(memory("VmHWM") - before)
 """
 
 
-@pytest.mark.parametrize(("size", "total"), [(4_000, 50 * MIB), (900_000, 200 * MIB)], ids=["small", "large"])
+@pytest.mark.parametrize(("size", "total"), [(4_000, 50 * MIB), (900_000, 120 * MIB)], ids=["small", "large"])
 def test_fetch_buffer_is_the_only_large_allocation(brokers: TwoBrokers, size: int, total: int) -> None:
     partitions = 8
     histories = brokers.topic("topic", partitions)

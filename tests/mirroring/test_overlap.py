@@ -209,7 +209,7 @@ class Spark:
         control.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
 def test_windows_that_overlap_copy_every_record_once_whatever_ends_their_tasks(
     brokers: TwoBrokers, history: History, overlap: Overlap, seed: int
 ) -> None:

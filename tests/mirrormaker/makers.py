@@ -40,7 +40,8 @@ class Maker:
 
     def __init__(self, arguments: list[str], timing: Timing) -> None:
         options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
-        self.options = replace(options, mirror=replace(options.mirror, refresh_s=1.0, timing=timing))
+        hurried = replace(timing, shortest_refresh_s=0.2)
+        self.options = replace(options, mirror=replace(options.mirror, refresh_s=0.2, timing=hurried))
         self.stop = threading.Event()
         self.warnings: list[str] = []
         self.notices: list[str] = []
@@ -107,7 +108,7 @@ class Makers:
             file = self.directory / f"{name}-{time.monotonic_ns()}.properties"
             file.write_text(text)
             given += [f"--{name}.config", str(file)]
-        return Maker([*given, "--include", include, "--offset.commit.interval.ms", "200", *arguments], timing)
+        return Maker([*given, "--include", include, "--offset.commit.interval.ms", "50", *arguments], timing)
 
     def produce(self, count: int, topic: str = "orders", partitions: int = 3, size: int = 20) -> None:
         for _ in range(count):

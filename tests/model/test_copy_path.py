@@ -85,7 +85,17 @@ ENOUGH = {
 }
 
 
-@pytest.mark.parametrize("name", ENOUGH)
+#: Those with more take 5 s of CPU, all others 2 s.
+MANY_STATES = 8_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if setting.states > MANY_STATES else name
+        for name, setting in ENOUGH.items()
+    ],
+)
 def test_mirror_by_all_rules_is_exact_and_each_run_ends(name: str) -> None:
     setting = ENOUGH[name]
     found = check(Protocol(ALL, setting.bounds))

@@ -29,7 +29,6 @@ from shoal.protocol.codec import (
 from tests import kio_messages, old_messages
 from tests.each_case import each_case
 from tests.oldest_versions import OLDEST_IN_KAFKA_4
-from tests.strategies import damaged
 
 CORRELATION_ID = 0x01020304
 
@@ -155,29 +154,6 @@ def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(
             else:
                 with pytest.raises(ProtocolError, match=r"fields.*end"):
                     case.decode(frame + trailing)
-
-
-@pytest.mark.parametrize("largest_for_compiled", [COMPILED, CHECKED], ids=["compiled", "checked"])
-@given(st.sampled_from(CASES), st.randoms(use_true_random=False), st.data())
-def test_damaged_frame_is_read_or_refused(
-    largest_for_compiled: int, case: Case, draw: random.Random, data: st.DataObject
-) -> None:
-    frame = data.draw(damaged(st.just(case.frame(draw))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "LARGEST_FOR_COMPILED", largest_for_compiled)
-        with contextlib.suppress(ProtocolError):
-            case.decode(frame)
-
-
-@given(st.sampled_from(CASES), st.binary(max_size=100))
-def test_arbitrary_bytes_are_read_or_refused(case: Case, body: bytes) -> None:
-    if case.is_request:
-        head = case.api_key.to_bytes(2) + case.version.to_bytes(2) + b"\0\0\0\1\0\1x"
-    else:
-        head = b"\0\0\0\1"
-    for frame in (head + body, body):
-        with contextlib.suppress(ProtocolError):
-            case.decode(frame)
 
 
 METADATA_HEAD = b"\0\0\0\1\0" + b"\0\0\0\0"  # correlation id, tags; throttle time

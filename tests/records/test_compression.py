@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import random
 import resource
@@ -19,13 +18,12 @@ import lz4.frame
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import Codec, compress, decompress, decompress_legacy_lz4
 from tests.peak_memory import peak_below
-from tests.strategies import damaged
 
 LIMIT = 1 << 20
 CODECS = [codec for codec in Codec if codec != Codec.NONE]
@@ -223,8 +221,8 @@ def test_cut_or_foreign_stream_is_corrupt(codec: Codec) -> None:
 
 
 def gzip_bomb() -> bytes:
-    """A gigabyte in 1 MB."""
-    return gzip.compress(bytes(16 << 20)) * 64
+    """A quarter of a gigabyte in 256 KB."""
+    return gzip.compress(bytes(16 << 20)) * 16
 
 
 def gzip_bomb_in_one_member() -> bytes:
@@ -234,8 +232,8 @@ def gzip_bomb_in_one_member() -> bytes:
 
 
 def snappy_bomb() -> bytes:
-    """A gigabyte in 50 MB: no more than 21 to 1 is to be had of snappy."""
-    block = bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))
+    """A quarter of a gigabyte in 12 MB: no more than 21 to 1 is to be had of snappy."""
+    block = bytes(cramjam.snappy.compress_raw(bytes(16 << 20)))
     return b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + (struct.pack(">i", len(block)) + block) * 16
 
 
@@ -245,16 +243,16 @@ def snappy_lie() -> bytes:
 
 
 def lz4_bomb() -> bytes:
-    """A gigabyte in 4 MB, in blocks of 4 MB."""
+    """A quarter of a gigabyte in 1 MB, in blocks of 4 MB."""
     block = bytes(cramjam.lz4.compress_block(bytes(4 << 20), store_size=False))
-    return bytes.fromhex("04224d18 60 70 73") + (struct.pack("<I", len(block)) + block) * 256 + bytes(4)
+    return bytes.fromhex("04224d18 60 70 73") + (struct.pack("<I", len(block)) + block) * 64 + bytes(4)
 
 
 def zstd_bomb() -> bytes:
-    """A gigabyte in 32 KB: 8,192 blocks of one byte each that is to be repeated 131,072 times."""
+    """A quarter of a gigabyte in 8 KB: 2,048 blocks of one byte each that is to be repeated 131,072 times."""
     block = (128 << 10) << 3 | 1 << 1
     frame = bytes.fromhex("28b52ffd 00 58")  # no content size; a window of 2 MB
-    return frame + (block.to_bytes(3, "little") + b"\0") * 8191 + (block | 1).to_bytes(3, "little") + b"\0"
+    return frame + (block.to_bytes(3, "little") + b"\0") * 2047 + (block | 1).to_bytes(3, "little") + b"\0"
 
 
 def zstd_lie() -> bytes:
@@ -287,37 +285,39 @@ def test_frame_with_a_false_size_allocates_no_more_than_the_limit() -> None:
 
 _IN_A_PROCESS_OF_ITS_OWN = """
 import importlib.util, resource, sys
-sys.path[:0] = sys.argv[3:]
+sys.path[:0] = sys.argv[2:]
 from shoal.errors import UnsupportedBatch
 from shoal.records import decompress
 spec = importlib.util.spec_from_file_location("bombs", sys.argv[1])
 bombs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bombs)
-codec, bomb = bombs.BOMBS[sys.argv[2]]
-data = bomb()
-# What was allocated to make the bomb is free again, and would hide what is to be seen: take all of it.
-used = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
-filler = bytearray(b"x") * max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - used, 0)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    decompress(codec, data, 32 << 20)
-except UnsupportedBatch:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+for name, (codec, bomb) in bombs.BOMBS.items():
+    data = bomb()
+    # What was allocated to make the bomb is free again, and would hide what is to be seen: take all of it.
+    used = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+    filler = bytearray(b"x") * max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - used, 0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        decompress(codec, data, 32 << 20)
+    except UnsupportedBatch:
+        print(name, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    del data, filler
 """
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_bomb_takes_no_native_memory(name: str) -> None:
+def test_bombs_take_no_native_memory() -> None:
     """tracemalloc does not count cramjam's allocations in Rust; the kernel does."""
     process = subprocess.run(
-        [sys.executable, "-c", _IN_A_PROCESS_OF_ITS_OWN, __file__, name, *sys.path],
+        [sys.executable, "-c", _IN_A_PROCESS_OF_ITS_OWN, __file__, *sys.path],
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert process.returncode == 0, process.stderr
-    grown_kib = int(process.stdout)
-    assert grown_kib < 2 * (32 << 10)  # of 262,144 at least; measured are up to 49,000
+    grown_kib = dict(line.split() for line in process.stdout.splitlines())
+    assert grown_kib.keys() == BOMBS.keys()
+    # Of 262,144 at least; measured are up to 49,000.
+    assert all(int(each) < 2 * (32 << 10) for each in grown_kib.values()), grown_kib
 
 
 def test_many_empty_members_take_no_quadratic_time() -> None:
@@ -330,21 +330,6 @@ def test_many_empty_members_take_no_quadratic_time() -> None:
 @given(st.sampled_from(CODECS), st.binary(max_size=5000))
 def test_compressed_and_decompressed_bytes_are_equal(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
-
-
-def _streams() -> st.SearchStrategy[bytes]:
-    plain = st.binary(max_size=200) | st.integers(0, 5000).map(bytes)
-    return st.builds(lambda codec, data: compress(codec, data), st.sampled_from(CODECS), plain)
-
-
-@given(st.sampled_from(CODECS), st.binary(max_size=300) | damaged(_streams()), st.integers(0, 3000))
-@example(Codec.ZSTD, zstd_lie(), 100)
-@example(Codec.SNAPPY, snappy_lie(), 100)
-def test_arbitrary_bytes_are_decompressed_or_refused(codec: Codec, data: bytes, limit: int) -> None:
-    for read in (decompress, decompress_legacy_lz4) if codec == Codec.LZ4 else (decompress,):
-        arguments = (data, limit) if read is decompress_legacy_lz4 else (codec, data, limit)
-        with contextlib.suppress(CorruptBatch, UnsupportedBatch):
-            assert len(read(*arguments)) <= limit
 
 
 def test_small_blocks_of_snappy_take_no_memory_each() -> None:

@@ -425,18 +425,6 @@ def test_client_with_any_limit_reads_to_the_end(
     assert found == expected
 
 
-@given(damaged(_logs()), st.sampled_from(OLD_MAGICS), st.integers(0, 400))
-def test_damaged_batches_are_converted_or_refused(data: bytes, magic: int, chunk_bytes: int) -> None:
-    try:
-        found = conversion(data, magic, chunk_bytes=chunk_bytes)
-    except NotConvertible:
-        return
-    sent = b"".join(found.chunks())
-    assert len(sent) == found.size
-    for whole in whole_messages(sent):
-        assert whole[16] <= magic
-
-
 RECORDS = st.tuples(PARTS, PARTS).map(lambda parts: Record(*parts))
 
 

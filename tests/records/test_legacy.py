@@ -28,7 +28,7 @@ from shoal.records import (
 from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
 from tests.batches import view as view_of
 from tests.each_case import each_case
-from tests.strategies import INT64, damaged
+from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
 
 LIMIT = 1 << 20
@@ -357,54 +357,3 @@ def _message_sets(draw: st.DrawFn) -> bytes:
 def test_arbitrary_messages_are_read_as_by_another_library(data: bytes) -> None:
     found = [_values(record) for record in read_records(view_of(data), LIMIT)]
     assert found == [_others_values(each) for each in KafkaPythonMessage(data, data[16])]
-
-
-def _read_without_surprise(data: bytes) -> None:
-    try:
-        found = list(split(memoryview(data)))
-    except CorruptBatch:
-        return
-    for each in found:
-        try:
-            records = read_records(each, LIMIT)
-        except CorruptBatch as error:
-            assert error.position == each.header.base_offset  # noqa: PT017
-            continue
-        except UnsupportedBatch as error:
-            assert error.base_offset == each.header.base_offset  # noqa: PT017
-            continue
-        if each.header.magic != 2:
-            previous = -1
-            for record in records:
-                assert previous < record.offset <= each.header.base_offset
-                previous = record.offset
-                read_key_value_headers(record)
-        if records:
-            write_batch(records, Codec.NONE)
-
-
-@given(damaged(_message_sets()))
-def test_damaged_messages_are_read_or_refused(data: bytes) -> None:
-    _read_without_surprise(data)
-
-
-@given(st.sampled_from((0, 1)), st.sampled_from([Codec.NONE, *CODECS]), st.data())
-def test_damaged_inner_messages_are_read_or_refused(magic: int, codec: Codec, data: st.DataObject) -> None:
-    inner = data.draw(damaged(st.just(b"".join(_inner(magic, [0, 1, 2])))) | st.binary(max_size=100))
-    _read_without_surprise(bytes(wrapper(magic, codec, [inner], offset=data.draw(st.integers(0, 100)))))
-
-
-@each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
-def test_recorded_messages_cut_or_with_flipped_bits_are_read_or_refused(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
-    _, partition = recorded
-    for batch in list(split(partition.record_set))[:5]:
-        data = bytes(batch.view)
-        for cut in range(26, len(data), 3):
-            # Cut, and with a length that says so.
-            _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
-        for bit in range(8 * 16, 8 * len(data), 7):
-            flipped = bytearray(data)
-            flipped[bit // 8] ^= 1 << bit % 8
-            _read_without_surprise(bytes(flipped))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -31,7 +31,7 @@ from tests.batches import Record as Written
 from tests.batches import view as view_of
 from tests.each_case import each_case
 from tests.peak_memory import peak_below
-from tests.strategies import INT64, damaged
+from tests.strategies import INT64
 from tests.vectors import Vector, vectors
 
 LIMIT = 1 << 20
@@ -388,60 +388,6 @@ def test_arbitrary_records_are_read_as_by_another_library(data: bytes) -> None:
         for each in KafkaPythonBatch(data)
     ]
     assert found == others
-
-
-def _read_without_surprise(data: bytes) -> None:
-    """Read arbitrary bytes; only shoal's own errors may occur."""
-    try:
-        found = list(split(memoryview(data)))
-    except CorruptBatch:
-        return
-    for each in found:
-        header = each.header
-        try:
-            records = read_records(each, LIMIT)
-        except CorruptBatch as error:
-            assert error.position == header.base_offset  # noqa: PT017
-            continue
-        except UnsupportedBatch as error:
-            assert error.base_offset == header.base_offset  # noqa: PT017
-            continue
-        if header.magic == 2:
-            assert len(records) == header.records_count
-        previous = header.base_offset - 1 if header.magic == 2 else -1
-        for record in records:
-            assert previous < record.offset <= header.last_offset
-            assert -(2**63) <= record.timestamp < 2**63
-            previous = record.offset
-            try:
-                read_key_value_headers(record)
-            except CorruptBatch as error:
-                assert error.position == record.offset  # noqa: PT017
-        if records:
-            again = read_records(write_batch(records, Codec.NONE), LIMIT)
-            assert [(r.timestamp, r.body) for r in again] == [(r.timestamp, r.body) for r in records]
-
-
-@given(st.binary(max_size=300) | damaged(_batches()))
-@example(bytes(raw_batch(b"\x2a\0" + b"\xff" * 9 + b"\1\0\1\1\0" + bytes(10))))
-def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
-    _read_without_surprise(data)
-
-
-@each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
-def test_recorded_batches_cut_or_with_flipped_bits_are_read_or_refused(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
-    _, partition = recorded
-    for stored in split(partition.record_set):
-        data = bytes(stored.view)
-        for cut in range(61, len(data), 3):
-            # Cut, and with a length that says so: the records are read all the same.
-            _read_without_surprise(data[:8] + (cut - 12).to_bytes(4) + data[12:cut])
-        for bit in range(8 * 21, 8 * len(data), 7):
-            flipped = bytearray(data)
-            flipped[bit // 8] ^= 1 << bit % 8
-            _read_without_surprise(bytes(flipped))
 
 
 def test_records_outlive_the_buffer_of_their_view() -> None:

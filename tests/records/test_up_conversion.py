@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Callable
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
 from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
-from tests.batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper
+from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
 from tests.peak_memory import peak_bytes
-from tests.strategies import damaged
 
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -231,53 +227,6 @@ def test_negative_timestamp_is_refused() -> None:
     with pytest.raises(NotConvertible) as refused:
         up_convert(messages, Codec.NONE)
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-WHOLE = [
-    bytes(sent(0, 0, b"k", b"v") * 3),
-    bytes(sent(1, 0, b"k", b"v") * 3),
-    *(
-        bytes(wrapped(magic, 0, sent(magic, 0, b"k", b"v") * 3, codec))
-        for codec in CODECS
-        for magic in (0, 1)
-    ),
-]
-
-
-def _read_or_refuse(data: bytes) -> None:
-    with contextlib.suppress(NotConvertible):
-        messages = read(data)
-        if messages:
-            up_convert(messages, Codec.NONE)
-
-
-@given(damaged(st.sampled_from(WHOLE)))
-def test_damaged_sets_are_read_or_refused(data: bytes) -> None:
-    _read_or_refuse(data)
-
-
-@given(
-    damaged(st.sampled_from([sent(1, 0, b"k", b"v") * 3, sent(0, 0, None, b"v")]).map(bytes)),
-    st.sampled_from([0, 1]),
-    st.sampled_from(CODECS),
-)
-def test_damage_within_a_wrapper_is_read_or_refused(inner: bytes, magic: int, codec: Codec) -> None:
-    _read_or_refuse(bytes(wrapped(magic, 0, inner, codec)))
-
-
-@given(
-    damaged(st.sampled_from([compressed(bytes(sent(1, 0, b"k", b"v")), codec) for codec in CODECS])),
-    st.sampled_from(CODECS),
-    st.sampled_from([0, 1]),
-)
-def test_damaged_stream_with_a_right_crc_is_read_or_refused(stream: bytes, codec: Codec, magic: int) -> None:
-    head = bytes([magic, codec]) + bytes(8 * magic) + b"\xff" * 4
-    _read_or_refuse(with_crc(head + len(stream).to_bytes(4) + stream))
-
-
-@given(st.binary(max_size=100))
-def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
-    _read_or_refuse(data)
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])

@@ -133,7 +133,6 @@ def test_task_after_a_failure_of_any_produce_request_continues(
             break  # a run has no more requests
 
 
-@pytest.mark.usefixtures("each_sender")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_task_after_one_that_died_at_any_produce_request_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]

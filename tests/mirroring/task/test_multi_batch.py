@@ -326,7 +326,7 @@ def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
-@pytest.mark.parametrize("at_check", [*range(8), None])
+@pytest.mark.parametrize("at_check", [0, 1, 2, 5, None])
 @pytest.mark.parametrize("together", [None, 2_000, 1], ids=["cut alike", "cut smaller", "one by one"])
 def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     brokers: TwoBrokers,
@@ -375,7 +375,7 @@ def _forget_before_each_request(broker: Broker) -> None:
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_batches_stamped_in_runs_equal_those_stamped_one_by_one(
     brokers: TwoBrokers, sent: Sent, seed: int
 ) -> None:

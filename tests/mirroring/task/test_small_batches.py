@@ -83,12 +83,12 @@ def test_task_reports_that_a_slow_broker_limits_it_by_its_requests(
     brokers: TwoBrokers, history: History, rebatch: Rebatch | None
 ) -> None:
     brokers = brokers.with_timing(small_batches_s=0.3).with_settings(rebatch=rebatch)
-    history.plain(*[1] * 1_000)
+    history.plain(*[1] * 300)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.005)
     control = Watched()
     running = brokers.start([CopyRange("topic", 0, "topic", 0, OPEN_END)], control)
     wait_until(lambda: brokers.copied() == history.committed)
-    history.plain(*[1] * 200)
+    history.plain(*[1] * 100)
     wait_until(lambda: brokers.copied() == history.committed)
     control.request_stop()
     running.result()

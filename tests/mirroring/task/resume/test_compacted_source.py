@@ -288,7 +288,7 @@ def resume_at_random(brokers: TwoBrokers, seed: int, timestamps: str, timestamp_
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_compacted_source_is_mirrored_exactly_after_any_crash(
     brokers: TwoBrokers, seed: int, timestamp_type: str
 ) -> None:
@@ -296,7 +296,7 @@ def test_compacted_source_is_mirrored_exactly_after_any_crash(
 
 
 @pytest.mark.parametrize("timestamps", ["few", "one"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_equal_updates_of_a_compacted_source_are_mirrored_exactly(
     brokers: TwoBrokers, seed: int, timestamps: str
 ) -> None:
