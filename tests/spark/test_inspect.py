@@ -59,7 +59,7 @@ def without_ratio(report: ClusterReport) -> ClusterReport:
         facts.ratios, facts.producer_places = {}, 0
         facts.opened.clear()
         topics.append(replace(each, facts=facts))
-    return replace(report, topics=tuple(topics), costs=(), findings=(), elapsed_s=0.0)
+    return replace(report, topics=tuple(topics), findings=(), elapsed_s=0.0)
 
 
 def test_facts_of_tasks_are_those_of_the_client(spark: SparkSession, broker: Broker) -> None:

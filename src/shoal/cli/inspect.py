@@ -33,10 +33,10 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb."""
     parser = verbs.add_parser(
         "inspect",
-        help="show what is in a cluster's batches, and what a mirror of them would cost",
+        help="show what is in a cluster's batches",
         description="Show what is in a cluster's batches, from their headers: sizes, codecs, producers, "
         "transactions, timestamps, gaps of compaction, formats and leader epochs, by topic. It ends with the "
-        "cost of a mirror, and with the settings of producers that would help. A sample is read by default. "
+        "settings of producers that would help. A sample is read by default. "
         "Nothing is written, and nothing is decompressed, except for a few batches of each topic whose ratio "
         "is measured (--ratio-batches 0: none). Exit codes: 0 done; 1 a partition could not be read, or the "
         "cluster did not respond; 2 usage or configuration.",

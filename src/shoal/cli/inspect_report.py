@@ -54,12 +54,10 @@ def _total(report: ClusterReport) -> str:
     """Return the numbers as one line."""
     batches = sum(each.facts.batches for each in report.topics)
     size = sum(each.facts.size for each in report.topics)
-    estimate = (
-        ". Costs are scaled up from the sample. Use --all to read everything" if report.is_sample else ""
-    )
+    more = ". Use --all to read everything" if report.is_sample else ""
     return (
         f"{report.cluster}: {_topics(len(report.topics))}, {batches:,} batches with {size:,} bytes "
-        f"{'in the sample' if report.is_sample else 'in all'}, {report.elapsed_s:.1f} s{estimate}"
+        f"{'in the sample' if report.is_sample else 'in all'}, {report.elapsed_s:.1f} s{more}"
     )
 
 

@@ -3,7 +3,7 @@
 
 A reader passes each header to :class:`~shoal.inspect.facts.Facts`. There are two: :func:`inspect` reads with
 the client alone, and :mod:`shoal.spark.inspect` shares the partitions among the tasks of Spark. From the
-facts of a topic follow the report, the costs of a mirror, and the findings. Payloads stay closed, except for
+facts of a topic follow the report and the findings. Payloads stay closed, except for
 a few batches of each topic that are decompressed for the ratio.
 """
 

@@ -36,13 +36,8 @@ _WORTHWHILE = 1.5
 _NOTABLE = 0.05
 _MOST = 0.5
 
-#: Markers are a large part if there is one for fewer batches than this.
-_BATCHES_A_MARKER = 5
-
 #: In a smaller batch, a codec finds little that repeats.
 _COMPRESSIBLE_BYTES = 1_024
-
-_GZIP_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,29 +192,7 @@ def _several_codecs(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _gzip(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
-    facts = topic.facts
-    share = facts.codec_sizes["gzip"] / facts.size if facts.size else 0.0
-    if share > _GZIP_SHARE:
-        yield Finding(
-            topic.topic,
-            "gzip",
-            f"{share:.0%} of the bytes are gzip, which brokers decompress at each append and MirrorMaker 2 "
-            "decompresses and compresses",
-            "Set compression.type=zstd or lz4 at the producer",
-        )
-
-
 def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
-    facts = topic.facts
-    if facts.control_batches and facts.transactional < _BATCHES_A_MARKER * facts.control_batches:
-        yield Finding(
-            topic.topic,
-            "short-transactions",
-            f"transactional batches: {facts.transactional:,}, transaction markers: {facts.control_batches:,}",
-            "Let a transaction have more records: a larger commit.interval.ms in Kafka Streams, or one "
-            "transaction for each poll",
-        )
     hanging = [each for each in topic.open_transactions if each.is_hanging]
     for each in hanging:
         minutes = HANGING_AFTER_MS // 60_000
@@ -250,14 +223,6 @@ def _times(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
             "destination, Kafka 4 refuses them unless the topic's message.timestamp.after.max.ms is larger. "
             "Retention by time keeps their segments for as long",
         )
-    if facts.backward_batches > _NOTABLE * facts.batches and facts.most_backward_ms > FUTURE_MS:
-        yield Finding(
-            topic.topic,
-            "backward-timestamps",
-            f"{facts.backward_batches:,} batches are older than the batch in front of them, the most by "
-            f"{_seconds(facts.most_backward_ms / 1000)}",
-            "If consumers look for offsets by time, use message.timestamp.type=LogAppendTime for the topic",
-        )
 
 
 def _old_formats(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
@@ -269,28 +234,6 @@ def _old_formats(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
             "old-format",
             f"messages have a format before Kafka 0.11: {counts}",
             "Update the clients that write them. A mirror has to decode them: Produce takes batches alone",
-        )
-
-
-def _without_idempotence(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
-    facts = topic.facts
-    if facts.batches and facts.idempotent < (1 - _MOST) * facts.batches:
-        yield Finding(
-            topic.topic,
-            "not-idempotent",
-            f"{1 - facts.idempotent / facts.batches:.0%} of the batches have no producer id",
-            "Set enable.idempotence=true at the producer: without it, a retry may write a batch twice",
-        )
-
-
-def _compacted(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
-    opened = topic.opened_by_shoal - sum(c for m, c in topic.facts.magics.items() if m < 2)
-    if opened > _NOTABLE * topic.facts.batches:
-        yield Finding(
-            topic.topic,
-            "holes",
-            f"{opened / topic.facts.batches:.0%} of the batches have holes that compaction left",
-            "A mirror has to decode them. No setting of a producer helps",
         )
 
 
@@ -310,10 +253,7 @@ _RULES: tuple[Callable[[TopicReport, int], Iterator[Finding]], ...] = (
     _many_producers,
     _uncompressed,
     _several_codecs,
-    _gzip,
     _transactions,
     _times,
     _old_formats,
-    _without_idempotence,
-    _compacted,
 )

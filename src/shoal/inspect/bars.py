@@ -29,16 +29,12 @@ class Bar:
         label: The text in front of it.
         value: Its length, in the chart's unit.
         text: The text behind it.
-        series: Its colour: 1 to 4.
-        least: If the value is an upper bound: the lower one, at which the bar becomes pale.
 
     """
 
     label: str
     value: float
     text: str
-    series: int = 1
-    least: float | None = None
 
 
 def bar_chart(title: str, bars: Sequence[Bar]) -> str:
@@ -57,23 +53,13 @@ def _bar(bar: Bar, top: int, longest: float) -> str:
     length = max(1.0, bar.value * scale) if bar.value else 0.0
     text_at = top + _BAR - 2
     label = bar.label if len(bar.label) <= _MOST_LABEL else f"{bar.label[: _MOST_LABEL - 1]}…"
-    parts = [
+    return (
         f'<text x="{_LABELS - 8}" y="{text_at}" text-anchor="end"><title>{escape(bar.label)}</title>'
-        f"{escape(label)}</text>",
-        _rectangle(_LABELS, top, length, bar.series, "0.35" if bar.least is not None else "1"),
-    ]
-    if bar.least is not None:
-        parts.append(_rectangle(_LABELS, top, bar.least * scale, bar.series, "1"))
-    parts.append(f'<text x="{_LABELS + length + 6:.1f}" y="{text_at}">{escape(bar.text)}</text>')
-    return "".join(parts)
+        f"{escape(label)}</text>"
+        f'<rect x="{_LABELS}" y="{top}" width="{length:.1f}" height="{_BAR}" fill="var(--series-1)"/>'
+        f'<text x="{_LABELS + length + 6:.1f}" y="{text_at}">{escape(bar.text)}</text>'
+    )
 
 
 #: Characters of a label that have room.
 _MOST_LABEL = 34
-
-
-def _rectangle(x: float, y: float, width: float, series: int, opacity: str) -> str:
-    return (
-        f'<rect x="{x}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="var(--series-{series})" '
-        f'opacity="{opacity}"/>'
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -12,7 +11,6 @@ from ..result_file import write_result_file
 from ..static_page import static_page
 from ..static_page import text_in_html as _text
 from .bars import Bar, bar_chart
-from .costs import SOURCES, MirrorCost
 from .report import ClusterReport
 from .tables import Table, tables
 from .topic_report import TopicReport
@@ -45,7 +43,7 @@ def page_html(report: ClusterReport) -> str:
     )
     at = datetime.fromtimestamp(report.now_ms / 1000, UTC)
     about = f"Read from {report.cluster} at {at:%Y-%m-%d %H:%M:%S} UTC, in {report.elapsed_s:.1f} s."
-    body = [_findings(report), _sizes(report.topics), _conversions(report.costs), _cpu(report.costs)]
+    body = [_findings(report), _sizes(report.topics)]
     return static_page(
         f"Batches of {report.cluster}",
         about,
@@ -98,44 +96,6 @@ def _bytes(size: int) -> str:
         if size >= factor:
             return f"{size // factor:,} {unit}"
     return f"{size} B"
-
-
-def _conversions(costs: Sequence[MirrorCost]) -> str:
-    bars = [Bar(each.mirror, each.opened, f"{each.opened:,}", 2) for each in costs]
-    caption = (
-        "Batches that a mirror decompresses and writes again. MirrorMaker 2 does so with all, and shoal with "
-        "those that have holes or an old format."
-    )
-    return _section("Conversions", caption, bar_chart("batches opened in one copy", bars))
-
-
-def _cpu(costs: Sequence[MirrorCost]) -> str:
-    movers = [cost_bar(each.mirror, each.mover_s, 1) for each in costs]
-    brokers = [cost_bar(each.mirror, each.broker_s, 3) for each in costs]
-    caption = (
-        f"CPU-seconds of one copy of all that is in the logs, from measured costs ({SOURCES}). A pale bar is "
-        "a bound: the measurements do not separate the cost of a record from that of its bytes."
-    )
-    charts = bar_chart("the mirror, CPU-seconds", movers) + bar_chart(
-        "the destination's brokers, CPU-seconds", brokers
-    )
-    return _section("CPU", caption, charts)
-
-
-def cost_bar(mirror: str, bounds: tuple[float, float], series: int) -> Bar:
-    least, most = bounds
-    texts = _seconds(least), _seconds(most)
-    if texts[0] == texts[1]:
-        return Bar(mirror, most, texts[1], series)
-    return Bar(mirror, most, " to ".join(texts), series, least)
-
-
-def _seconds(value: float) -> str:
-    """Return a number with three significant digits, as people write it: never with an exponent."""
-    if value < 0.001:
-        return "0" if not value else "under 0.001"
-    decimals = 2 - math.floor(math.log10(value))
-    return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 
 def _table(table: Table) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..topic_partition import TopicPartition
 from .advice import Finding
-from .costs import MirrorCost
 from .topic_report import TopicReport
 
 __all__ = ["ClusterReport", "NotInspected"]
@@ -32,7 +31,6 @@ class ClusterReport:
         is_sample: Whether a sample was read, and not all.
         topics: The topics by name.
         not_inspected: The partitions that could not be read.
-        costs: The cost of a copy of all topics, by each kind of mirror.
         findings: The facts that are small or unusual, with causes and settings that would help.
         elapsed_s: Its duration.
 
@@ -43,7 +41,6 @@ class ClusterReport:
     is_sample: bool
     topics: tuple[TopicReport, ...]
     not_inspected: tuple[NotInspected, ...]
-    costs: tuple[MirrorCost, ...]
     findings: tuple[Finding, ...]
     elapsed_s: float
 
@@ -56,7 +53,6 @@ class ClusterReport:
             "is_sample": self.is_sample,
             "topics": [each.to_json_object() for each in self.topics],
             "not_inspected": {str(each.partition): each.reason for each in self.not_inspected},
-            "costs": [each.to_json_object() for each in self.costs],
             "findings": [each.to_json_object() for each in self.findings],
             "elapsed_s": round(self.elapsed_s, 3),
         }

@@ -15,7 +15,6 @@ from ..errors import ShoalError
 from ..topic_partition import TopicPartition
 from ..verify.logs import ask_logs
 from .advice import advise
-from .costs import cost_of_copy
 from .facts import Facts
 from .options import InspectOptions
 from .reading import PartitionPlan, read_all, read_sample
@@ -273,7 +272,6 @@ def conclude(
         is_sample=is_sample,
         topics=reports,
         not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
-        costs=cost_of_copy(reports),
         findings=advise(reports, now_ms),
         elapsed_s=elapsed_s,
     )

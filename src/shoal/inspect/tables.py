@@ -48,7 +48,6 @@ def tables(report: ClusterReport) -> Iterator[Table]:
         Table("Logs", _OF_LOGS, _LOGS, [_logs_row(each) for each in topics]),
         Table("Producers with the most batches", _OF_PRODUCERS, _PRODUCERS, producers),
         Table("Open transactions", _OF_OPEN, _OPEN, opened),
-        Table("Cost of one copy", _OF_COSTS, _COSTS, list(_cost_rows(report))),
     ]
     yield from (each for each in found if each.rows)
 
@@ -64,10 +63,6 @@ _OF_LOGS = (
 )
 _OF_PRODUCERS = f"At most {MOST_PRODUCERS_SHOWN} of each topic, of the batches that were read."
 _OF_OPEN = "No marker ends them. A hanging one has had no batch for 15 minutes or longer."
-_OF_COSTS = (
-    "CPU-seconds of one copy of all that is in the logs, from costs that were measured with records of 1,000 "
-    "bytes. Batches opened are decompressed by the mirror."
-)
 
 _BATCHES = (
     *("topic", "partitions", "read", "records", "batches", "bytes a batch", "half below", "records a batch"),
@@ -164,20 +159,6 @@ def _open_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
         )
 
 
-_COSTS = ("mirror", "CPU-s of the mirror", "CPU-s of the destination's brokers", "requests", "batches opened")
-
-
-def _cost_rows(report: ClusterReport) -> Iterator[Sequence[str]]:
-    for each in report.costs:
-        yield (
-            each.mirror,
-            _range(*each.mover_s),
-            _range(*each.broker_s),
-            _NONE if each.requests is None else f"{each.requests:,}",
-            f"{each.opened:,}",
-        )
-
-
 def _shares(counts: Counter[str]) -> str:
     total = counts.total()
     if len(counts) == 1:
@@ -208,11 +189,3 @@ def _epochs(epochs: set[int]) -> str:
     if not known:
         return _NONE
     return f"{known[0]}" if len(known) == 1 else f"{len(known)}, {known[0]} to {known[-1]}"
-
-
-def _range(least: float, most: float) -> str:
-    return _seconds(least) if _seconds(least) == _seconds(most) else f"{_seconds(least)} to {_seconds(most)}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:,.3f}" if seconds < 1 else f"{seconds:,.1f}"

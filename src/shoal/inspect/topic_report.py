@@ -16,9 +16,6 @@ __all__ = ["OpenTransaction", "TopicReport"]
 _MOST_PRODUCERS = 100
 
 
-_OPENED = (Decision.REBUILD_HOLES, Decision.REBUILD_MAGIC)
-
-
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """
@@ -123,11 +120,6 @@ class TopicReport:
     def producers_a_partition(self) -> float:
         """The mean number of producer ids in a partition."""
         return self.facts.producer_places / self.busy_partitions if self.busy_partitions else 0.0
-
-    @property
-    def opened_by_shoal(self) -> int:
-        """The number of batches that a mirror of whole batches decodes: with holes, or of an old format."""
-        return sum(count for each, count in self.facts.decisions.items() if each in _OPENED)
 
     def producers(self) -> list[tuple[int, ProducerFacts]]:
         """Return the producers with the most batches first."""
