@@ -38,7 +38,7 @@ from .bombs import BOMBS, bomb
 from .crowd import Crowd
 from .fair_clock import FairClock
 from .inputs import TOPICS, Input, draw_input
-from .probe import Probe
+from .probe import PROBED_TOPIC, Probe
 from .strangers import PASSWORD, USER, Stranger, flood, log_in, visit
 
 __all__ = ["MOST_BYTES", "SERVED_S", "SERVERS", "ClientResult", "Target", "attack_server"]
@@ -276,6 +276,6 @@ class _Step:
 def _begin_anew(target: Target) -> None:
     """Delete the topics that requests write to, and create them again, so that logs stay short."""
     with Wire(target.processes[-1].address) as wire:
-        wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=list(TOPICS), timeout_ms=10_000)
-        for name in TOPICS:
+        wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=[*TOPICS, PROBED_TOPIC], timeout_ms=10_000)
+        for name in (*TOPICS, PROBED_TOPIC):
             wire.create_topic(name, 2)

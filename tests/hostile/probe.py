@@ -14,9 +14,10 @@ from tests.broker.wire import Wire
 
 from .attackers import LogIn
 
-__all__ = ["Probe"]
+__all__ = ["PROBED_TOPIC", "Probe"]
 
-_TOPIC = "probe"
+#: Exists while it asks.
+PROBED_TOPIC = "probe"
 _EVERY_S = 0.5
 
 
@@ -39,8 +40,6 @@ class Probe:
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
-        with self._connected() as wire:
-            wire.create_topic(_TOPIC)
         self._thread.start()
         return self
 
@@ -78,8 +77,8 @@ class Probe:
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
             # Retention could delete an older one before it is read.
             written = batch(1, base_timestamp=int(time.time() * 1000))
-            appended = wire.produce(_TOPIC, written, version=9)
+            appended = wire.produce(PROBED_TOPIC, written, version=9)
             assert appended.error_code == ErrorCode.NONE, ErrorCode(appended.error_code)
-            fetched = wire.fetch(_TOPIC, appended.base_offset)
+            fetched = wire.fetch(PROBED_TOPIC, appended.base_offset)
             assert fetched.error_code == ErrorCode.NONE, ErrorCode(fetched.error_code)
             assert len(fetched.record_set) == len(written)
