@@ -15,6 +15,9 @@ from bench import account
 from bench.account import Account, group_parent, running
 from rig.wait import wait_until
 
+#: They burn CPU to count it.
+pytestmark = pytest.mark.long
+
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-IS', '-c', {code!r}])\n"
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from rig import wait_until
-from rig.shoal import Shoal, run_shoal, serve_gateway
-from shoal.cli import make_parser
+from rig.shoal import Shoal, serve_gateway
+from shoal.cli import main, make_parser
 from shoal.cli.gateway import parse
 from shoal.client.security import Security, TlsSettings
 from shoal.errors import ConfigError
@@ -92,8 +92,7 @@ def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
         yield port, is_tried
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("upstream", [silent, dropping])
+@pytest.mark.parametrize(("upstream", "number"), [(silent, signal.SIGTERM), (dropping, signal.SIGINT)])
 def test_signal_while_waiting_for_the_cluster_exits_with_0(
     upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
     number: signal.Signals,
@@ -116,40 +115,31 @@ def test_signal_while_waiting_for_the_cluster_exits_with_0(
     texts(process.stderr)
 
 
-def test_gateway_with_json_prints_its_addresses(cluster: BrokerCluster) -> None:
-    arguments = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--json")
-    with Shoal("gateway", *arguments) as process:
-        said = process.wait_for(lambda _: True, PATIENCE_S)
-        assert said["type"] == "gateway"
-        assert set(said["brokers"]) == {"1", "2"}
-        with Wire(said["bootstrap"]) as wire:
-            assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_S)
-    assert process.exit_code == 0
-
-
 def test_defaults_are_those_of_gateway_settings() -> None:
     settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1"]))
     assert settings == GatewaySettings("127.0.0.1", 9092, settings.upstream)
 
 
-def test_used_port_is_one_sentence_and_exit_code_2(cluster: BrokerCluster, texts: Texts) -> None:
+def test_used_port_is_one_sentence_and_exit_code_2(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = run_shoal("gateway", "--listen", where, "--upstream", cluster.bootstrap)
-    assert (ended.stdout, ended.returncode) == ("", EXIT_USAGE)
-    texts(ended.stderr)
-    assert ended.stderr.count("\n") == 1
+        assert main(["gateway", "--listen", where, "--upstream", cluster.bootstrap]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    texts(err)
+    assert (out, err.count("\n")) == ("", 1)
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1(texts: Texts) -> None:
-    ended = run_shoal("gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1")
-    assert (ended.stdout, ended.returncode) == ("", EXIT_FAILED)
-    texts(ended.stderr)
-    assert ended.stderr.count("\n") == 1
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
+    assert main(["gateway", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1"]) == EXIT_FAILED
+    out, err = capsys.readouterr()
+    texts(err)
+    assert (out, err.count("\n")) == ("", 1)
 
 
 # Logins of clients
@@ -170,6 +160,7 @@ def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> 
         announced = process.wait_for(lambda _: True, PATIENCE_S)
         port = announced["bootstrap"].removeprefix("kafka.example:")
         assert announced["listening"] == f"127.0.0.1:{port}"
+        assert (announced["type"], set(announced["brokers"])) == ("gateway", {"1", "2"})
 
 
 def test_gateway_without_login_warns_of_the_principal_at_the_start(

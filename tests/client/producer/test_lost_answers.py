@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from shoal.errors import (
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
-from tests.two_brokers import batches_of
+from tests.two_brokers import answers, batches_of
 
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
@@ -189,3 +191,24 @@ def test_missing_topic_or_partition_raises_after_max_block_ms(broker: Broker) ->
         threading.Timer(0.1, broker.create_topic, ["late"]).start()
         with producer(broker, max_block_ms=20_000) as patient:
             assert patient.send("late", b"x").result(10).offset == 0
+
+
+def for_another_partition(response: Any) -> Any:
+    response.responses[0].partition_responses[0].index = 1
+    return response
+
+
+def for_a_thousand_partitions(response: Any) -> Any:
+    response.responses[0].partition_responses *= 1000
+    return response
+
+
+@pytest.mark.parametrize("lie", [for_another_partition, for_a_thousand_partitions])
+def test_answer_for_partitions_that_were_not_sent_counts_for_none(
+    broker: Broker, lie: Callable[[Any], Any]
+) -> None:
+    with producer(broker) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        answers(broker, ApiKey.PRODUCE, lie)
+        assert ours.send("topic", b"after", partition=0).result(10).offset == 1
+    assert values(broker) == [b"before", b"after"]

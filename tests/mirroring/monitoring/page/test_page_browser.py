@@ -248,28 +248,6 @@ def ground(browser: Browser) -> int:
     return int(str(colour).strip("rgb()").split(",")[0])
 
 
-def test_figures_follow_when_the_system_turns_dark(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        browser.prefer("dark")
-        browser.wait_for(lambda browser: browser.contrasts()[0][0] >= READABLE)
-
-
-@pytest.mark.parametrize("width", [320, 700])
-def test_narrow_window_scrolls_only_vertically(browser: Browser, width: int) -> None:
-    with watch(busy()) as shown:
-        browser.resize(width)
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        assert browser.script("return document.documentElement.scrollWidth") <= width
-        widths = browser.script(
-            "return [...document.querySelectorAll('.chart .main-svg')].map("
-            "(svg) => svg.getBoundingClientRect().width)"
-        )
-        assert max(widths) <= width
-
-
 def test_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
     metrics, width = busy(), 400
     with watch(metrics) as shown:
@@ -290,21 +268,6 @@ def test_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
                 assert (left >= 0, right <= width, fits) == (True, True, True), section
                 assert right - left > width / 2
         assert browser.script("return document.querySelector('#stopped table').getAttribute('role')")
-
-
-def test_stopped_partitions_are_first_and_no_row_is_cut(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        states = browser.script(
-            "const rows = [...document.querySelectorAll('#partitions tbody tr')];"
-            "return rows.map((row) => row.cells[7].innerText)"
-        )
-        assert states[:3] == ["stopped", "waiting", "behind"]
-        assert browser.script(
-            "const area = document.querySelector('#partitions .scroll');"
-            "return area.scrollHeight <= area.clientHeight"
-        )
 
 
 def test_counts_of_the_states_add_up_on_the_page(browser: Browser) -> None:
@@ -367,14 +330,6 @@ def test_figures_have_patterns_and_name_the_time_zone(browser: Browser) -> None:
         assert {re.sub(r"\d", "0", each.rsplit(" ", 1)[0]) for each in times} == {"0000-00-00 00:00:00"}
 
 
-def test_small_rates_have_a_readable_unit(browser: Browser) -> None:
-    with watch(Metrics()) as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("Starting", "#state")
-        units = browser.script("return [[200], [0.5], [30000], [5e9], []].map((each) => speedUnit(each)[0])")
-    assert units == ["B/s", "B/s", "kB/s", "GB/s", "MB/s"]
-
-
 def test_open_transaction_has_its_own_section(browser: Browser) -> None:
     metrics = Metrics()
     metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
@@ -416,17 +371,6 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
     assert browser.complaints() == []
 
 
-def test_warnings_follow_the_numbers(browser: Browser) -> None:
-    with watch(busy(), None, None, "topic orders: append times cannot be copied") as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("append times cannot be copied", "#warnings")
-        tops = browser.script(
-            "return ['tiles', 'figures', 'warnings', 'partitions'].map("
-            "(id) => document.getElementById(id).getBoundingClientRect().top)"
-        )
-        assert tops == sorted(tops)
-
-
 def test_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
@@ -440,16 +384,6 @@ def test_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) ->
 
 def rows(browser: Browser) -> int:
     return int(browser.script("return document.querySelectorAll('#partitions tbody tr').length"))
-
-
-def test_whole_run_is_shown_on_demand(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        browser.requests()
-        browser.click("#ranges button:last-child")
-        browser.wait_for_text("Since the start", "#ranges button[aria-pressed=true]")
-        browser.wait_for(lambda browser: any("range=whole" in each for each in browser.requests()))
 
 
 def test_page_warns_while_the_mirror_does_not_answer(browser: Browser) -> None:
@@ -471,18 +405,6 @@ def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.Mon
         monkeypatch.setattr("shoal.mirroring.monitoring.page.data.time.time", lambda: now + 45)
         browser.wait_for_text("Silent", "#state")
         assert re.search(r"task.*reported", browser.text("#headline"))
-
-
-def test_unchanged_parts_of_the_page_are_not_replaced(browser: Browser) -> None:
-    """A reason that the user is selecting stays under the pointer."""
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        browser.script(
-            "document.querySelector('#stopped td').dataset.mine = 'yes'; window.drawn = latest.now_ms"
-        )
-        browser.wait_for(lambda browser: browser.script("return latest.now_ms > window.drawn"))
-        assert browser.script("return document.querySelector('#stopped td').dataset.mine") == "yes"
 
 
 # The report
