@@ -83,7 +83,9 @@ DIFFERENCES = [
         ("gateway",),
         "serves no APIs of administrators but CreateTopics",
         "clients without a login act as the upstream user",
-        _each("test_api_versions.py::test_versions_of_shoal_s_client_are_served", "37", "44", "61"),
+        _each(
+            "test_api_versions.py::test_versions_of_shoal_s_client_are_served", "37", "44", "61", "65", "66"
+        ),
     ),
     Difference(
         ("gateway",),

@@ -104,14 +104,47 @@ def test_transactions_are_counted_by_their_markers(broker: Broker) -> None:
     assert report.open_transactions == ()
 
 
-@pytest.mark.parametrize("age_ms", [60_000, 3_600_000])
-def test_open_transaction_hangs_if_it_is_old(broker: Broker, age_ms: int) -> None:
+def store_open(broker: Broker, age_ms: int, producer_id: int) -> None:
+    """Store the records of a transaction without a marker, and others behind them."""
     log = history(broker).plain(4)
     log.base_timestamp = NOW_MS - age_ms
-    log.store(log.batch(2, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0))
+    flags = batches.TRANSACTIONAL
+    log.store(log.batch(2, flags=flags, producer_id=producer_id, producer_epoch=0, base_sequence=0))
     log.plain(3)
+
+
+@pytest.mark.parametrize("age_ms", [60_000, 3_600_000])
+def test_open_transaction_that_no_coordinator_has_hangs(broker: Broker, age_ms: int) -> None:
+    store_open(broker, age_ms, producer_id=9)
     (found,) = topic(broker).open_transactions
     assert (found.producer_id, found.first_offset, found.held_back) == (9, 4, 5)
+    assert found.is_hanging
+
+
+@pytest.mark.parametrize("age_ms", [60_000, 3_600_000])
+def test_open_transaction_of_its_coordinator_does_not_hang(broker: Broker, age_ms: int) -> None:
+    transactions = broker.transactions
+    producer_id, epoch = transactions.init("payments", 60_000, -1, -1)
+    store_open(broker, age_ms, producer_id)
+    transactions.add_partitions("payments", producer_id, epoch, [("orders", 0)])
+    (found,) = topic(broker).open_transactions
+    assert (found.producer_id, found.is_hanging) == (producer_id, False)
+
+
+def test_open_transaction_in_a_partition_that_its_coordinator_lacks_hangs(broker: Broker) -> None:
+    transactions = broker.transactions
+    producer_id, epoch = transactions.init("payments", 60_000, -1, -1)
+    store_open(broker, 0, producer_id)
+    transactions.add_partitions("payments", producer_id, epoch, [("another", 0)])
+    (found,) = topic(broker).open_transactions
+    assert found.is_hanging
+
+
+@pytest.mark.parametrize("age_ms", [60_000, 3_600_000])
+def test_open_transaction_hangs_by_its_time_if_coordinators_list_none(broker: Broker, age_ms: int) -> None:
+    broker.apis = {api: handler for api, handler in broker.apis.items() if api != ApiKey.LIST_TRANSACTIONS}
+    store_open(broker, age_ms, producer_id=9)
+    (found,) = topic(broker).open_transactions
     assert found.is_hanging is (age_ms > 15 * 60_000)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from .facts import FUTURE_MS
 from .topic_report import TopicReport
-from .transactions import HANGING_AFTER_MS
 
 __all__ = ["SMALL_BATCH_BYTES", "Finding", "advise"]
 
@@ -195,17 +194,13 @@ def _several_codecs(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
 def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
     hanging = [each for each in topic.open_transactions if each.is_hanging]
     for each in hanging:
-        minutes = HANGING_AFTER_MS // 60_000
         yield Finding(
             topic.topic,
             "hanging-transaction",
             f"the transaction of producer {each.producer_id} in partition {each.partition.partition}, from "
-            f"offset {each.first_offset} on, has no marker, and no batch for "
-            f"{_seconds((now_ms - each.last_ms) / 1000)} (transaction.max.timeout.ms is {minutes} minutes by "
-            f"default). It holds back {each.held_back:,} offsets",
-            "Its age is that of its records' timestamps, so a transaction with old timestamps may still run. "
-            "Look with kafka-transactions.sh find-hanging. If it is in that list, end it: "
-            "kafka-transactions.sh abort --topic "
+            f"offset {each.first_offset} on, has no marker, and its coordinator does not have it. It holds "
+            f"back {each.held_back:,} offsets",
+            "If the producer no longer runs, end it: kafka-transactions.sh abort --topic "
             f"{each.partition.topic} --partition {each.partition.partition} "
             f"--start-offset {each.first_offset}",
         )

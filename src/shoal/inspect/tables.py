@@ -62,7 +62,7 @@ _OF_LOGS = (
     "older than the batch in front of it."
 )
 _OF_PRODUCERS = f"At most {MOST_PRODUCERS_SHOWN} of each topic, of the batches that were read."
-_OF_OPEN = "No marker ends them. A hanging one has had no batch for 15 minutes or longer."
+_OF_OPEN = "No marker ends them. The coordinator of a hanging one does not have it, so none will."
 
 _BATCHES = (
     *("topic", "partitions", "read", "records", "batches", "bytes a batch", "half below", "records a batch"),

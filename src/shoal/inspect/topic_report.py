@@ -26,7 +26,7 @@ class OpenTransaction:
         producer_id: The producer that began it.
         first_offset: The offset of its first record.
         last_ms: The timestamp of its producer's last batch, in milliseconds since 1970; -1 if unknown.
-        is_hanging: Whether that time is further back than any timeout that brokers allow by default.
+        is_hanging: Whether its coordinator does not have it, so that no marker will come.
         held_back: The number of offsets behind its first one.
 
     """

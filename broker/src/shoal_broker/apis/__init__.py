@@ -49,5 +49,7 @@ APIS: Mapping[ApiKey, Api] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, configs.incremental_alter_configs),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, cluster.describe_cluster),
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, transactions.describe_producers),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, transactions.describe_transactions),
+        Api(ApiKey.LIST_TRANSACTIONS, 0, 0, transactions.list_transactions),
     )
 }

@@ -1,8 +1,8 @@
 """
 Producers and their transactions.
 
-InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and DescribeProducers; the offsets of a
-transaction are in :mod:`.group_offsets`.
+InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers, ListTransactions and
+DescribeTransactions; the offsets of a transaction are in :mod:`.group_offsets`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from shoal.protocol.codec import response_class
 
 from ..api_error import ApiError
 from ..call import Call
+from ..coordination.transactions import Transaction, TransactionState
 from ..state import BrokerState
 from ..storage.producers import ProducerSnapshot
 
@@ -22,8 +23,10 @@ __all__ = [
     "add_offsets_to_txn",
     "add_partitions_to_txn",
     "describe_producers",
+    "describe_transactions",
     "end_txn",
     "init_producer_id",
+    "list_transactions",
 ]
 
 _InitProducerId = response_class(ApiKey.INIT_PRODUCER_ID)
@@ -32,6 +35,8 @@ _AddPartitionsTopic = _AddPartitions.AddPartitionsToTxnTopicResult
 _AddOffsets = response_class(ApiKey.ADD_OFFSETS_TO_TXN)
 _EndTxn = response_class(ApiKey.END_TXN)
 _DescribeProducers = response_class(ApiKey.DESCRIBE_PRODUCERS)
+_DescribeTransactions = response_class(ApiKey.DESCRIBE_TRANSACTIONS)
+_ListTransactions = response_class(ApiKey.LIST_TRANSACTIONS)
 _Partition = _DescribeProducers.TopicResponse.PartitionResponse
 
 _ADDED_CODE = "partition_error_code"
@@ -149,3 +154,54 @@ def _described(producer: ProducerSnapshot) -> Any:
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=producer.transaction_start,
     )
+
+
+def list_transactions(state: BrokerState, call: Call, request: Any) -> Any:
+    """List the transactional ids, of some producers and in some states if the request names them."""
+    answer = _ListTransactions(unknown_state_filters=[], transaction_states=[])
+    with call.part(answer), call.faults_at():
+        known = {each.value for each in TransactionState}
+        answer.unknown_state_filters = [each for each in request.state_filters if each not in known]
+        answer.transaction_states = [
+            _ListTransactions.TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.value,
+            )
+            for each in state.transactions.all()
+            if (not request.state_filters or each.state.value in request.state_filters)
+            and (not request.producer_id_filters or each.producer_id in request.producer_id_filters)
+        ]
+    return answer
+
+
+def describe_transactions(state: BrokerState, call: Call, request: Any) -> Any:
+    """Describe the open transactions of transactional ids."""
+    by_id = {each.transactional_id: each for each in state.transactions.all()}
+    return _DescribeTransactions(
+        transaction_states=[_transaction(call, name, by_id.get(name)) for name in request.transactional_ids]
+    )
+
+
+def _transaction(call: Call, name: str, found: Transaction | None) -> Any:
+    answer = _DescribeTransactions.TransactionState(
+        transactional_id=name,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        topics=[],
+    )
+    with call.part(answer), call.faults_at():
+        if found is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"no transactional id {name!r}")
+        answer.transaction_state = found.state.value
+        answer.transaction_timeout_ms = int(found.timeout_s * 1000)
+        answer.producer_id, answer.producer_epoch = found.producer_id, found.epoch
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(found.partitions):
+            topics.setdefault(topic, []).append(partition)
+        entry = _DescribeTransactions.TransactionState.TopicData
+        answer.topics = [entry(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return answer

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.error_codes import ErrorCode
 from shoal.records.aborted import Marker
@@ -81,6 +81,11 @@ class Transactions:
         self._producer_ids = itertools.count(_FIRST_PRODUCER_ID)
         self._lock = threading.RLock()
         self._by_id: dict[str, Transaction] = {}
+
+    def all(self) -> list[Transaction]:
+        """Return a copy of each transactional id as it is now."""
+        with self._lock:
+            return [replace(each, partitions=set(each.partitions)) for each in self._by_id.values()]
 
     def new_producer_id(self) -> int:
         """Return a producer id that no other producer has."""
