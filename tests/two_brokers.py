@@ -266,10 +266,10 @@ class Watched(Uncontrolled):
         self._is_orphan = False
         self._gates: list[Gate] = []
 
-    def hold_group(self, begin: Callable[[], MemberId]) -> None:
-        """Commit as a member of the group, whose next generation ``begin`` begins; one begins now."""
+    def hold_group(self, begin: Callable[[], MemberId], now: MemberId | None = None) -> None:
+        """Commit as a member whose generations ``begin`` begins; without ``now``, one begins now."""
         self._begin = begin
-        self._member = begin()
+        self._member = begin() if now is None else now
 
     def begin_generation(self) -> None:
         if self._begin is not None:

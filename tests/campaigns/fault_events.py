@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any, cast
 
+from shoal.client.config import IsolationLevel
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import IncidentKind
@@ -45,6 +46,13 @@ _PASSING: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
     ApiKey.INIT_PRODUCER_ID: [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
 }
+
+#: Answers of a coordinator that may have appended the commit.
+_PERHAPS_COMMITTED = [
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+]
 
 #: Of a broker that is newer than shoal; the embedded one sends any number.
 _NO_CODE = cast("ErrorCode", 31_999)
@@ -85,6 +93,32 @@ def source_answers_with_codes_of_a_newer_kafka(world: TaskWorld, dice: random.Ra
     dice.choice(world.source.nodes).faults.add(api, error=code, times=dice.randint(1, 3))
     if dice.random() < 0.4:
         dice.choice(world.destination.nodes).faults.add(ApiKey.INIT_PRODUCER_ID, error=code)
+
+
+@happens(Family.FAULTS, weight=4)
+def commit_has_an_unknown_outcome(world: TaskWorld, dice: random.Random) -> None:
+    """The coordinator takes a commit of a position, or does not, and its answer says nothing of that."""
+    for node in world.source.nodes:
+        node.faults.add(ApiKey.OFFSET_COMMIT, times=dice.randint(1, 4))
+        match dice.randrange(3):
+            case 0:
+                how: dict[str, Any] = {"drop": dice.choice(["before", "within", "after"])}
+            case 1:
+                how = {"error": dice.choice(_PERHAPS_COMMITTED), "effect": dice.choice(["before", "after"])}
+            case _:
+                # Its client has given up by then.
+                how = {"delay_s": 0.12}
+                impatient = replace(world.brokers.settings.source, request_timeout_ms=50)
+                world.set(source=impatient)
+        node.faults.add(ApiKey.OFFSET_COMMIT, times=dice.randint(1, 2), **how)
+
+
+@happens(Family.FAULTS)
+def source_gets_many_gaps(world: TaskWorld, dice: random.Random) -> None:
+    """A partition grows by more gaps than one commit has milestones, or runs, for."""
+    partition = world.a_partition()
+    for _ in range(dice.randint(10, 60)):
+        dice.choice([partition.batch_behind_a_gap, partition.holed_batch])()
 
 
 @happens(Family.FAULTS)
@@ -248,6 +282,7 @@ def settings_change(world: TaskWorld, dice: random.Random) -> None:
     world.set(
         fetch_buffer_bytes=65_536 + dice.choice([200, 700, 2_000, 100_000]),
         timing=replace(world.brokers.settings.timing, commit_interval_s=dice.choice([0.0, 0.005, 60.0])),
+        source=replace(world.brokers.settings.source, request_timeout_ms=5_000),
         destination=replace(world.brokers.settings.destination, request_timeout_ms=5_000),
         multi_batch=dice.random() < 0.5,
         rebatch=some_rebatch(dice),
@@ -259,6 +294,17 @@ def some_rebatch(dice: random.Random) -> Rebatch | None:
     if dice.random() < 0.5:
         return None
     return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]))
+
+
+@happens(Family.FAULTS)
+def isolation_level_changes(world: TaskWorld, dice: random.Random) -> None:
+    """The next tasks read records of open and aborted transactions, or do not any more."""
+    if world.setup.are_same or world.readers.groups:
+        return  # there, only the records' number or their readers tell the copy's records apart
+    source = world.brokers.settings.source
+    (level,) = (level for level in IsolationLevel if level is not source.isolation_level)
+    world.set(source=replace(source, isolation_level=level), rules=level.name)
+    world.level_has_changed = True
 
 
 @happens(Family.FAULTS, weight=2)

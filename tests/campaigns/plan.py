@@ -77,6 +77,9 @@ def _draw_setup(dice: random.Random, family: Family | None) -> Setup:
         is_verified=family is None and dice.random() < 0.3,
         # Without a position, to accept an incident means to copy records again.
         operator_accepts=family is not Family.POSITIONS,
+        adopts=family is Family.POSITIONS and dice.random() < 0.7,
+        # A position has about 450 without runs and milestones.
+        most_metadata_bytes=dice.choice([4_096, 4_096, 4_096, 1_500, 800]),
     )
 
 

@@ -12,6 +12,7 @@ from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from tests.two_brokers import Acting, Mortal, Watched
 from tests.world.tasks import TOPIC, Outcome, TaskWorld
+from tests.world.windows import Driver, Window
 
 from .events import TaskEnd, runs
 
@@ -96,6 +97,24 @@ def while_leaders_move(world: TaskWorld, dice: random.Random) -> TaskEnd:
                     cluster.move_leader(TOPIC, each.number, dice.randint(1, len(cluster.nodes)))
 
     return world.run(Acting(dice.randint(0, _LATEST_CHECK), move)), ends
+
+
+@runs(weight=3)
+def over_windows(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """A driver's windows, one after the other: each task takes over what the one before has left."""
+    driver = Driver()
+    for _ in range(dice.randint(1, 3)):
+        window = Window(driver, dice.randint(0, _LATEST_CHECK))
+        ranges = world.open_ranges() if dice.random() < 0.5 else None
+        world.finish(world.start(window, ranges, is_next=bool(driver.left)), window)
+        if dice.random() < 0.5:
+            world.a_partition().batch()
+        if dice.random() < 0.3:
+            elected = world.a_partition().number
+            dice.choice([world.source, world.destination]).move_leader(TOPIC, elected, 1)
+    ends = _ends(world)
+    window = Window(driver)
+    return world.finish(world.start(window, is_next=bool(driver.left)), window), ends
 
 
 @runs(weight=3)

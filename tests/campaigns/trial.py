@@ -12,6 +12,7 @@ from unittest.mock import patch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import copy_loop
 from tests.verifying import verified
+from tests.world.quiet import check_in_quiet
 from tests.world.tasks import Outcome, TaskWorld
 
 from .catalogue import Step
@@ -47,6 +48,9 @@ def run_trial(plan: TaskPlan) -> Result:
             if world.problems:
                 return Result([f"after step {number}: {each}" for each in world.problems], world.compared)
         _settle(world)
+        is_damaged = any(each.is_damaged for each in world.partitions)
+        if not (world.problems or world.blocked or is_damaged):
+            check_in_quiet(world)
         if not (world.compared or world.blocked):
             world.problems.append("no record was compared")
         return Result([f"at the end: {each}" for each in world.problems], world.compared)
@@ -88,6 +92,7 @@ def _settle(world: TaskWorld) -> None:
     if not world.problems:
         world.readers.check(to_end=True)
     lacks_none = not any(each.may_lack for partition in world.partitions for each in partition.records)
+    lacks_none = lacks_none and not world.level_has_changed
     if world.setup.is_verified and not world.problems and lacks_none:
         found = [each.outcome.name for each in verified(world.brokers).partitions]
         if found != ["EQUAL"] * len(found):

@@ -51,6 +51,7 @@ class Judge:
         reads_committed: Whether the mirror leaves out records of aborted and open transactions.
         may_repeat: Whether a record may come again (at least once), as long as first copies are in order.
         seen: The part of a record that the destination keeps.
+        may_lack_hidden: Whether the copy need not have what readers of committed records do not see.
         are_same: Whether records may equal each other, so that only their number and order tell them apart.
 
     """
@@ -59,6 +60,7 @@ class Judge:
     may_repeat: bool = False
     seen: Callable[[Content], Content] = lambda record: record
     are_same: bool = False
+    may_lack_hidden: bool = False
 
     def compare(
         self,
@@ -101,7 +103,9 @@ class Judge:
         missing = [
             number
             for number, each in wanted.items()
-            if number not in copied and not each.may_lack and (number < last or due(each))
+            if number not in copied
+            and not (each.may_lack or (self.may_lack_hidden and not each.is_shown))
+            and (number < last or due(each))
         ]
         problems = []
         unreported = list(_unreported(missing, losses))

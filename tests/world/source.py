@@ -74,6 +74,7 @@ class SourcePartition:
         number: Its number.
         log: Its present log.
         records: All records that producers wrote, in their order.
+        is_damaged: Whether a batch was damaged.
 
     """
 
@@ -89,6 +90,7 @@ class SourcePartition:
     ) -> None:
         self.number = number
         self.records: list[Written] = []
+        self.is_damaged = False
         self._dice = dice
         self._keeps_append_time, self._are_same = keeps_append_time, are_same
         self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
@@ -219,6 +221,7 @@ class SourcePartition:
         """Write a batch whose last byte was flipped on the way: no broker accepts it."""
         built = encode([self._item()], base_offset=self.next_offset)
         built[-1] ^= 1
+        self.is_damaged = True
         self._store(built)
 
     # Changes of the log

@@ -7,6 +7,8 @@ This world sees the mirror from outside: records, committed positions and report
 from __future__ import annotations
 
 import random
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +34,7 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.copies import compare_copies
 from shoal.mirroring.task.task import TaskResult
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal_broker import Broker
 from shoal_broker.cluster import BrokerCluster
@@ -55,7 +58,9 @@ from tests.two_brokers import (
 from .fencing import Fencing
 from .in_flight import RequestsInFlight
 from .judge import Judge, Loss
+from .maps import TakenNow, wrong_translations
 from .readers import Readers
+from .requests import RequestsCounted
 from .source import SourcePartition, Written
 
 __all__ = ["FOREIGN", "TOPIC", "Outcome", "Setup", "TaskWorld"]
@@ -64,6 +69,11 @@ TOPIC = "topic"
 
 #: No record of the source has this value.
 FOREIGN = b"of another producer"
+
+_REQUEST_TIMEOUT_MS = 5_000
+
+#: Room for all that producers write between two steps.
+_LARGE_BUFFER_BYTES = 65_536 + 100_000
 
 #: The longest time of a task, with all its faults: ten times what a busy machine has shown.
 _TASK_S = 200.0
@@ -81,7 +91,9 @@ class Setup:
     keeps_append_time: bool = False
     source_config: tuple[tuple[str, str], ...] = ()
     destination_config: tuple[tuple[str, str], ...] = ()
+    most_metadata_bytes: int = 4_096
     copy_begins_at: int = 0
+    adopts: bool = False
     continues: bool = False
     are_same: bool = False
     operator_accepts: bool = True
@@ -124,6 +136,8 @@ class TaskWorld:
         compared: The most records of copies that were compared at a time.
         deaths: How many tasks were killed.
         logs_were_lost: Whether a log lost what was acknowledged, so that offsets may name what is gone.
+        level_has_changed: Whether the isolation level is another one than before, so that records of aborted
+            transactions may be in the copy, or not.
         unaligned: The partitions of which no task has copied all since a log lost what was acknowledged.
         fencing: The mirror's place in its group.
         running: The control of the task that was started last.
@@ -137,13 +151,22 @@ class TaskWorld:
         self.setup = setup
         self.dice = dice
         config = {"shoal.multi.batch.produce": str(setup.several_in_a_request).lower()}
-        self.source = stack.enter_context(BrokerCluster(setup.nodes, cluster_id="source"))
+        most_metadata = {"offset.metadata.max.bytes": str(setup.most_metadata_bytes)}
+        self.source = stack.enter_context(
+            BrokerCluster(setup.nodes, cluster_id="source", config=most_metadata)
+        )
         self.destination = stack.enter_context(
             BrokerCluster(setup.nodes, cluster_id="destination", config=config)
         )
         self.source.create_topic(TOPIC, setup.partitions, dict(setup.source_config))
         self.destination.create_topic(TOPIC, setup.partitions, dict(setup.destination_config))
         self._in_flight = [RequestsInFlight(node) for node in self.destination.nodes]
+        self._counted = {
+            "source": RequestsCounted(self.source.nodes),
+            "destination": RequestsCounted(self.destination.nodes),
+        }
+        self._counting_since = time.monotonic()
+        self._sound_apis = {node: node.apis for node in (*self.source.nodes, *self.destination.nodes)}
         self.brokers = TwoBrokers(self.source.nodes[0], self.destination.nodes[0], self._settings())
         self.partitions = [
             SourcePartition(
@@ -172,6 +195,7 @@ class TaskWorld:
         self.controls: list[Watched] = []
         self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
         self.logs_were_lost = False
+        self.level_has_changed = False
         self.unaligned: set[int] = set()
         self.fencing = Fencing(self.source.nodes[0].groups)
         self.running: list[Watched] = []
@@ -197,6 +221,7 @@ class TaskWorld:
             multi_batch=setup.several_in_a_request,
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
+            adopt=setup.adopts,
             continue_after=frozenset(IncidentKind) if setup.continues else frozenset(),
             timing=QUICK,
         )
@@ -225,9 +250,10 @@ class TaskWorld:
         self.unaligned.update(numbers)
 
     def let_late_requests_arrive(self) -> None:
-        """Wait until the destination has served all requests of tasks that have ended."""
+        """Wait until the brokers have served all requests of tasks that have ended."""
         self.readers.close()  # the mirror's rounds connect again
-        wait_until(lambda: not any(node.server.connections for node in self.destination.nodes))
+        nodes = (*self.source.nodes, *self.destination.nodes)
+        wait_until(lambda: not any(node.server.connections for node in nodes))
 
     def let_followers_catch_up(self) -> None:
         """Let all watermarks be at their logs' ends again."""
@@ -235,15 +261,54 @@ class TaskWorld:
             log.lag_ends()
         self.lagging.clear()
 
+    def be_patient(self) -> None:
+        """Let future tasks wait for answers as long as at first."""
+        settings = self.brokers.settings
+        self.set(
+            source=replace(settings.source, request_timeout_ms=_REQUEST_TIMEOUT_MS),
+            destination=replace(settings.destination, request_timeout_ms=_REQUEST_TIMEOUT_MS),
+        )
+
     def end_faults(self) -> None:
         """Let all brokers answer as they should."""
-        for node in (*self.source.nodes, *self.destination.nodes):
+        for node, apis in self._sound_apis.items():
             node.faults.clear()
+            node.apis = apis
 
     def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
         """Note which incidents, and which other stops, an event makes possible."""
         self.expected.update(incidents)
         self.documented += stops
+
+    # Requests
+
+    def count_requests(self) -> None:
+        """Count the brokers' requests from now on, without those of tasks that have ended."""
+        self.let_late_requests_arrive()
+        self._counting_since = time.monotonic()
+        for each in self._counted.values():
+            each.begin()
+
+    @property
+    def counted_for_s(self) -> float:
+        """How long the requests were counted."""
+        return time.monotonic() - self._counting_since
+
+    @property
+    def requests(self) -> dict[str, Counter[ApiKey]]:
+        """The number of requests of each kind, by the name of the cluster."""
+        return {side: each.counts for side, each in self._counted.items()}
+
+    @property
+    def pairs_of_leaders(self) -> int:
+        """How many pairs of a source's leader and a destination's have partitions."""
+        clusters = (self.source, self.destination)
+        return len(
+            {
+                tuple(each.nodes[0].leaders.of(TOPIC, partition.number) for each in clusters)
+                for partition in self.partitions
+            }
+        )
 
     # Tasks
 
@@ -277,12 +342,25 @@ class TaskWorld:
             reached = {each: position.source_offset for each, position in positions.items()}
             return plan_ranges(starts, ends, reached, {TOPIC: TOPIC}, doubted)
 
-    def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
-        """Start a task, as the one attempt that may write."""
+    def start(
+        self, control: Watched, ranges: Sequence[CopyRange] | None = None, *, is_next: bool = False
+    ) -> RunningTask:
+        """
+        Start a task, as the one attempt that may write.
+
+        Args:
+            control: The task's control.
+            ranges: The ranges to copy; None for all up to the present ends.
+            is_next: Whether it is the next window of the same attempt, in the same generation of the group.
+
+        """
+        if is_next:
+            self.fencing.let_follow(control, self.running[-1], self.brokers.settings.group)
+        else:
+            self.fencing.let_begin(control, self.brokers.settings.group)
         for former in self.running:
             former.orphan()
         self.running = [control]
-        self.fencing.let_begin(control, self.brokers.settings.group)
         ranges = self.closed_ranges() if ranges is None else ranges
         for each in ranges:
             self.partitions[each.partition].task_begins()
@@ -348,9 +426,14 @@ class TaskWorld:
         return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
 
     def offset_without_epoch(self, number: int) -> int | None:
-        """Return the source offset of a partition's position, if the position has no leader epoch."""
+        """Return the source offset behind a partition's last copied record, if that has no leader epoch."""
         position = self.position(number)
-        return None if position is None or position.source_leader_epoch != -1 else position.source_offset
+        if position is None:
+            return None
+        end = self.copy_log(number).log_end_offset
+        if end > position.destination_offset:
+            position = position.at(end)
+        return position.source_offset if position.source_leader_epoch == -1 else None
 
     def copied(self, number: int) -> list[Content]:
         """Return the records of a copy that are not another producer's."""
@@ -414,12 +497,16 @@ class TaskWorld:
             ]
             places = self.judge.places(copy, partition.of_this_topic)
             self._check_position(number, places)
+            self._check_map(partition, places)
+            runs = [
+                run for each in _partitions_of(control) if each["partition"] == number for run in each["runs"]
+            ]
             self.problems += [
                 f"partition {number}: {problem}"
-                for each in _partitions_of(control)
-                if each["partition"] == number
-                for run in each["runs"]
-                for problem in _misplaced(dict(places), *run)
+                for problem in (
+                    *_repeated(runs),
+                    *(each for run in runs for each in _misplaced(dict(places), *run)),
+                )
             ]
 
     def _check_position(self, number: int, places: Sequence[tuple[int, int]]) -> None:
@@ -434,6 +521,20 @@ class TaskWorld:
                 )
                 return
 
+    def _check_map(self, partition: SourcePartition, places: Sequence[tuple[int, int]]) -> None:
+        position = self.position(partition.number)
+        if position is None:
+            return
+        are_all_there = not self.level_has_changed and not any(each.may_lack for each in partition.records)
+        wrong = wrong_translations(
+            position.offsets,
+            TakenNow(partition, reads_committed=self.reads_committed),
+            places,
+            self.dice,
+            is_exact=are_all_there and not self.expected,
+        )
+        self.problems += [f"partition {partition.number}: {each}" for each in wrong]
+
     def has_caught_up(self, control: Watched, ends: Sequence[int]) -> bool:
         """Whether each partition reports that it has copied up to an end, or has stopped."""
         behind = dict(enumerate(ends))
@@ -444,14 +545,25 @@ class TaskWorld:
         return not behind
 
     @property
+    def reads_committed(self) -> bool:
+        """Whether the next task leaves out records of aborted and open transactions."""
+        return self.brokers.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+
+    @property
+    def fetches_whole(self) -> bool:
+        """Whether a response has room for all that a partition has got since the step before."""
+        return self.brokers.settings.fetch_buffer_bytes >= _LARGE_BUFFER_BYTES
+
+    @property
     def judge(self) -> Judge:
         """The judge of these copies."""
         sets_times = dict(self.setup.destination_config).get("message.timestamp.type") == "LogAppendTime"
         return Judge(
-            reads_committed=self.setup.reads_committed,
+            reads_committed=self.setup.reads_committed and not self.level_has_changed,
             may_repeat=self.setup.delivery is Delivery.AT_LEAST_ONCE,
             seen=_without_time if sets_times else _whole,
             are_same=self.setup.are_same,
+            may_lack_hidden=self.level_has_changed,
         )
 
     def _promised(self, partition: SourcePartition) -> int:
@@ -491,6 +603,15 @@ def _misplaced(places: Mapping[int, int], start: int, end: int, landed: int) -> 
         said = landed + source - start
         if places.get(source, said) != said:
             yield f"source offset {source} is at {places[source]}, and the mirror reported {said}"
+
+
+def _repeated(runs: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Yield each run of acknowledged offsets that begins before the end of an earlier one."""
+    end = 0
+    for source_start, source_end, landed in runs:
+        if landed < end:
+            yield f"the mirror reported again what landed from {landed} to before {end}"
+        end = landed + source_end - source_start
 
 
 def _whole(record: Content) -> Content:

@@ -132,6 +132,8 @@ def resume_partitions(
     errors.update(_commit(aligned, positions, watch))
     for each in aligned:
         if each.copy.source not in errors and each.position is not None:
+            if each.resumption is not None:
+                each.resumption.count_landed()
             each.copy.align(each.position)
     for copy in to_adopt:
         errors.update(_adopt(clusters, copy, positions, watch))

@@ -74,6 +74,8 @@ class Resumption:
         self._committed = position
         self.position = position
         self._incidents = incidents
+        #: The map by which the log's end was looked up; None if an incident moved the position.
+        self._followed: MirrorPosition | None = None
         #: The loss of the destination, to be counted as soon as the source's start is known.
         self._lost_at: int | None = None
 
@@ -95,7 +97,7 @@ class Resumption:
                 self.position.source_offset, identity=new_identity(self._clusters, self._log.end)
             )
         elif not (self._check_topic() or self._check_length() or self._check_tail()):
-            self._count_landed()
+            self._followed = self.position
             self.position = self.position.at(self._log.end)
 
     def check_source(self, source: SourceLog) -> None:
@@ -113,12 +115,15 @@ class Resumption:
             self._check_source_tail(source)
         self._check_retention(source)
 
-    def _count_landed(self) -> None:
-        """Count the offsets whose acknowledgement was lost."""
-        begin = max(self.position.destination_offset, self._copy.landed_offset)
+    def count_landed(self) -> None:
+        """Count the offsets whose acknowledgement was lost, once the partition is about to be aligned."""
+        followed = self._followed
+        if followed is None:
+            return
+        begin = max(followed.destination_offset, self._copy.landed_offset)
         while begin < self._log.end:
-            run = self.position.run_at(begin)
-            later = (each.destination for each in self.position.plan if each.destination > begin)
+            run = followed.run_at(begin)
+            later = (each.destination for each in followed.plan if each.destination > begin)
             end = min(self._log.end, next(later, self._log.end))
             self._copy.count_run(run.source_at(begin), run.source_at(end), begin)
             begin = end

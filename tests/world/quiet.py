@@ -1,0 +1,276 @@
+"""
+Runs of a mirror while nothing goes wrong: each number is exact, and the mirror asks no more than it needs.
+
+Each trial ends with some. A pause that does not end, or an alignment in each turn, loses no record: only
+numbers show it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shoal.mirroring.model.incidents import Delivery
+from shoal.mirroring.model.offset_map import add_run
+from shoal.protocol.apis import ApiKey
+from shoal.records import Decision, RecordBatch
+from tests.two_brokers import Watched, batches_of, content_of_batch, wait_until
+
+from .source import SourcePartition
+from .windows import Driver, Window
+
+if TYPE_CHECKING:
+    from .tasks import TaskWorld
+
+__all__ = ["check_in_quiet"]
+
+#: The questions of an alignment. A worker asks them once, and a task that takes positions over not at all.
+_ALIGNING = {
+    "source": {ApiKey.OFFSET_FETCH: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1},
+    "destination": {ApiKey.LIST_OFFSETS: 2, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1, ApiKey.FETCH: 1},
+}
+
+
+class _Before(NamedTuple):
+    """Where a partition is before a run, and where the source ends."""
+
+    partition: SourcePartition
+    copy_end: int
+    source_offset: int
+    end: int
+
+
+def check_in_quiet(world: TaskWorld) -> None:
+    """Copy some more without any fault, and compare all numbers; then copy nothing; then over two windows."""
+    world.end_faults()
+    world.be_patient()
+    world.let_late_requests_arrive()
+    for check in (_check_growth, _check_nothing, _check_windows):
+        if not world.problems:
+            check(world)
+
+
+def _check_growth(world: TaskWorld) -> None:
+    for each in world.partitions:
+        each.grow()
+        each.grow()
+    control, before = Watched(), _before(world)
+    world.count_requests()
+    world.check(world.run(control), [each.end for each in before])
+    world.problems += [f"in quiet, {each}" for each in _wrong_numbers(world, control, before)]
+    world.problems += [f"in quiet, {each}" for each in _needless(world, before, aligns=True)]
+    world.check_places(control)
+
+
+def _check_nothing(world: TaskWorld) -> None:
+    """A run that has nothing to copy aligns, and neither fetches nor sends."""
+    control, before = Watched(), _before(world)
+    world.count_requests()
+    world.run(control)
+    world.problems += [f"with nothing to copy, {each}" for each in _wrong_numbers(world, control, before)]
+    world.problems += [f"with nothing to copy, {each}" for each in _needless(world, before, aligns=True)]
+
+
+def _check_windows(world: TaskWorld) -> None:
+    """The second window takes over what the first one left, and asks neither cluster where it is."""
+    driver = Driver()
+    _run_window(world, Window(driver))
+    left = {each.partition: kept for each, kept in driver.left.items() if kept is not None}
+    for partition in world.partitions:
+        position = world.position(partition.number)
+        kept = left.get(partition.number)
+        if kept is None or kept.position != position or not kept.is_committed:
+            world.problems.append(f"partition {partition.number}: a window left {kept}, not {position}")
+        partition.grow()
+    if world.problems:
+        return
+    window, before = Window(driver), _before(world)
+    world.count_requests()
+    _run_window(world, window)
+    world.problems += [f"in a next window, {each}" for each in _wrong_numbers(world, window, before)]
+    world.problems += [f"in a next window, {each}" for each in _needless(world, before, aligns=False)]
+
+
+def _run_window(world: TaskWorld, window: Window) -> None:
+    """Follow the source to its present end, and end the window."""
+    ends = [each.end_offset for each in world.closed_ranges()]
+    running = world.start(window, world.open_ranges(), is_next=bool(window.takes_over))
+    wait_until(lambda: not running.is_running or world.has_caught_up(window, ends))
+    window.end()
+    world.finish(running, window)
+    world.check()
+
+
+def _before(world: TaskWorld) -> list[_Before]:
+    found = []
+    for partition, copied in zip(world.partitions, world.closed_ranges(), strict=True):
+        position = world.position(partition.number)
+        start = copied.start_offset if position is None else position.source_offset
+        end = max(start, copied.end_offset)
+        found.append(_Before(partition, world.copy_log(partition.number).log_end_offset, start, end))
+    return found
+
+
+# Numbers
+
+
+def _wrong_numbers(world: TaskWorld, control: Watched, before: Sequence[_Before]) -> Iterator[str]:
+    """Yield each number of a task's reports that is not what happened."""
+    if control.waits:
+        yield f"a worker paused {control.waits}"
+    fetched = sum(report["bytes_in"] for report in control.reports)
+    for each in before:
+        reports = [
+            report
+            for all_ in control.reports
+            for report in all_["partitions"]
+            if report["partition"] == each.partition.number
+        ]
+        fetched -= sum(report["bytes_in"] for report in reports)
+        for what, (reported, right) in _compared(world, each, reports).items():
+            if reported != right:
+                yield f"partition {each.partition.number}: {what} is reported as {reported}, not as {right}"
+    # A loop that finds out that it needs two connections fetches again.
+    if fetched and world.fetches_whole and not world.brokers.settings.tries_multi_batch:
+        yield f"the task fetched {fetched} bytes that belong to no partition"
+
+
+def _compared(
+    world: TaskWorld, before: _Before, reports: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[Any, Any]]:
+    """Return each number of one partition as it was reported, and as it is."""
+    number, end = before.partition.number, before.end
+    sent = [each for each in batches_of(world.copy_log(number)) if each.header.base_offset >= before.copy_end]
+    read = [
+        each
+        for each in batches_of(before.partition.log)
+        if each.header.next_offset > before.source_offset and each.header.base_offset < end
+    ]
+    position = world.position(number)
+    decisions = sum((Counter(each["decisions"]) for each in reports), Counter[str]())
+    runs: list[list[int]] = []
+    for each in reports:
+        for run in each["runs"]:
+            add_run(runs, *run)
+    found = {
+        "pauses": (sum(each["retries"] for each in reports), 0),
+        "why it waits": (
+            [each["waiting_for"] or each["commit_waits_for"] for each in reports],
+            [None] * len(reports),
+        ),
+        "incidents": ([each["incidents"] for each in reports if each["incidents"]], []),
+        "records": (
+            sum(each["records"] for each in reports),
+            world.copy_log(number).log_end_offset - before.copy_end,
+        ),
+        "where it is": (_last(reports, "source_offset"), end),
+        "its end": (_last(reports, "end_offset"), end),
+        "what is committed": (_last(reports, "committed_offset"), end),
+        "the position": (position and position.source_offset, end),
+        "the place of the position": (
+            position and position.destination_offset,
+            world.copy_log(number).log_end_offset,
+        ),
+        "batches sent": (
+            sum(count for name, count in decisions.items() if not Decision(name).is_drop),
+            len(sent),
+        ),
+        "batches dropped": (
+            {name: count for name, count in decisions.items() if Decision(name).is_drop},
+            _dropped(world, before, read),
+        ),
+    }
+    if world.fetches_whole:
+        fetched = sum(each["bytes_in"] for each in reports)
+        found["bytes fetched"] = fetched, sum(len(each.view) for each in read)
+    config = dict(world.setup.destination_config)
+    if "compression.type" not in config:
+        found["bytes sent"] = sum(each["bytes_out"] for each in reports), sum(len(each.view) for each in sent)
+    if sent and not (
+        any(each.header.is_log_append_time for each in read) or "message.timestamp.type" in config
+    ):
+        newest_ms = sent[-1].header.max_timestamp
+        if newest_ms >= 0:
+            found["the newest time"] = _last(reports, "newest_ms"), newest_ms
+    if end > before.source_offset:
+        open_offsets = before.partition.log.high_watermark - end if world.reads_committed else 0
+        found["what transactions hold back"] = _last(reports, "held_back"), open_offsets
+    if not world.setup.are_same and "message.timestamp.type" not in config:
+        found["where records landed"] = runs, _runs_of(before, sent)
+    return found
+
+
+def _last(reports: Sequence[Mapping[str, Any]], name: str) -> Any:
+    return next((each[name] for each in reversed(reports) if each[name] is not None), None)
+
+
+def _dropped(world: TaskWorld, before: _Before, read: Sequence[RecordBatch]) -> dict[str, int]:
+    """Return the number of batches of which a reader sees nothing, by the reason."""
+    # Of a transaction that lost its first marker, the mirror may see other records than the judge.
+    shown = {
+        each.offset
+        for each in before.partition.of_this_topic
+        if each.is_shown and each.is_there and not each.may_lack
+    }
+    found: Counter[str] = Counter()
+    for batch in read:
+        header = batch.header
+        if header.is_control:
+            found[Decision.DROP_CONTROL.value] += 1
+        elif header.magic == 2 and not header.records_count:
+            found[Decision.DROP_EMPTY.value] += 1
+        elif header.is_transactional and world.reads_committed:
+            offsets = {offset for offset, _ in content_of_batch(batch.view)}
+            found[Decision.DROP_ABORTED.value] += not offsets & shown
+    return dict(+found)
+
+
+def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
+    """Return the runs of the copy's new records, by what producers wrote to the source."""
+    source = {
+        each.content: each.offset
+        for each in before.partition.of_this_topic
+        if each.offset >= before.source_offset and each.is_there
+    }
+    found: list[list[int]] = []
+    for batch in sent:
+        for offset, content in content_of_batch(batch.view):
+            add_run(found, source[content], source[content] + 1, offset)
+    return found
+
+
+# Requests
+
+
+def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> Iterator[str]:
+    """Yield the kinds of requests of which a run sent more than it needs."""
+    asked = world.requests
+    workers = world.pairs_of_leaders
+    batches = sum(
+        sum(1 for each in batches_of(world.copy_log(number)) if each.header.base_offset >= copy_end)
+        for number, copy_end in ((each.partition.number, each.copy_end) for each in before)
+    )
+    growing = any(each.end > each.source_offset for each in before)
+    writers = workers if world.setup.delivery is Delivery.AT_LEAST_ONCE else 0
+    # Two requests find out whether a leader takes several batches, for each of two sorts of partitions.
+    asking = 4 * workers if world.brokers.settings.tries_multi_batch and growing else 0
+    most: dict[str, dict[ApiKey, int]] = {
+        "source": {ApiKey.METADATA: 1, ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH]},
+        "destination": {
+            ApiKey.METADATA: 1,
+            ApiKey.PRODUCE: batches + asking,
+            ApiKey.INIT_PRODUCER_ID: writers if aligns else 0,
+        },
+    }
+    for side, counts in _ALIGNING.items():
+        most[side] |= {api: count * workers if aligns else 0 for api, count in counts.items()}
+    if not growing and aligns:
+        most["source"][ApiKey.FETCH] = 0
+    if world.counted_for_s > world.brokers.settings.timing.recreated_after_s:
+        # On a machine that is so busy, metadata grow old within a run.
+        del most["source"][ApiKey.METADATA], most["destination"][ApiKey.METADATA]
+    for side, counts in most.items():
+        for api, count in counts.items():
+            if asked[side][api] > count:
+                yield f"the {side} got {asked[side][api]} requests of {api.name}, and {count} are enough"
