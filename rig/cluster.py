@@ -29,7 +29,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from rig import disk
-from rig.jars import KAFKA_VERSION, class_path, java
+from rig.jars import KAFKA_VERSION, class_archive, class_path, fetched, java
 from rig.process import peak_rss_of, spawn, tail
 from rig.wait import TimedOut, wait_until
 
@@ -370,13 +370,16 @@ class KafkaCluster:
 
     def _launch_format(self, broker: _Broker) -> subprocess.Popen[bytes]:
         tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c"]
-        options = [*QUICK_JVM, *self._jvm_options(broker)]
+        archive = [f"-XX:SharedArchiveFile={class_archive()}"] if self.version == KAFKA_VERSION else []
+        options = [*QUICK_JVM, *archive, *self._jvm_options(broker)]
         arguments: list[str | Path] = [java(), *options, *tool, broker.properties]
         return spawn([*arguments, *self.format_options], broker.log)
 
     def _launch(self, broker: _Broker) -> None:
         own = self.broker_jvm.get(broker.node_id, ())
-        options = [f"-Xmx{self.heap}", *self.jvm, *own, *self._jvm_options(broker)]
+        quick = self.version == KAFKA_VERSION and tuple(self.jvm) == QUICK_JVM
+        archive = [f"-XX:SharedArchiveFile={_written_class_archive()}"] if quick else []
+        options = [f"-Xmx{self.heap}", *self.jvm, *archive, *own, *self._jvm_options(broker)]
         broker.process = spawn([java(), *options, "kafka.Kafka", broker.properties], broker.log)
 
     def _jvm_options(self, broker: _Broker) -> list[str]:
@@ -408,6 +411,22 @@ class KafkaCluster:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+_archiving = threading.Lock()
+
+
+def _written_class_archive() -> Path:
+    """Return the archive, which a broker writes at its end if there is none yet."""
+
+    def write(directory: Path) -> None:
+        directory.mkdir()
+        archive = directory / class_archive().name
+        with KafkaCluster(jvm=(*QUICK_JVM, f"-XX:ArchiveClassesAtExit={archive}")) as cluster:
+            cluster.stop(1)
+
+    with _archiving:  # clusters start in parallel
+        return fetched(class_archive().parent.name, write) / class_archive().name
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError
 
-from rig.jars import class_path, java
+from rig.jars import tool_command
 
 __all__ = ["ConsumeFailed", "GroupProtocol", "consume", "consume_by_java"]
 
@@ -127,7 +127,7 @@ def consume_by_java(
     ]
     result = subprocess.run(
         # Log4j's default configuration prints errors to stdout, such as the end of the time.
-        [str(java()), "-XX:TieredStopAtLevel=1", _SILENT, "-cp", class_path(), tool, *options],
+        [*tool_command(tool, _SILENT), *options],
         capture_output=True,
         check=False,
     )

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rig.jars import class_path, java
+from rig.jars import tool_command
 
 __all__ = [
-    "DUMP_LOG_SEGMENTS",
     "DumpFailed",
     "DumpedBatch",
     "DumpedRecord",
@@ -18,7 +17,7 @@ __all__ = [
     "dump_partitions",
 ]
 
-DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
+_DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
 
 _FIELD = re.compile(r"(\w+): (\S+)")
 _HORIZON = re.compile(r"deleteHorizonMs: OptionalLong\[(\d+)\]")
@@ -105,9 +104,9 @@ def dump_partitions(directories: Sequence[Path], deep: bool = False) -> dict[Pat
         DumpFailed: DumpLogSegments could not read them.
     """
     segments = [segment for directory in directories for segment in sorted(directory.glob("*.log"))]
-    tool = [DUMP_LOG_SEGMENTS, *["--deep-iteration"] * deep, "--files", _joined(segments)]
+    options = [*["--deep-iteration"] * deep, "--files", _joined(segments)]
     result = subprocess.run(
-        [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool],
+        [*tool_command(_DUMP_LOG_SEGMENTS), *options],
         capture_output=True,
         text=True,
         check=False,

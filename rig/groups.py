@@ -3,7 +3,7 @@
 import subprocess
 from dataclasses import dataclass
 
-from rig.jars import class_path, java
+from rig.jars import tool_command
 
 __all__ = ["DescribedPosition", "describe_group"]
 
@@ -36,7 +36,7 @@ def describe_group(bootstrap: str, group: str) -> dict[tuple[str, int], Describe
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     options = ["--bootstrap-server", bootstrap, "--describe", "--group", group]
     result = subprocess.run(
-        [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), tool, *options],
+        [*tool_command(tool), *options],
         capture_output=True,
         text=True,
         check=False,

@@ -17,12 +17,14 @@ __all__ = [
     "OLD_KAFKA_VERSION",
     "OTHER_KAFKA_VERSIONS",
     "MissingKafka",
+    "class_archive",
     "class_path",
     "client_jars",
     "fetched",
     "jars",
     "java",
     "mirror_maker_2_class_path",
+    "tool_command",
 ]
 
 KAFKA_VERSION = "4.4.0"
@@ -92,6 +94,28 @@ def client_jars(version: str) -> Path:
 def class_path(version: str = KAFKA_VERSION) -> str:
     """Return the value of java's ``-cp`` option for this Kafka version."""
     return f"{jars(version)}{os.sep}*"
+
+
+def class_archive() -> Path:
+    """Return the file of the newest Kafka's loaded classes, which a first cluster of the rig writes.
+
+    With it a broker starts with half the CPU. A JVM that cannot use it, or finds none, goes on without it.
+    """
+    return _CACHE / f"classes-{KAFKA_VERSION}" / "classes.jsa"
+
+
+def tool_command(tool: str, *jvm: str) -> list[str]:
+    """Return the command of one of Kafka's own tools, without its arguments.
+
+    Args:
+        tool: Its class, as ``org.apache.kafka.tools.TopicCommand``.
+        jvm: Further options of the JVM.
+
+    Raises:
+        MissingKafka: No Java, no Maven, or the download failed.
+    """
+    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={class_archive()}")
+    return [str(java()), *quick, *jvm, "-cp", class_path(), tool]
 
 
 def mirror_maker_2_class_path() -> str:

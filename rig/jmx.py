@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from rig.jars import class_path, java
+from rig.jars import tool_command
 
 __all__ = ["JmxFailed", "jmx_options", "read_count"]
 
@@ -36,10 +36,9 @@ def read_count(port: int, metric: str) -> int:
         JmxFailed: The broker does not answer, or has no such metric.
     """
     url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
-    tool = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), "org.apache.kafka.tools.JmxTool"]
     asked = ["--object-name", metric, "--attributes", "Count", "--one-time", "--report-format", "properties"]
     result = subprocess.run(
-        [*tool, "--jmx-url", url, *asked],
+        [*tool_command("org.apache.kafka.tools.JmxTool"), "--jmx-url", url, *asked],
         capture_output=True,
         text=True,
         check=False,

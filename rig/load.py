@@ -12,7 +12,9 @@ batch. If compression would not make a batch smaller, librdkafka sends it uncomp
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from operator import le
 from typing import Literal
 
@@ -157,9 +159,12 @@ def load_batch(
     partition: int,
     records: Sequence[Record],
     codec: Codec = "none",
-    idempotent: bool = True,
+    idempotent: bool = False,
 ) -> Loaded:
-    """Send these records to one partition as one batch, if they fit."""
+    """Send these records to one partition as one batch, if they fit.
+
+    An idempotent producer takes half a second more: librdkafka looks for a producer id twice a second.
+    """
     producer = _producer(bootstrap, codec, idempotent)
     send_batch(producer, topic, partition, records)
     return {partition: list(records)}
@@ -169,12 +174,10 @@ def load_batches(
     bootstrap: str,
     topic: str,
     batches: Iterable[tuple[int, Sequence[Record], Codec]],
-    idempotent: bool = True,
+    idempotent: bool = False,
 ) -> None:
     """
     Send batches one after the other, as :func:`load_batch` does, with one producer for each codec.
-
-    If each batch has its own producer, the producers take most of the time: 60 batches 11 s instead of 1.
 
     Args:
         batches: The partition, the records and the codec of each batch.
@@ -277,17 +280,22 @@ def load_every_kind(
         create_topic(bootstrap, topic, partitions)
     rng = random.Random(seed)
     loaded: Loaded = {partition: [] for partition in range(partitions)}
-    for number, codec in enumerate(codecs):
-        idempotent = _producer(bootstrap, codec, idempotent=True)
-        plain = _producer(bootstrap, codec, idempotent=False)
+    with ThreadPoolExecutor() as starters:  # since producer ids take most of the time
+        by_codec = list(starters.map(partial(_producers, bootstrap, topic), codecs))
+    for number, (idempotent, plain, transactional) in enumerate(by_codec):
         for step, records in enumerate(_batches_of_every_size(rng)):
             partition = (number + step) % partitions
             send_batch((idempotent, plain)[step % 2], topic, partition, records)
             loaded[partition] += records
-        transactional = transactional_producer(bootstrap, f"{topic}-{codec}", codec)
         _load_transactions(transactional, idempotent, topic, rng, loaded)
     await_markers(bootstrap, topic, loaded)
     return loaded
+
+
+def _producers(bootstrap: str, topic: str, codec: Codec) -> tuple[Producer, Producer, Producer]:
+    """Return an idempotent, a plain and a transactional producer."""
+    idempotent, plain = (_producer(bootstrap, codec, idempotent) for idempotent in (True, False))
+    return idempotent, plain, transactional_producer(bootstrap, f"{topic}-{codec}", codec)
 
 
 def load_plain(

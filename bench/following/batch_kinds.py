@@ -91,7 +91,7 @@ def new_kinds(source: KafkaCluster, scale: float) -> BatchKinds:
             load_every_kind(bootstrap, topic, _EVERY_KIND_PARTITIONS, seed, codecs, create=False)
         for count in (1, 20, 200):
             appended = ((number, random_records(rng, count, 100), each) for number, each in enumerate(codecs))
-            load_batches(bootstrap, _APPENDED, appended)
+            load_batches(bootstrap, _APPENDED, appended, idempotent=True)
         for number in range(max(2, round(scale * 20))):
             _grow_transactions(bootstrap, rng, number, codecs[number % len(codecs)])
 

@@ -12,7 +12,6 @@ import pytest
 
 from rig import KafkaCluster, OldKafka, two_clusters
 from rig.locked import LockedKafka, locked_kafka
-from tests.integration.shared_spark import close_shared_spark
 
 _numbers = count()
 
@@ -38,13 +37,6 @@ def locked_cluster() -> Iterator[LockedKafka]:
     """A cluster with logins and ACLs, for tests whose ACLs name their own topics or are removed."""
     with locked_kafka() as running:
         yield running
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shared_spark() -> Iterator[None]:
-    """End the process that mirrors of several tests share."""
-    yield
-    close_shared_spark()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def every_verb(open_bootstrap: str, logins: tuple[Path, Path], topic: str, direc
         directory: A directory of the test alone.
 
     Returns:
-        All output, for a search for secrets.
+        All output and the logs of the state, for a search for secrets.
     """
     load_plain(open_bootstrap, topic, "none", 900, RECORDS * 1000, partitions=1)
     group = f"{topic}-readers"
@@ -50,8 +50,13 @@ def every_verb(open_bootstrap: str, logins: tuple[Path, Path], topic: str, direc
         assert group in json.dumps(found)
         gates = ("--groups", group, "--quiet-s", "3", "--timeout", "120", "--json")
         run("cutover", *gates, "--certificate", str(directory / "certificate.json"))
+        # By then, short sessions have ended several times.
+        load_plain(open_bootstrap, topic, "none", 900, 100_000, partitions=1, create=False)
+        mirror.wait_for(lambda line: line.get("records", 0) >= RECORDS + 100)
         mirror.send_signal(signal.SIGTERM)
         mirror.wait()
         assert mirror.exit_code == 0, mirror.stderr
     assert digest_topic(open_bootstrap, topic) == digest_topic(open_bootstrap, f"copy.{topic}")
-    return "".join([*output, mirror.stderr])
+    assert "not answer" not in mirror.stderr
+    logs = (each.read_text("latin-1") for each in (directory / "state").rglob("*.log"))
+    return "".join([*output, mirror.stdout, mirror.stderr, *logs])

@@ -7,6 +7,7 @@ code. A test of signals, of processes or of Spark's settings needs a separate pr
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 from rig.shoal import run_shoal, state_in
 from shoal.cli import main
 
-__all__ = ["close_shared_spark", "shoal"]
+__all__ = ["shoal"]
 
 #: A stopped session leaves its settings in the JVM; a dry run starts none.
 _NOT_SHARED = {"--conf", "--master", "--dry-run"}
@@ -38,13 +39,8 @@ def shoal(
     return run_shoal(*args, state=state, timeout_s=timeout_s)
 
 
-def close_shared_spark() -> None:
-    """End the process that mirrors share."""
-    _SHARED.close()
-
-
 class _SharedSpark:
-    """The process, started with the first command."""
+    """The process, started with the first command; it ends with this one."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -58,6 +54,7 @@ class _SharedSpark:
             RuntimeError: The process died, or timed out and was killed; the next command starts another.
         """
         if self._process is None:
+            atexit.register(self.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__],
                 cwd=Path(__file__).parents[2],

@@ -15,7 +15,7 @@ from rig.mirror_maker_2 import MirrorMaker2
 from rig.read import assert_same_records
 from tests.integration.shared_spark import shoal
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def test_adopted_copy_of_mirror_maker_2_continues_exactly_once(

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceT
 
 from rig import KafkaCluster, create_topic, dump_partition, java, read_topic, wait_until
 from rig.agent import agent_jar
-from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, OLD_KAFKA_VERSION, class_path, jars
+from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, OLD_KAFKA_VERSION, class_path, jars, tool_command
 from rig.load import await_leaders
 from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
 from shoal.client.config import ClientConfig
@@ -69,6 +69,7 @@ def test_restarted_broker_recognizes_repeated_requests(version: str, topic: str)
         assert len(read_topic(kafka.bootstrap, topic)[0]) == 40 * 60
 
 
+@pytest.mark.long
 @lines
 def test_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(version: str, topic: str) -> None:
     # The controller is in broker 1, so that only broker 2 can be stopped.
@@ -125,12 +126,13 @@ def in_sync(admin: AdminClient, topic: str) -> set[int]:
 def set_config(kafka: KafkaCluster, *options: str) -> None:
     """Run Kafka's own kafka-configs.sh."""
     brokers = kafka.bootstrap.split(",")[0]
-    tool = ["org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", brokers, "--alter"]
-    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool, *options]
+    tool = tool_command("org.apache.kafka.tools.ConfigCommand")
+    command = [*tool, "--bootstrap-server", brokers, "--alter", *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.long
 @lines
 def test_producer_forgotten_by_the_broker_continues(version: str, topic: str) -> None:
     """Its batches are years old, so that the broker's next check expires it."""
@@ -164,7 +166,7 @@ def remembered(producer: RawProducer, topic: str) -> list[int]:
 
 
 @lines
-@pytest.mark.parametrize("before_the_wrap", [30, 31])
+@pytest.mark.parametrize("before_the_wrap", [pytest.param(30, marks=pytest.mark.long), 31])
 def test_sequences_wrap_around_at_two_to_the_31st(version: str, before_the_wrap: int, topic: str) -> None:
     """With 31, one batch has sequences on both sides."""
     start = SEQUENCES - before_the_wrap - 1
@@ -277,6 +279,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.mark.long
 def test_quotas_throttle_as_in_the_stock_broker(kafka: KafkaCluster, topic: str) -> None:
     create_topic(kafka.bootstrap, topic)
     client_id = "shoal-multi-batch.throttled"
@@ -301,6 +304,7 @@ def test_quotas_throttle_as_in_the_stock_broker(kafka: KafkaCluster, topic: str)
     assert len(stored(kafka, topic)) == 50 * len(throttled)
 
 
+@pytest.mark.long
 def test_topics_can_be_named_by_id(kafka: KafkaCluster, topic: str) -> None:
     """By Produce 13, which shoal does not use."""
     create_topic(kafka.bootstrap, topic)
@@ -378,14 +382,16 @@ def test_known_version_starts(version: str, tmp_path: Path) -> None:
     assert all(each in result.stderr for each in (str(version), "several"))
 
 
-@pytest.mark.parametrize("version", [OLD_KAFKA_VERSION, KAFKA_3_VERSION])
+@pytest.mark.parametrize(
+    "version", [pytest.param(OLD_KAFKA_VERSION, marks=pytest.mark.long), KAFKA_3_VERSION]
+)
 def test_untested_version_does_not_start(version: str, tmp_path: Path) -> None:
     result = run_main(tmp_path, "", class_path(version))
     assert_refused(result, f"this agent was not tested with Kafka {version}, but with 4.1.0, ", KAFKA_VERSION)
 
 
 @lines
-@pytest.mark.parametrize("jar", ["kafka-storage", "kafka_2.13"])
+@pytest.mark.parametrize("jar", ["kafka-storage", pytest.param("kafka_2.13", marks=pytest.mark.long)])
 def test_class_file_that_differs_by_a_bit_does_not_start(version: str, jar: str, tmp_path: Path) -> None:
     name = "org/apache/kafka/storage/internals/log/LogValidator.class"
     if jar == "kafka_2.13":

@@ -19,19 +19,20 @@ from rig import (
     KafkaCluster,
     create_topic,
     dump_partition,
-    java,
     load_aborted_transaction,
     load_batch,
     load_committed_transaction,
     read_topic,
 )
 from rig.agent import agent_jar
-from rig.jars import class_path
+from rig.jars import tool_command
 from rig.load import await_markers, random_records
 from rig.record import Record
 from tests.batches import CONTROL, TRANSACTIONAL, message
 from tests.integration.agent_versions import EVERY_LINE
 from tests.integration.raw_producer import Identity, RawProducer, following
+
+pytestmark = pytest.mark.long
 
 Seen = dict[str, object]
 """A client's actions with their results: equal if the brokers behave alike."""
@@ -135,7 +136,7 @@ def by_java(kafka: KafkaCluster) -> Seen:
 
 def run_tool(kafka: KafkaCluster, tool: str, *options: str, text: str = "", server: bool = True) -> str:
     where = ["--bootstrap-server", kafka.bootstrap] if server else []
-    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), f"org.apache.kafka.tools.{tool}"]
+    command = tool_command(f"org.apache.kafka.tools.{tool}")
     result = subprocess.run(
         [*command, *where, *options], input=text, capture_output=True, text=True, check=False, timeout=300
     )

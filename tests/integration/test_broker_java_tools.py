@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.jars import class_path, java
+from rig.jars import tool_command
 from shoal_broker import Broker
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -36,7 +36,7 @@ def broker() -> Iterator[Broker]:
 def run(tool: str, *options: str, stdin: str = "") -> str:
     """Run a tool, which must succeed; return its standard output."""
     done = subprocess.run(
-        [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), tool, *options],
+        [*tool_command(tool), *options],
         input=stdin,
         capture_output=True,
         text=True,
@@ -71,6 +71,7 @@ def test_topics_are_created_described_grown_and_deleted(broker: Broker) -> None:
     assert run(TOPICS, *at, "--list").split() == []
 
 
+@pytest.mark.long
 def test_settings_are_altered_and_described(broker: Broker) -> None:
     broker.create_topic("orders")
     at = ("--bootstrap-server", broker.bootstrap)
@@ -107,6 +108,7 @@ def test_groups_are_listed_reset_and_deleted(broker: Broker) -> None:
     assert run(GROUPS, *at, "--list").split() == []
 
 
+@pytest.mark.long
 def test_records_are_deleted_and_offsets_listed(broker: Broker, tmp_path: Path) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     run(PRODUCER, *at, "--topic", "lines", stdin="\n".join(LINES) + "\n")
@@ -119,6 +121,7 @@ def test_records_are_deleted_and_offsets_listed(broker: Broker, tmp_path: Path) 
     assert run(OFFSETS, *at, "--topic", "lines", "--time", "latest").strip() == "lines:0:200"
 
 
+@pytest.mark.long
 def test_performance_tools_run(broker: Broker) -> None:
     broker.create_topic("load", 3)
     properties = (f"bootstrap.servers={broker.bootstrap}", "acks=all", "compression.type=lz4", "linger.ms=5")
@@ -136,6 +139,7 @@ def test_performance_tools_run(broker: Broker) -> None:
     assert ", 20000, " in read
 
 
+@pytest.mark.long
 def test_producers_in_a_partition_are_described(broker: Broker) -> None:
     broker.create_topic("load")
     at = ("--bootstrap-server", broker.bootstrap)
@@ -149,6 +153,7 @@ def test_producers_in_a_partition_are_described(broker: Broker) -> None:
     assert re.search(r"^1000\s+0\s", described, re.MULTILINE), described
 
 
+@pytest.mark.long
 def test_api_versions_tool_lists_the_versions(broker: Broker) -> None:
     said = run(VERSIONS, "--bootstrap-server", broker.bootstrap)
     assert "Produce(0): 0 to 13 [usable: 13]" in said

@@ -55,7 +55,9 @@ def roll_back(settings: CopySettings, topic: str) -> None:
         positions.commit({key: first})
 
 
-@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize(
+    "timestamp_type", ["CreateTime", pytest.param("LogAppendTime", marks=pytest.mark.long)]
+)
 def test_repeated_update_is_not_taken_for_the_mirrored_one(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, timestamp_type: str
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,6 @@ from confluent_kafka.admin import (
 
 from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
-from rig.jars import class_path, java
 from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
 from rig.wait import wait_until
@@ -40,6 +37,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.task.task import run_copy_task
 from tests.integration.shared_spark import shoal
+from tests.integration.test_rights import grant
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -95,28 +93,6 @@ def planned(kafka: LockedKafka, directory: Path) -> dict[str, Any]:
     assert (run.returncode, run.stderr) == (0, "")
     found: dict[str, Any] = json.loads(run.stdout)
     return found
-
-
-def granted_to_bob(kafka: LockedKafka, found: Mapping[str, Any], directory: Path) -> None:
-    """Run the printed commands with Kafka's own tool."""
-    for name in ("source", "destination"):
-        written(directory / f"{name}-admin.properties", properties(kafka, "alice"))
-    tool = directory / "kafka-acls.sh"
-    tool.write_text(f'#!/bin/sh\nexec {java()} -cp "{class_path()}" org.apache.kafka.tools.AclCommand "$@"\n')
-    tool.chmod(0o755)
-    for command in found["acl_commands"]:
-        environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PRINCIPAL": "User:bob"}
-        run = subprocess.run(
-            ["sh", "-c", command],
-            env=environment,
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert "Adding ACLs" in run.stdout, run.stdout + run.stderr
 
 
 class Acls:
@@ -195,12 +171,13 @@ def _complaint_of(acl: tuple[str, str, str]) -> str:
     return f"{resource_type} {name}"
 
 
+@pytest.mark.long
 def test_printed_acls_are_sufficient_and_each_is_needed(kafka: LockedKafka, tmp_path: Path) -> None:
     found = planned(kafka, tmp_path)
     group = found["group"]["name"]
     printed = {(acl["resource_type"], acl["resource"], acl["operation"]) for acl in found["acls"]}
     acls = Acls(kafka)
-    granted_to_bob(kafka, found, tmp_path)
+    grant(kafka, found["acl_commands"], tmp_path)
     wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
 
     # Without CREATE the missing copy stays missing; with it, the mirror succeeds without a warning.

@@ -31,10 +31,11 @@ from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
-from tests.integration.test_dry_run import Acls, granted_to_bob, properties, written
+from tests.integration.test_dry_run import Acls, properties, written
+from tests.integration.test_rights import grant
 
 #: Longer than the test's own timeouts, on a busy machine.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 PATIENCE_S = 300
 TOPIC, GROUP = "followed", "billing"
@@ -154,7 +155,7 @@ def test_further_acls_of_followers_are_sufficient_and_each_is_needed(clusters: C
     # ALTER_CONFIGS implies it.
     assert without - printed == {("destination", "topic", TOPIC, "DESCRIBE_CONFIGS")}
 
-    granted_to_bob(clusters.source, plan, clusters.directory)
+    grant(clusters.source, plan["acl_commands"], clusters.directory)
     acls = {"source": Acls(clusters.source), "destination": Acls(clusters.destination)}
     for side, of_bob in acls.items():
         wanted = {acl[1:] for acl in printed if acl[0] == side}

@@ -150,8 +150,9 @@ def consumed(consumer: Consumer, count: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("codec", OLD_CODECS)
-@pytest.mark.parametrize("version", ["0.8.2.2", "0.9.0.1"])
+@pytest.mark.parametrize(
+    ("version", "codec"), [("0.8.2.2", "gzip"), *(("0.9.0.1", codec) for codec in OLD_CODECS)]
+)
 def test_librdkafka_in_old_versions_produces_and_consumes(
     kafka: LockedKafka, gateway: Gateway, topic: str, version: str, codec: str
 ) -> None:
@@ -180,7 +181,7 @@ def test_librdkafka_in_old_versions_produces_and_consumes(
         consumer.close()
 
 
-@pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
+@pytest.mark.parametrize("version", [(0, 8, 2), (0, 10, 1)])
 def test_kafka_python_in_old_versions_produces_and_consumes(
     kafka: LockedKafka, gateway: Gateway, topic: str, version: tuple[int, ...]
 ) -> None:
@@ -329,7 +330,7 @@ def test_kafka_s_tools_work_through_the_gateway(kafka: LockedKafka, gateway: Gat
 # Brokers that stop, and logins that end
 
 
-@pytest.mark.parametrize("way", ["kill", "stop"])
+@pytest.mark.parametrize("way", ["kill", pytest.param("stop", marks=pytest.mark.long)])
 def test_old_client_survives_the_end_of_its_leader(
     kafka: LockedKafka, gateway: Gateway, topic: str, way: str
 ) -> None:
@@ -377,7 +378,7 @@ def test_login_of_a_connected_client_is_renewed(kafka: LockedKafka, connect: Con
     create_topic(kafka.cluster.bootstrap, topic)
     with Gateway(settings(properties(kafka, "SHORT"))) as gateway:
         wire = connect(at_leader(gateway, topic))
-        deadline = time.monotonic() + 3.5 * SHORT_SESSION_MS / 1000
+        deadline = time.monotonic() + 2 * SHORT_SESSION_MS / 1000
         while time.monotonic() < deadline:
             assert wire.fetch(topic, version=1, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE
             assert wire.fetch(topic, version=11, min_bytes=1, max_wait_ms=500).error_code == ErrorCode.NONE

@@ -39,7 +39,7 @@ from shoal.mirroring.sync.taken import SourceTaken
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal as run_shoal
-from tests.integration.test_groups import PARTITIONS, PROTOCOLS, commit_at, joined, load, values
+from tests.integration.test_groups import PARTITIONS, commit_at, joined, load, values
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -107,7 +107,7 @@ def pair_of(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Iter
         yield pair
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def test_consumer_that_joins_between_a_translation_and_its_commit_is_left_alone(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
@@ -143,6 +143,7 @@ def test_consumer_that_joins_between_a_translation_and_its_commit_is_left_alone(
         assert [each.action for each in pair.round(sync)] == [Action.WRITTEN]
 
 
+@pytest.mark.long
 def test_groups_follow_while_coordinators_of_both_clusters_move(topic: str) -> None:
     """No offset of the destination's own consumers is moved back, and no group is missed at the end."""
     followed, further = f"{topic}-followed", f"{topic}-further"
@@ -182,6 +183,7 @@ def test_groups_follow_while_coordinators_of_both_clusters_move(topic: str) -> N
         assert (last[further].present, last[further].action) == (5, Action.FURTHER)
 
 
+@pytest.mark.long
 def test_thousands_of_groups_follow_in_one_round_and_the_next_commits_nothing(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:

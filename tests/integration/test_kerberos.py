@@ -176,6 +176,7 @@ def test_sealed_credentials_log_in_without_the_keytab_s_file(kafka: KerberosKafk
         assert len(cluster.refresh().brokers) == 1
 
 
+@pytest.mark.long
 def test_login_is_renewed_with_new_tickets_on_the_same_connection(kafka: KerberosKafka) -> None:
     before = kafka.realm.requests(BRIEF)
     with Cluster(config_of(by_keytab(kafka, BRIEF, "SHORT"))) as cluster:
@@ -189,6 +190,7 @@ def test_login_is_renewed_with_new_tickets_on_the_same_connection(kafka: Kerbero
     assert kafka.realm.requests(BRIEF) - before >= 3
 
 
+@pytest.mark.long
 def test_raw_client_renews_the_tickets_of_a_cache(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=2)
     cache = tmp_path / "cache"
@@ -214,17 +216,6 @@ def test_every_verb_logs_in_by_tickets(kafka: KerberosKafka, topic: str, tmp_pat
     state = b"".join(each.read_bytes() for each in (tmp_path / "state").rglob("*") if each.is_file())
     for secret in (content, base64.b64encode(content)):
         assert secret[-30:] not in said.encode() + state
-
-
-def test_one_run_of_a_mirror_logs_in_by_a_keytab(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
-    load(kafka, topic, 1_000)
-    file = tmp_path / "client.properties"
-    file.write_text(java_properties(by_keytab(kafka)))
-    clusters = ("--from-config", str(file), "--to-config", str(file), "--topics", topic)
-    run = shoal("mirror", *clusters, "--rename", r"(.*)=copy.\1", "--once", state=tmp_path, own_process=True)
-    assert run.returncode == 0, run.stderr
-    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
-    assert source == copy
 
 
 def test_job_of_spark_logs_in_by_a_keytab(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:

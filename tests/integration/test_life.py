@@ -99,8 +99,17 @@ def assert_lives(mirror: Shoal) -> None:
     assert mirror.exit_code is None
 
 
-@pytest.mark.parametrize("side", Side)
-@pytest.mark.parametrize("ending", [None, Ending.STOP, Ending.KILL], ids=["leaders move", "restart", "kill"])
+@pytest.mark.parametrize(
+    ("ending", "side"),
+    [
+        pytest.param(None, Side.SOURCE, id="leaders of the source move"),
+        pytest.param(Ending.STOP, Side.SOURCE, id="restart of the source"),
+        pytest.param(Ending.KILL, Side.DESTINATION, id="kill of the destination"),
+        pytest.param(None, Side.DESTINATION, id="leaders of the destination move", marks=pytest.mark.long),
+        pytest.param(Ending.STOP, Side.DESTINATION, id="restart of the destination", marks=pytest.mark.long),
+        pytest.param(Ending.KILL, Side.SOURCE, id="kill of the source", marks=pytest.mark.long),
+    ],
+)
 def test_records_arrive_once_in_order_after_a_disturbance(
     arena: Arena, mirror: Shoal, ending: Ending | None, side: Side, topic: str
 ) -> None:
@@ -155,6 +164,7 @@ def test_new_partitions_are_mirrored_and_the_old_ones_continue(arena: Arena, mir
     assert_lives(mirror)
 
 
+@pytest.mark.long
 def test_spark_is_restarted_after_its_processes_are_killed(arena: Arena, mirror: Shoal, topic: str) -> None:
     name = f"life.{topic}"
     started_at = psutil.Process(mirror.process_id).create_time()
@@ -177,6 +187,7 @@ def test_spark_is_restarted_after_its_processes_are_killed(arena: Arena, mirror:
     assert_lives(mirror)
 
 
+@pytest.mark.long
 def test_mirror_once_succeeds_across_a_broker_restart(arena: Arena, topic: str, tmp_path: Path) -> None:
     """In addition to the running mirror, which does not match the topic."""
     load_plain(arena.bootstrap(Side.SOURCE), topic, "lz4", 16, 200_000_000, partitions=4)

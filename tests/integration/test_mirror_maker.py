@@ -170,6 +170,7 @@ def test_copy_and_commits_equal_those_of_mirror_maker_1(setting: Setting, topic:
         assert keyed[0] == keyed[1]
 
 
+@pytest.mark.long
 def test_partitions_and_order_are_the_source_s_and_a_new_process_continues(
     setting: Setting, topic: str
 ) -> None:
@@ -186,7 +187,7 @@ def test_partitions_and_order_are_the_source_s_and_a_new_process_continues(
         setting.load(topic)
 
 
-@pytest.mark.parametrize("abort", ["true", "false"])
+@pytest.mark.parametrize("abort", [pytest.param("true", marks=pytest.mark.long), "false"])
 def test_refused_record_is_handled_like_mirror_maker_1(setting: Setting, topic: str, abort: str) -> None:
     create_both(setting, topic, **{"cleanup.policy": "compact"})
     records = [record for record in random_records(Random(7), 40, 50) if record.key is not None]
@@ -268,6 +269,7 @@ def test_killed_member_leaves_an_exact_copy(setting: Setting, topic: str) -> Non
     assert_same_records(setting.sent(topic), setting.copied(topic))
 
 
+@pytest.mark.long
 def test_kill_before_a_commit_duplicates_only_in_mirror_maker_1(setting: Setting, topic: str) -> None:
     an_hour_ms = 3_600_000
     again = f"{topic}.again"

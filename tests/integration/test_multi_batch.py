@@ -138,7 +138,9 @@ def test_lost_acknowledgement_of_many_batches_leaves_an_exact_copy(
     assert len(dump_partition(destination.partition_dir(topic, 0, LEADER))) == BATCHES
 
 
-@pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.AFTER_REQUEST])
+@pytest.mark.parametrize(
+    "step", [pytest.param(Step.BEFORE_REQUEST, marks=pytest.mark.long), Step.AFTER_REQUEST]
+)
 def test_leader_killed_with_batches_in_flight_leaves_an_exact_copy(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str, step: Step
 ) -> None:

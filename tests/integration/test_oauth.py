@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.identity_provider import AUDIENCE, ISSUER, IdentityProvider
-from rig.shoal import Shoal
 from shoal.client.authorized import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -26,7 +22,6 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
 from tests.integration.raw_session import send_and_read
-from tests.integration.shared_spark import shoal
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -105,8 +100,8 @@ def config_of(properties: Mapping[str, str]) -> ClientConfig:
     return ClientConfig.from_properties("source", properties)[0]
 
 
-def load(kafka: OAuthKafka, topic: str, records: int, *, create: bool = True) -> None:
-    load_plain(kafka.cluster.bootstrap, topic, "none", 900, records * 1000, partitions=1, create=create)
+def load(kafka: OAuthKafka, topic: str, records: int) -> None:
+    load_plain(kafka.cluster.bootstrap, topic, "none", 900, records * 1000, partitions=1)
 
 
 def test_options_of_jaas_are_accepted_too(kafka: OAuthKafka) -> None:
@@ -156,6 +151,7 @@ def refusal_of(kafka: OAuthKafka, directory: Path, token: str) -> str:
     return str(refused.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["endpoint", "file"])
 def test_login_is_renewed_with_new_tokens_on_the_same_connection(
     kafka: OAuthKafka, tmp_path: Path, source: str
@@ -184,6 +180,7 @@ def test_login_is_renewed_with_new_tokens_on_the_same_connection(
     assert len(kafka.provider.requests) >= (3 if source == "endpoint" else 0)
 
 
+@pytest.mark.long
 def test_raw_client_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=2)
     common = short_lived(kafka)
@@ -239,47 +236,6 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
 
 
-def with_records(count: int) -> Callable[[dict[str, Any]], bool]:
-    """Return a condition for a mirror's lines: it has copied so many records."""
-    return lambda line: bool(line.get("records", 0) >= count)
-
-
-@pytest.mark.usefixtures("vault")
-def test_mirror_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: str, tmp_path: Path) -> None:
-    load(kafka, topic, 2_000)
-    kafka.provider.lives_s = SESSION_MS / 1000
-    files = []
-    for name, properties in (("from", login(kafka, "SHORT")), ("to", by_class(kafka, "SHORT"))):
-        files += [f"--{name}-config", str(tmp_path / f"{name}.properties")]
-        Path(files[-1]).write_text(java_properties(properties))
-        Path(files[-1]).chmod(0o600)
-    args = [*files, "--topics", topic, "--rename", r"(.*)=copy.\1"]
-    state = tmp_path / "state"
-    with Shoal("mirror", "--json", *args, state=state) as mirror:
-        mirror.wait_for(with_records(2_000))
-        end = time.monotonic() + 3 * SESSION_MS / 1000
-        loaded = 2_000
-        while time.monotonic() < end:
-            load(kafka, topic, 100, create=False)
-            loaded += 100
-            mirror.wait_for(with_records(loaded))
-        mirror.send_signal(signal.SIGTERM)
-        summary = mirror.wait()
-        assert mirror.exit_code == 0, mirror.stderr
-    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
-    assert source == copy
-    assert source[0].count == loaded
-    verified = shoal("verify", *args[:-2], state=state)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    said = json.dumps(summary) + mirror.stderr + verified.stdout + verified.stderr
-    said += "".join(each.read_bytes().decode("latin-1") for each in state.rglob("*.log"))
-    assert SECRETS["mirror"] not in said
-    assert "eyJ" not in said  # how every signed token begins
-    assert "not answer" not in mirror.stderr
-    # The driver and each task ask for their own tokens.
-    assert len(kafka.provider.requests) > 6
-
-
 @pytest.mark.usefixtures("vault")
 def test_every_verb_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: Path) -> None:
     kafka.provider.lives_s = SESSION_MS / 1000
@@ -290,9 +246,12 @@ def test_every_verb_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: P
     files[1].chmod(0o600)
     said = every_verb(kafka.cluster.bootstrap, files, topic, tmp_path)
     assert SECRETS["mirror"] not in said
-    assert "eyJ" not in said
+    assert "eyJ" not in said  # how every signed token begins
+    # The driver and each task ask for their own tokens.
+    assert len(kafka.provider.requests) > 6
 
 
+@pytest.mark.long
 def test_job_of_spark_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: Path) -> None:
     load(kafka, topic, 1_000)
     file = tmp_path / "client.properties"

@@ -15,7 +15,7 @@ from rig.read import digest_topic
 from rig.shoal import Shoal
 from tests.integration.shared_spark import shoal
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 RECORDS = 50
 

@@ -466,7 +466,7 @@ def test_prometheus_stores_every_sample(prometheus: Prometheus, mirror: str) -> 
     wait_until(takes_all, TIMEOUT_S)
 
 
-@pytest.mark.parametrize("basic", [False, True])
+@pytest.mark.parametrize("basic", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_prometheus_scrapes_over_tls_with_token_and_certificate(
     protected: Protected, tmp_path: Path, basic: bool
 ) -> None:

@@ -24,7 +24,7 @@ from rig import (
     read_topic,
     wait_until,
 )
-from rig.jars import class_path, java
+from rig.jars import tool_command
 from rig.process import spawn, tail
 from shoal import Committed, RawConsumer, RawProducer, RawRecord, TopicPartition
 from shoal.client.cluster import Cluster, patiently
@@ -67,9 +67,9 @@ class JavaMember:
             "auto.offset.reset=earliest\nauto.commit.interval.ms=100\n"
         )
         self.log = directory / f"{group}.log"
-        arguments: list[str | Path] = [java(), "-XX:TieredStopAtLevel=1", "-cp", class_path()]
-        arguments += [CONSOLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic]
-        arguments += ["--group", group, "--command-config", config]
+        arguments = tool_command(CONSOLE_CONSUMER)
+        arguments += ["--bootstrap-server", bootstrap, "--topic", topic]
+        arguments += ["--group", group, "--command-config", str(config)]
         arguments += ["--formatter-property", "print.partition=true"]
         self._process = spawn(arguments, self.log)
 
@@ -186,8 +186,8 @@ def send_lines(bootstrap: str, topic: str, lines: Sequence[str]) -> None:
     ("strategy", "leads"),
     [
         ("range", "java"),
-        ("roundrobin", "ours"),
-        ("cooperative-sticky", "java"),
+        pytest.param("roundrobin", "ours", marks=pytest.mark.long),
+        pytest.param("cooperative-sticky", "java", marks=pytest.mark.long),
         ("cooperative-sticky", "ours"),
     ],
 )
@@ -304,7 +304,7 @@ def test_records_of_the_producer_are_read_by_java(source_cluster: KafkaCluster, 
             for number in range(100):
                 text = f"{codec} {number}".encode()
                 producer.send(topic, b"value " + text, key=b"key " + text, headers={"h": b"x", "n": None})
-    arguments = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), CONSOLE_CONSUMER]
+    arguments = tool_command(CONSOLE_CONSUMER)
     arguments += ["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
     arguments += ["--max-messages", "500"]
     for shown in ("key", "headers", "partition"):
@@ -323,7 +323,7 @@ def test_keys_have_the_partitions_of_java_s_producer(source_cluster: KafkaCluste
     keys = [f"key {number} \N{SNOWMAN}" * (number % 5 + 1) for number in range(200)]
     for name in (f"{topic}-java", f"{topic}-ours"):
         create_topic(bootstrap, name, 7)
-    arguments = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), CONSOLE_PRODUCER]
+    arguments = tool_command(CONSOLE_PRODUCER)
     arguments += ["--bootstrap-server", bootstrap, "--topic", f"{topic}-java"]
     arguments += ["--reader-property", "parse.key=true"]
     lines = "".join(f"{key}\tvalue\n" for key in keys)

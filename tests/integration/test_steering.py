@@ -15,7 +15,7 @@ from rig.read import digest_topic
 from rig.shoal import Shoal, hasty
 from shoal.mirroring.driver.control_socket import ask_mirror
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
 #: The window's length: a limit and a pause hold over its end.

@@ -52,7 +52,7 @@ CONFIG = {
 
 #: Several windows pass while a partition is stuck: it must not delay their ends and beginnings either.
 SLICE_S = 5
-STUCK_FOR_S = 15.0
+STUCK_FOR_S = 10.0
 
 #: Interval between records of each partition.
 INTERVAL_S = 0.05
@@ -351,6 +351,7 @@ def test_stalled_destination_broker_delays_only_its_partitions(
     setting.assert_same(*TOPICS)
 
 
+@pytest.mark.long
 def test_stalled_source_coordinator_delays_only_its_partitions(
     setting: Setting,
 ) -> None:
@@ -373,6 +374,7 @@ def test_stalled_source_coordinator_delays_only_its_partitions(
     setting.assert_same(*TOPICS)
 
 
+@pytest.mark.long
 def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
     traffic, destination = setting.traffic, setting.destination
     mirror = setting.mirror()
@@ -393,6 +395,7 @@ def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
     setting.assert_same(*TOPICS)
 
 
+@pytest.mark.long
 def test_refused_partition_stops_and_the_others_continue(setting: Setting) -> None:
     mirror, traffic = setting.mirror(), setting.traffic
     with traffic.flowing():

@@ -161,6 +161,7 @@ def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     assert mirror(settings(cluster, group), source, destination.name) == (TaskResult((), complete=True), [])
 
 
+@pytest.mark.long
 def test_records_lost_in_an_unclean_source_election_are_found_by_epochs(
     cluster: KafkaCluster, topic: str
 ) -> None:

@@ -14,7 +14,7 @@ from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource, c
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.integration.test_groups import commit_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -40,7 +40,6 @@ def bootstrap() -> Iterator[str]:
         for group in ("app", "pay", "*"):
             commit_at(kafka.bootstrap, group, "orders", {0: 0})
         yield kafka.bootstrap
-    close_shared_spark()
 
 
 @pytest.fixture(scope="module")

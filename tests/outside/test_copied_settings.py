@@ -14,19 +14,13 @@ from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.integration
 
 #: A broker of Kafka accepts each of them.
 HARMFUL = {"segment.ms": "1", "index.interval.bytes": "0", "segment.index.bytes": "4"}
 GOOD = {"segment.ms": "1000", "segment.bytes": "1048576"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 @pytest.fixture

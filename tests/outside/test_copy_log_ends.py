@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import (
     TwoBrokers,
     answers,
@@ -23,12 +22,6 @@ from tests.two_brokers import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 GROUP = "weekly"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 def mirror_once(two: TwoBrokers, state: Path, *options: str) -> tuple[int, dict[str, Any], str]:

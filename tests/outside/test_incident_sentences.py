@@ -15,17 +15,11 @@ from confluent_kafka.admin import AdminClient
 from rig.read import read_topic
 from rig.wait import wait_until
 from shoal_broker import Broker
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.integration
 
 GROUP = "sentences"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 class Mirror:

@@ -22,7 +22,7 @@ from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.shoal import Shoal
 from tests.integration.every_verb import every_verb
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.integration.test_groups import PARTITIONS, joined, load, values
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -48,12 +48,6 @@ class Pair(NamedTuple):
 
     def between(self, topic: str) -> tuple[str, ...]:
         return ("--from", self.source.bootstrap, "--to", self.destination.bootstrap, "--topics", topic)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids=lambda each: "-to-".join(each))

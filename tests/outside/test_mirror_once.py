@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,18 +16,12 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 GROUP = "nightly"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 class Ended(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from rig.shoal import Shoal
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 def partitions(broker: Broker, topic: str) -> int:

@@ -13,7 +13,7 @@ from rig.shoal import shoal_command
 from shoal.cli import main
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 
 PRECIOUS = "precious\n"
 
@@ -113,11 +113,6 @@ def test_report_of_a_mirror_replaces_a_link(
 ) -> None:
     source, destination = brokers
     command = ["mirror", "--from", source, "--to", destination, "--topics", "orders", "--once"]
-    try:
-        done = shoal(
-            *command, "--continue-after", "foreign-records", "--report", str(planted.link), state=tmp_path
-        )
-    finally:
-        close_shared_spark()
+    done = shoal(*command, "--continue-after", "foreign-records", "--report", str(planted.link), state=tmp_path)
     assert planted.link.exists(), done.stderr
     planted.check()

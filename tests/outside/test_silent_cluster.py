@@ -133,8 +133,15 @@ def refusing(broker: Broker) -> Iterator[None]:
         broker.start()
 
 
-@pytest.mark.parametrize(("silent", "other"), [("source", "destination"), ("destination", "source")])
-@pytest.mark.parametrize("how", ["refuses", "stalls"])
+@pytest.mark.parametrize(
+    ("silent", "other", "how"),
+    [
+        ("source", "destination", "refuses"),
+        ("destination", "source", "stalls"),
+        pytest.param("source", "destination", "stalls", marks=pytest.mark.long),
+        pytest.param("destination", "source", "refuses", marks=pytest.mark.long),
+    ],
+)
 def test_silent_cluster_is_reported_everywhere_until_it_answers(
     silent: str, other: str, how: str, tmp_path: Path
 ) -> None:
@@ -202,8 +209,8 @@ def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
 
             wait_until(lambda: bool(idle_lines()), "an idle line", 120)
             began_at = time.monotonic()
-            # Three of the intervals in which a mirror that copies prints a line.
-            wait_until(lambda: time.monotonic() - began_at > 31, "three intervals", 60)
+            # Longer than the interval in which a mirror that copies prints a line.
+            wait_until(lambda: time.monotonic() - began_at > 11, "an interval", 60)
             assert len(idle_lines()) == 1, mirror.stdout
             load(source.bootstrap)
             wait_until(lambda: len(idle_lines()) == 2, "a change", 60)
@@ -232,12 +239,12 @@ def test_lag_stays_as_it_is_while_the_destination_is_down(tmp_path: Path) -> Non
                     load(source.bootstrap, 20 * PARTITIONS, [number])
                 mirror.wait_for(lambda line: line["lag_records"] == 60 * PARTITIONS)
                 # Over the ends of windows, and over refreshes.
-                with pytest.raises(AssertionError, match="waited 40 s"):
-                    mirror.wait_for(is_seen, timeout_s=40)
+                with pytest.raises(AssertionError, match="waited 12 s"):
+                    mirror.wait_for(is_seen, timeout_s=12)
             mirror.wait_for(lambda line: line["states"]["up to date"] == PARTITIONS)
             mirror.send_signal(signal.SIGTERM)
             mirror.wait()
-    assert len(lags) > 10
+    assert len(lags) > 4
     assert set(lags) == {60 * PARTITIONS}
 
 

@@ -20,7 +20,7 @@ from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers, may_compact, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -31,12 +31,6 @@ TIMEOUT_MS = 1_000
 #: More empty answers than prove anything.
 SEVERAL = 10
 FOR_EVER = 1_000_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_spark() -> Iterator[None]:
-    yield
-    close_shared_spark()
 
 
 def options_of(two: TwoBrokers, state: Path, timeout_ms: int) -> list[str]:

@@ -9,6 +9,7 @@ import itertools
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ from tests.vectors.batches import (
     with_wrong_crc,
 )
 from tests.vectors.wire import Recorder, batch_headers, message
+
+load_idempotent = partial(load_batch, idempotent=True)
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
@@ -196,9 +199,9 @@ class Scenarios:
 
     def fetch_limits(self) -> None:
         create_topic(self.bootstrap, "other", partitions=2)
-        load_batch(self.bootstrap, "other", 1, records(4), "zstd")
-        load_batch(self.bootstrap, "three-partitions", 0, records(2), "none")
-        load_batch(self.bootstrap, "three-partitions", 2, records(3), "gzip")
+        load_idempotent(self.bootstrap, "other", 1, records(4), "zstd")
+        load_idempotent(self.bootstrap, "three-partitions", 0, records(2), "none")
+        load_idempotent(self.bootstrap, "three-partitions", 2, records(3), "gzip")
         response = self.record(
             fetch({"three-partitions": {0: 0, 1: 0, 2: 1}, "other": {0: 0, 1: 0}}),
             "fetch-v12-several-partitions",
@@ -245,7 +248,7 @@ class Scenarios:
             "fetch-v12-session-start",
             "a full fetch that asks for a session (KIP-227)",
         )
-        load_batch(self.bootstrap, "codec-gzip", 0, records(1), "gzip")
+        load_idempotent(self.bootstrap, "codec-gzip", 0, records(1), "gzip")
         response = self.record(
             fetch({}, session_id=first.session_id, session_epoch=1),
             "fetch-v12-session-one-changed",
@@ -288,7 +291,7 @@ class Scenarios:
             "fetch-v13-session-start",
             "a full fetch that asks for a session, by id",
         )
-        load_batch(self.bootstrap, "codec-gzip", 0, records(1), "gzip")
+        load_idempotent(self.bootstrap, "codec-gzip", 0, records(1), "gzip")
         response = self.record(
             fetch({}, version=13, session_id=first.session_id, session_epoch=1),
             "fetch-v13-session-one-changed",
@@ -313,11 +316,11 @@ class Scenarios:
 
     def fetch_recreated_topic(self) -> None:
         create_topic(self.bootstrap, "recreated")
-        load_batch(self.bootstrap, "recreated", 0, records(5))
+        load_idempotent(self.bootstrap, "recreated", 0, records(5))
         former = self.topic_ids("recreated")
         first = self.ask(fetch({"recreated": {0: 5}}, version=13, ids=former, session_epoch=0, max_wait_ms=0))
         recreate_topic(self.bootstrap, "recreated")
-        load_batch(self.bootstrap, "recreated", 0, records(20))
+        load_idempotent(self.bootstrap, "recreated", 0, records(20))
         assert self.topic_ids("recreated") != former
         response = self.record(
             fetch({"recreated": {0: 5}}, version=13, ids=former),
@@ -346,7 +349,7 @@ class Scenarios:
 
         in_transaction(one, topic, 0, 3).commit_transaction()
         in_transaction(one, topic, 0, 2).abort_transaction()
-        load_batch(self.bootstrap, topic, 0, records(2))
+        load_idempotent(self.bootstrap, topic, 0, records(2))
         in_transaction(two, topic, 0, 4)
         in_transaction(one, topic, 0, 1).commit_transaction()
         send(two, topic, 0, 1)
@@ -354,7 +357,7 @@ class Scenarios:
         self.wait_for_markers(topic, 0, end=3 + 1 + 2 + 1 + 2 + 4 + 1 + 1 + 1 + 1)
 
         in_transaction(one, topic, 1, 2)
-        load_batch(self.bootstrap, topic, 1, records(3))
+        load_idempotent(self.bootstrap, topic, 1, records(3))
         response = self.record(
             fetch({topic: {0: 0}}, isolation_level=READ_COMMITTED),
             "fetch-v12-read-committed",
@@ -387,7 +390,7 @@ class Scenarios:
         topic = "log-append-time"
         create_topic(self.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
         load_batch(self.bootstrap, topic, 0, records(3), "snappy", idempotent=False)
-        load_batch(self.bootstrap, topic, 0, records(6), "snappy")
+        load_idempotent(self.bootstrap, topic, 0, records(6), "snappy")
         response = self.record(
             fetch({topic: {0: 0}}), "fetch-v12-log-append-time", "a topic with LogAppendTime", codec="snappy"
         )
@@ -404,8 +407,8 @@ class Scenarios:
                 (b"b", b"d", b"f", b"g"),
                 (b"gone",),
             ):
-                load_batch(self.bootstrap, topic, 0, keyed(keys), codec)
-            load_batch(self.bootstrap, topic, 0, [Record(b"gone", None, (), 1_600_000_000_000)], codec)
+                load_idempotent(self.bootstrap, topic, 0, keyed(keys), codec)
+            load_idempotent(self.bootstrap, topic, 0, [Record(b"gone", None, (), 1_600_000_000_000)], codec)
             self.wait_for_compaction(topic)
             response = self.record(
                 fetch({topic: {0: 0}}),
@@ -733,9 +736,9 @@ class Scenarios:
         }
         asked = message(CreateTopicsRequest, 7, topics=[topic], timeout_ms=10_000, validate_only=False)
         self.recorder.record(first, asked, "create_topics-v7-assigned", "one partition, on broker 2")
-        load_batch(self.pair.bootstrap, "on-two", 0, records(3), "lz4")
+        load_idempotent(self.pair.bootstrap, "on-two", 0, records(3), "lz4")
         self.pair.restart(2)
-        load_batch(self.pair.bootstrap, "on-two", 0, records(4), "zstd")
+        load_idempotent(self.pair.bootstrap, "on-two", 0, records(4), "zstd")
         for version in (7, 9, 12):
             asked = message(MetadataRequest, version, topics=[{"name": "on-two"}])
             response = self.recorder.record(
@@ -828,7 +831,7 @@ class Scenarios:
             if found[0]["count"] == 3 and any(b["attributes"] & 0x40 for b in found):
                 return True
             later = 1_600_000_000_000 + 1000 * next(numbers)
-            load_batch(self.bootstrap, topic, 0, [Record(b"filler", b"", (), later)])
+            load_idempotent(self.bootstrap, topic, 0, [Record(b"filler", b"", (), later)])
             return False
 
         wait_until(compacted, f"compaction of {topic}", timeout_s=60, interval_s=0.5)

@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,23 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from rig.cluster import java_properties
-from rig.jars import class_path, java
+from rig.jars import tool_command
 from rig.load import create_topic
-from rig.locked import LockedKafka, jaas, locked_kafka
+from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
 from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.integration.shared_spark import close_shared_spark, shoal
+from tests.integration.shared_spark import shoal
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 RENAME = ("--rename", r"(.*)=copy.\1")
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[LockedKafka]:
-    with locked_kafka() as kafka:
-        yield kafka
-    close_shared_spark()
-
-
 @pytest.fixture
-def kafka(running: LockedKafka) -> LockedKafka:
-    running.forbid_everything("bob")
-    return running
+def kafka(locked_cluster: LockedKafka) -> LockedKafka:
+    locked_cluster.forbid_everything("bob")
+    return locked_cluster
 
 
 def login(kafka: LockedKafka, user: str, file: Path) -> str:
@@ -92,7 +85,8 @@ def grant(kafka: LockedKafka, commands: list[str], directory: Path) -> None:
     for side in ("source", "destination"):
         login(kafka, "alice", directory / f"{side}-admin.properties")
     tool = directory / "kafka-acls.sh"
-    tool.write_text(f'#!/bin/sh\nexec {java()} -cp "{class_path()}" org.apache.kafka.tools.AclCommand "$@"\n')
+    administer = shlex.join(tool_command("org.apache.kafka.tools.AclCommand"))
+    tool.write_text(f'#!/bin/sh\nexec {administer} "$@"\n')
     tool.chmod(0o755)
     path = {"PATH": f"{directory}:{os.environ['PATH']}", "PRINCIPAL": "User:bob"}
     for command in commands:
