@@ -1,68 +1,47 @@
-"""MirrorMaker 1 of Kafka 3.9, the last that has it, for comparison with `shoal mirror-maker`."""
+"""Kafka's own mirrors: MirrorMaker 1 of Kafka 3.9, the last that has it, and MirrorMaker 2."""
 
 import signal
-import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from rig.cluster import OLD_LOG4J, QUICK_JVM, java_properties
-from rig.jars import KAFKA_3_VERSION, class_path, java
+from rig.cluster import LOG4J, OLD_LOG4J, QUICK_JVM, java_properties
+from rig.jars import KAFKA_3_VERSION, class_path, java, mirror_maker_2_class_path
 from rig.process import spawn, tail
 
-__all__ = ["MirrorMaker1", "mirror_maker_1"]
+__all__ = ["MirrorMaker1", "MirrorMaker2", "mirror_maker_1"]
+
+#: Clusters of one broker.
+_SINGLE = {
+    f"{name}.replication.factor": 1
+    for name in (
+        *("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic"),
+        *("offset.storage", "status.storage", "config.storage"),
+    )
+}
 
 
-def mirror_maker_1(
-    jvm: Sequence[str], consumer_file: Path, producer_file: Path, options: Sequence[str]
-) -> list[str | Path]:
-    """Return the command of ``kafka.tools.MirrorMaker``."""
-    return [
-        java(),
-        *jvm,
-        f"-Dlog4j.configuration=file:{OLD_LOG4J}",
-        "-cp",
-        class_path(KAFKA_3_VERSION),
-        "kafka.tools.MirrorMaker",
-        "--consumer.config",
-        consumer_file,
-        "--producer.config",
-        producer_file,
-        *options,
-    ]
+class _MirrorMaker(ABC):
+    """A process with files of properties; killed at the end of the ``with`` block if it still runs."""
 
+    def __init__(self, files: Mapping[str, Mapping[str, object]]) -> None:
+        self._files = files
 
-@dataclass
-class MirrorMaker1:
-    """A running ``kafka.tools.MirrorMaker``; killed at the end of the ``with`` block if it still runs.
+    @abstractmethod
+    def _command(self) -> Sequence[str | Path]: ...
 
-    Args:
-        consumer: Properties of its consumer.
-        producer: Properties of its producer.
-        options: The other arguments of its command line.
-    """
-
-    consumer: Mapping[str, object]
-    producer: Mapping[str, object]
-    options: tuple[str, ...] = ()
-    _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    def _path(self, name: str) -> Path:
+        return Path(self._directory.name) / name
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="rig-mirror-maker-")
-        for name, properties in (("consumer", self.consumer), ("producer", self.producer)):
+        for name, properties in self._files.items():
             self._path(name).write_text(java_properties(properties))
             self._path(name).chmod(0o600)
-        jvm = ["-Xmx256m", *QUICK_JVM]
-        command = mirror_maker_1(jvm, self._path("consumer"), self._path("producer"), self.options)
-        self._process = spawn(command, self._path("log"))
+        self._process = spawn(self._command(), self._path("log"))
         return self
-
-    def _path(self, name: str) -> Path:
-        assert self._directory is not None
-        return Path(self._directory.name) / name
 
     def output(self, lines: int = 30) -> str:
         """Return the last lines of its log."""
@@ -70,24 +49,85 @@ class MirrorMaker1:
 
     def stop(self, timeout_s: float = 60) -> int:
         """Stop it cleanly, as Ctrl-C does; return its exit code."""
-        assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def wait(self, timeout_s: float = 120) -> int:
         """Wait until it ends by itself; return its exit code."""
-        assert self._process is not None
         return self._process.wait(timeout_s)
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        if self._directory is not None:
-            self._directory.cleanup()
+        self.kill()
+        self._directory.cleanup()
+
+
+class MirrorMaker1(_MirrorMaker):
+    """A running ``kafka.tools.MirrorMaker``."""
+
+    def __init__(
+        self, consumer: Mapping[str, object], producer: Mapping[str, object], options: Sequence[str] = ()
+    ) -> None:
+        """
+        Args:
+            consumer: Properties of its consumer.
+            producer: Properties of its producer.
+            options: The other arguments of its command line.
+        """
+        super().__init__({"consumer": consumer, "producer": producer})
+        self._options = options
+
+    def _command(self) -> Sequence[str | Path]:
+        jvm = ["-Xmx256m", *QUICK_JVM]
+        return mirror_maker_1(jvm, self._path("consumer"), self._path("producer"), self._options)
+
+
+def mirror_maker_1(
+    jvm: Sequence[str], consumer_file: Path, producer_file: Path, options: Sequence[str]
+) -> list[str | Path]:
+    """Return the command of ``kafka.tools.MirrorMaker``."""
+    tool: list[str | Path] = [java(), *jvm, f"-Dlog4j.configuration=file:{OLD_LOG4J}"]
+    tool += ["-cp", class_path(KAFKA_3_VERSION), "kafka.tools.MirrorMaker"]
+    return [*tool, "--consumer.config", consumer_file, "--producer.config", producer_file, *options]
+
+
+class MirrorMaker2(_MirrorMaker):
+    """A running MirrorMaker 2, as a dedicated process."""
+
+    def __init__(
+        self,
+        source: str,
+        destination: str,
+        topics: str,
+        alias: str = "source",
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """
+        Args:
+            source: The source cluster's bootstrap servers.
+            destination: The destination cluster's bootstrap servers.
+            topics: A regular expression.
+            alias: The source cluster's alias, which prefixes the names of the copies.
+            properties: Further properties.
+        """
+        every = {
+            "clusters": f"{alias}, destination",
+            f"{alias}.bootstrap.servers": source,
+            "destination.bootstrap.servers": destination,
+            f"{alias}->destination.enabled": "true",
+            f"{alias}->destination.topics": topics,
+            "replication.factor": 1,
+            "sync.topic.acls.enabled": "false",
+            **_SINGLE,
+            **(properties or {}),
+        }
+        super().__init__({"properties": every})
+
+    def _command(self) -> Sequence[str | Path]:
+        tool: list[str | Path] = [java(), "-Xmx512m", *QUICK_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
+        tool += ["-cp", mirror_maker_2_class_path(), "org.apache.kafka.connect.mirror.MirrorMaker"]
+        return [*tool, self._path("properties")]

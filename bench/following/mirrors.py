@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.account import Account, running
 from bench.measure import MoverFailed
-from rig.mirror_maker_2 import MirrorMaker2
+from rig.mirror_maker import MirrorMaker2
 from rig.process import tail
 from rig.shoal import SHOAL
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster, read_topic, wait_until
 from rig.load import load_batch, load_every_kind, random_records
-from rig.mirror_maker_2 import MirrorMaker2
+from rig.mirror_maker import MirrorMaker2
 from rig.read import assert_same_records
 from tests.integration.shared_spark import shoal
 

@@ -13,7 +13,7 @@ from rig import KafkaCluster, assert_same_records, create_topic, load_every_kind
 from tests.spark.standalone import standalone_cluster
 
 #: Longer than the test's own timeouts, on a busy machine.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 

@@ -9,15 +9,9 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.changes import TopicChanges
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
-from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
-
-
-def _names(prepared: Prepared) -> dict[str, str]:
-    return {name: topic.destination for name, topic in prepared.topics.items()}
 
 
 class Sides:
@@ -35,11 +29,6 @@ class Sides:
                 for number in range(topic.partitions):
                     assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
             return prepared
-
-    def inspect(self, topics: str, **changes: object) -> TopicChanges:
-        options = self._options(topics, None, **changes)
-        with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return inspect_topics(options, source, destination)
 
     def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
         options = MirrorOptions(
@@ -96,13 +85,6 @@ def test_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> N
     assert all(each in warning for each in (f"topic {topic} on", "destination", sides.destination.bootstrap))
 
 
-def test_existing_topic_is_unchanged(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic)
-    assert sides.prepare(topic).topics[topic].created
-    again = sides.prepare(topic)
-    assert (again.topics[topic].created, again.warnings) == (False, ())
-
-
 def test_topic_without_a_cleanup_policy_is_created_without_one(sides: Sides, topic: str) -> None:
     """Since Kafka 4.2, an empty policy keeps records for ever."""
     create_topic(sides.source.bootstrap, topic, config={"cleanup.policy": ""})
@@ -118,74 +100,10 @@ def test_copy_that_limits_decompressed_records_is_named(sides: Sides, topic: str
     assert "max.decompressed.message.bytes is 5000" in warning
 
 
-def test_all_problems_are_reported_at_once(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic, partitions=2)
-    create_topic(
-        sides.destination.bootstrap,
-        topic,
-        config={"max.message.bytes": "1000", "segment.bytes": "1048576", "compression.type": "gzip"},
-    )
-    with pytest.raises(ConfigError) as caught:
-        sides.prepare(topic)
-    assert "max.message.bytes is 1000" in str(caught.value)
-    assert "segment.bytes is 1048576" in str(caught.value)
-
-
-def test_missing_partitions_are_added(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic, partitions=3)
-    create_topic(sides.destination.bootstrap, topic)
-    prepared = sides.prepare(topic)
-    assert prepared.topics == {topic: PreparedTopic(topic, topic, 3, created=False)}
-    (warning,) = prepared.warnings
-    assert all(each in warning for each in (f"topic {topic} on", "fewer partitions"))
-    assert sides.prepare(topic).warnings == ()
-
-
-def test_inspect_creates_no_topic(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
-    with pytest.raises(ConfigError, match="INVALID_REPLICATION_FACTOR"):
-        sides.inspect(topic, replication_factor=3)
-    for _ in range(2):
-        changes = sides.inspect(topic)
-        creation = changes.topics[topic].creation
-        assert creation is not None
-        assert (creation.partitions, creation.replication_factor) == (1, 1)
-        (warning,) = changes.warnings
-        assert "message.timestamp.type=LogAppendTime" in warning
-
-
-def test_topics_with_the_same_problem_share_a_warning(sides: Sides, topic: str) -> None:
-    for name in (f"{topic}-a", f"{topic}-b"):
-        create_topic(sides.source.bootstrap, name)
-        create_topic(sides.destination.bootstrap, name, config={"compression.type": "lz4"})
-    (warning,) = sides.prepare(f"({topic}-.)").warnings
-    assert warning.startswith(f"topics {topic}-a, {topic}-b on ")
-
-
 def test_more_replicas_than_brokers_are_refused_with_the_cluster_s_message(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=2)
     with pytest.raises(ConfigError, match=rf"{topic}.*INVALID_REPLICATION_FACTOR.*with.*2"):
         sides.prepare(topic, replication_factor=3)
-
-
-def test_mirror_into_the_same_cluster_without_separating_rename_is_refused(
-    source_cluster: KafkaCluster, topic: str
-) -> None:
-    sides = Sides(source_cluster, source_cluster)
-    create_topic(sides.source.bootstrap, topic)
-    with pytest.raises(ConfigError, match=r"destination.*cluster"):
-        sides.prepare(topic)
-    with pytest.raises(ConfigError, match=rf"{topic}.*{topic}.copy"):
-        sides.prepare(f"({topic}.*)", rename=r"(.*)=\1.copy")
-    assert _names(sides.prepare(topic, rename=r"(.*)=\1.copy")) == {topic: f"{topic}.copy"}
-
-
-def test_missing_topic_is_an_error(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic)
-    with pytest.raises(ConfigError, match=rf"{topic}-x.*cluster"):
-        sides.prepare(f"{topic},{topic}-x", once=True)
-    with pytest.raises(ConfigError, match=r"matches.*cluster"):
-        sides.prepare(f"({topic}-x)")
 
 
 def test_running_mirror_starts_without_a_missing_topic(sides: Sides, topic: str) -> None:

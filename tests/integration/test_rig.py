@@ -18,6 +18,7 @@ from rig import (
     KafkaCluster,
     KafkaDidNotStart,
     MissingKafka,
+    PartitionDigest,
     Record,
     assert_same_records,
     create_topic,
@@ -83,7 +84,7 @@ def test_one_flush_is_one_batch(source_cluster: KafkaCluster, topic: str) -> Non
 def test_plain_load_is_determined_by_its_seed_and_has_exact_batches(
     source_cluster: KafkaCluster, topic: str
 ) -> None:
-    digests = []
+    digests: list[dict[int, PartitionDigest]] = []
     for seed in (1, 1, 2):
         name = f"{topic}-{len(digests)}"
         assert (

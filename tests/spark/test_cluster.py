@@ -32,13 +32,6 @@ def brokers() -> Iterator[TwoBrokers]:
         yield started
 
 
-def test_mirror_once_copies_on_separate_executors(brokers: TwoBrokers, tmp_path: Path) -> None:
-    with Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]", "--once") as mirror:
-        code, err, summary = mirror.result()
-    assert (code, err, summary["records"]) == (0, "", RECORDS)
-    assert_copied(brokers, RECORDS)
-
-
 def test_running_mirror_on_separate_executors_ends_with_0(brokers: TwoBrokers, tmp_path: Path) -> None:
     with Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]") as mirror:
         wait_until(lambda: copied(brokers) == RECORDS, TIMEOUT_S)

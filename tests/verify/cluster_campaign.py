@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from rig import CODECS, KafkaCluster, read_topic
 from rig.cluster import java_properties, two_clusters
 from rig.load import Codec, await_markers, create_topic, send_batch, transactional_producer
-from rig.mirror_maker_2 import MirrorMaker2
+from rig.mirror_maker import MirrorMaker2
 from rig.read import Isolation, ReadFailed
 from rig.record import Record
 from rig.shoal import Shoal
