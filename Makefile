@@ -18,7 +18,7 @@ help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make setup      the environment in .venv for a first change, which CONTRIBUTING.md explains'
 	@echo 'make test       5 to 10 minutes: checks, and all tests that start nothing but Python'
-	@echo 'make test-clusters  25 minutes: those on real Kafka and Spark'
+	@echo 'make test-clusters  15 minutes: those on real Kafka and Spark'
 	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make native     the inner loops in Rust, built with cargo, tested and installed; demo does not need them'
@@ -44,12 +44,15 @@ setup: $(VENV)/for-test-core
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal-demo $(ARGS)
 
-# Several at a time, since most tests wait for brokers: on two cores three that are in one process, or two that
-# start Kafka and Spark. Files stay together, since clusters are shared within one. Not reordered: the long files
-# lie in the middle, and short ones fill up the end.
+# Several at a time, since most tests wait for brokers: three on two cores. Files stay together, since clusters are
+# shared within one. Not reordered: the long files lie in the middle, and short ones fill up the end.
 PARALLEL = --dist=loadfile --no-loadscope-reorder --numprocesses
 # What takes long is seen in every run.
 SLOWEST = --durations=40 --durations-min=5
+
+# The files that have tests of the second tier: to collect all others takes each worker longer than these.
+CLUSTER_TESTS = tests/integration tests/conformance $(sort $(shell \
+  grep -lrE 'mark\.integration|spark: SparkSession' tests --include='test_*.py'))
 
 AGENT_JAR = agent/start/target/shoal-agent.jar
 AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/src/main -type f)
@@ -61,7 +64,7 @@ test: $(VENV)/for-test check
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
 test-clusters: $(VENV)/for-test native agent prometheus kerberos
-	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=3 $(SLOWEST) $(if $(filter tests/%,$(ARGS)),,$(CLUSTER_TESTS)) $(ARGS)
 
 # The fuzz tests once more, with inputs that no run has drawn before, and the native tests with AddressSanitizer.
 test-night: $(VENV)/for-test native $(AGENT_JAR) browser
