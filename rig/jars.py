@@ -99,7 +99,7 @@ def class_path(version: str = KAFKA_VERSION) -> str:
 def class_archive() -> Path:
     """Return the file of the newest Kafka's loaded classes, which a first cluster of the rig writes.
 
-    With it a broker starts with half the CPU. A JVM that cannot use it, or finds none, goes on without it.
+    With it a broker starts with half the CPU. If a JVM finds none, or cannot use it, it starts without it.
     """
     return _CACHE / f"classes-{KAFKA_VERSION}" / "classes.jsa"
 

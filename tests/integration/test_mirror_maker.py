@@ -35,6 +35,10 @@ BATCHES = 7
 TIMEOUT_S = 400
 
 
+#: So long that a member without CPU stays in the group, and MirrorMaker 1 doubles no record.
+SESSION_MS = 20_000
+
+
 class Setting:
     """Both clusters, and mirrors of both kinds between them."""
 
@@ -44,13 +48,12 @@ class Setting:
         self._state = state
         self._rng = Random(20_26)
 
-    def consumer(self, group: str) -> dict[str, object]:
+    def consumer(self, group: str, session_ms: int) -> dict[str, object]:
         return {
             "bootstrap.servers": self.source.bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            # So long that a member without CPU stays in the group, and MirrorMaker 1 doubles no record.
-            "session.timeout.ms": 20_000,
+            "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": 500,
             "metadata.max.age.ms": 1000,
         }
@@ -63,14 +66,22 @@ class Setting:
     ) -> AbstractContextManager[MirrorMaker1]:
         """Return a MirrorMaker 1 that is not started yet."""
         return MirrorMaker1(
-            self.consumer(group), self.producer(**producer), (*common(topic, commit_ms), *options)
+            self.consumer(group, SESSION_MS), self.producer(**producer), (*common(topic, commit_ms), *options)
         )
 
-    def new(self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object) -> Shoal:
+    def new(
+        self,
+        topic: str,
+        group: str,
+        *options: str,
+        commit_ms: int = 500,
+        session_ms: int = SESSION_MS,
+        **producer: object,
+    ) -> Shoal:
         """Start `shoal mirror-maker`, with the same files."""
         files = []
         texts: Mapping[str, Mapping[str, object]] = {
-            "consumer": self.consumer(group),
+            "consumer": self.consumer(group, session_ms),
             "producer": self.producer(**producer),
         }
         for name, properties in texts.items():
@@ -256,7 +267,9 @@ def test_group_is_shared_with_mirror_maker_1_and_taken_over(setting: Setting, to
 def test_killed_member_leaves_an_exact_copy(setting: Setting, topic: str) -> None:
     create_both(setting, topic)
     setting.load(topic)
-    with setting.new(topic, topic) as first, setting.new(topic, topic) as second:
+    # The shortest that a broker accepts: the second takes over when the first one's session ends.
+    short = {"session_ms": 6_000}
+    with setting.new(topic, topic, **short) as first, setting.new(topic, topic, **short) as second:
         for each in (first, second):
             each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
         setting.load(topic)
