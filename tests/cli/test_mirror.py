@@ -56,6 +56,7 @@ def objects(stdout: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_mirror_once_copies_all_and_the_second_time_nothing(
     brokers: tuple[Broker, Broker], command: list[str]
 ) -> None:
@@ -77,7 +78,7 @@ def stop(process: Shoal) -> None:
     process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("interrupt", [ctrl_c, stop])
+@pytest.mark.parametrize("interrupt", [ctrl_c, pytest.param(stop, marks=pytest.mark.long)])
 def test_signal_ends_a_running_mirror_with_0(
     brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[Shoal], None]
 ) -> None:

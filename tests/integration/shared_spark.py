@@ -26,15 +26,12 @@ __all__ = ["shoal"]
 _NOT_SHARED = {"--conf", "--master", "--dry-run"}
 
 
-def shoal(
-    *args: str, state: Path, timeout_s: float = 240, own_process: bool = False
-) -> subprocess.CompletedProcess[str]:
+def shoal(*args: str, state: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
     """Run ``shoal`` to its end.
 
-    If a mirror has no settings of Spark, it shares a process and its JVM with others, unless ``own_process``
-    is true.
+    If a mirror has no settings of Spark, it shares a process and its JVM with others.
     """
-    if args[0] == "mirror" and not own_process and not _NOT_SHARED & set(args):
+    if args[0] == "mirror" and not _NOT_SHARED & set(args):
         return _SHARED.run(*args, environment={**os.environ, **state_in(state)}, timeout_s=timeout_s)
     return run_shoal(*args, state=state, timeout_s=timeout_s)
 

@@ -75,16 +75,14 @@ def test_way_back_from_a_log_that_lost_its_tail_and_grew_again_is_refused(tmp_pa
         back = ("mirror", "--from", two.destination.bootstrap, "--to", two.source.bootstrap, "--once")
         before = content_of(two.source.log("torn"))
         for more in (("--dry-run",), ()):
-            refused = shoal(
-                *back, "--topics", "torn", "--from-certificate", file, *more, state=tmp_path, own_process=True
-            )
+            refused = shoal(*back, "--topics", "torn", "--from-certificate", file, *more, state=tmp_path)
             assert refused.returncode == 2, (refused.stdout, refused.stderr)
             sentence = refused.stderr.splitlines()[-1]
             assert re.search(r"torn-0.*records.*7.*9", sentence)
             assert "--rename" in sentence
         assert content_of(two.source.log("torn")) == before
 
-        done = shoal(*back, "--topics", "whole", "--from-certificate", file, state=tmp_path, own_process=True)
+        done = shoal(*back, "--topics", "whole", "--from-certificate", file, state=tmp_path)
         assert done.returncode == 0, (done.stdout, done.stderr)
         assert content_of(two.source.log("whole")) == content_of(two.destination.log("whole"))
 

@@ -236,8 +236,15 @@ def test_deleted_copy_is_created_again_if_the_policy_is_to_continue(
     assert values(brokers.destination, "slow") == numbered(long("slow"), ALL)
 
 
-@pytest.mark.parametrize("election", [True, False])
-@pytest.mark.parametrize(("policy", "exit_code"), [("fail", 1), ("continue", 4)])
+@pytest.mark.parametrize(
+    ("policy", "exit_code", "election"),
+    [
+        ("fail", 1, True),
+        ("continue", 4, False),
+        pytest.param("fail", 1, False, marks=pytest.mark.long),
+        pytest.param("continue", 4, True, marks=pytest.mark.long),
+    ],
+)
 def test_lost_tail_of_the_source_ends_its_partition(
     brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int, election: bool
 ) -> None:

@@ -68,6 +68,7 @@ def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers
     assert (partitions(destination, "orders"), partitions(destination, "orders-late")) == (4, 4)
 
 
+@pytest.mark.long
 def test_topic_that_the_destination_refuses_takes_no_room_from_later_ones(
     brokers: TwoBrokers, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
         assert mirror.exit_code == 0, mirror.stderr
 
 
+@pytest.mark.long
 def test_lag_stays_as_it_is_while_the_destination_is_down(tmp_path: Path) -> None:
     lags: list[int] = []
 
