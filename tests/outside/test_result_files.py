@@ -113,6 +113,8 @@ def test_report_of_a_mirror_replaces_a_link(
 ) -> None:
     source, destination = brokers
     command = ["mirror", "--from", source, "--to", destination, "--topics", "orders", "--once"]
-    done = shoal(*command, "--continue-after", "foreign-records", "--report", str(planted.link), state=tmp_path)
+    done = shoal(
+        *command, "--continue-after", "foreign-records", "--report", str(planted.link), state=tmp_path
+    )
     assert planted.link.exists(), done.stderr
     planted.check()
