@@ -63,10 +63,10 @@ def test_killed_worker_is_replaced_and_the_copy_is_exact(
     topic: str,
     tmp_path: Path,
 ) -> None:
-    load_plain(source_cluster.bootstrap, topic, "lz4", 16, 300_000_000)
+    load_plain(source_cluster.bootstrap, topic, "lz4", 16, 40_000_000)
 
-    # A small buffer, so that the copy lasts for some progress lines.
-    options = [*between, "--topics", topic, "--once", "--fetch-buffer-bytes", "1m"]
+    # A limit, so that the copy lasts for some progress lines.
+    options = [*between, "--topics", topic, "--once", "--limit", "5m"]
     with Shoal("mirror", "--json", *options, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line["records"] > 0)
         killed = mirror.python_workers()
