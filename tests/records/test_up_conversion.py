@@ -12,8 +12,9 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 from shoal.error_codes import ErrorCode
 from shoal.errors import NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
-from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
-from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
+from shoal.records.legacy import Message, read_sent
+from shoal.records.up_conversion import up_convert
+from tests.batches import LOG_APPEND_TIME, TIMESTAMP, batch, message, wrapper
 from tests.peak_memory import peak_bytes
 
 LIMIT = 1 << 20
@@ -37,14 +38,13 @@ def wrapped(magic: int, offset: int, inner: bytes, codec: Codec, **options: int)
     return bytes(wrapper(magic, codec, [inner], offset=offset, **options))
 
 
-def read(data: bytes) -> list[SentMessage]:
-    message_set = read_message_set(memoryview(data), LIMIT)
-    return list(message_set.messages) if message_set is not None else []
+def read(data: bytes) -> list[Message]:
+    return list(read_sent(memoryview(data), LIMIT)[1])
 
 
 def refusal(data: bytes) -> ErrorCode:
     with pytest.raises(NotConvertible) as refused:
-        read(data)
+        up_convert(memoryview(data), LIMIT)
     return refused.value.code
 
 
@@ -65,10 +65,8 @@ def test_messages_of_another_library_become_one_batch_with_the_same_records(
     built = builder(magic, codec, 1 << 20)
     for offset, (timestamp, key, value) in enumerate(SENT):
         built.append(offset, timestamp=timestamp, key=key, value=value)  # type: ignore[attr-defined]
-    message_set = read_message_set(memoryview(bytes(built.build())), LIMIT)  # type: ignore[attr-defined]
-    assert message_set is not None
-    assert message_set.codec is codec
-    batch = up_convert(message_set.messages, codec)
+    batch = up_convert(memoryview(bytes(built.build())), LIMIT)  # type: ignore[attr-defined]
+    assert batch is not None
     verify_crc(batch)
     header = batch.header
     assert (header.base_offset, header.last_offset_delta, header.records_count) == (0, 3, 4)
@@ -92,13 +90,13 @@ def test_message_is_read_from_literal_bytes() -> None:
     covered = b"\1\0" + b"\0\0\0\0\0\0\3\xe8" + b"\0\0\0\1k" + b"\0\0\0\1v"
     crc = zlib.crc32(covered).to_bytes(4)
     literal = b"\0\0\0\0\0\0\0\7" + (len(covered) + 4).to_bytes(4) + crc + covered
-    assert read(literal) == [SentMessage(1000, False, b"k", b"v")]
+    assert read(literal) == [Message(0, 1000, b"k", b"v")]
 
 
 def test_message_cut_anywhere_is_ignored() -> None:
     whole = sent(1, 0, b"k", b"v")
     for size in range(len(whole)):
-        assert read(whole[:size]) == []
+        assert up_convert(memoryview(whole[:size]), LIMIT) is None
 
 
 def test_last_message_cut_is_ignored() -> None:
@@ -120,7 +118,7 @@ def test_last_message_cut_in_a_wrapper_is_ignored() -> None:
 def test_append_time_of_a_wrapper_applies_to_its_messages(codec: Codec) -> None:
     inner = sent(1, 0, b"k", b"v")
     (found,) = read(wrapped(1, 0, inner, codec, timestamp=77, flags=LOG_APPEND_TIME))
-    assert (found.timestamp, found.is_append_time) == (77, True)
+    assert found.timestamp == 77
 
 
 @pytest.mark.parametrize("offset", [0, 1, 9])
@@ -143,72 +141,42 @@ WITH_KEY = b"\1\0" + bytes(8)
 INNER = bytes(sent(1, 1, b"k", b"v"))
 
 REFUSED = {
-    "a wrong CRC": (damaged_crc(sent(1, 0, b"k", b"v")), ErrorCode.CORRUPT_MESSAGE),
-    "a length that is too short": (bytes(8) + b"\0\0\0\x0d" + bytes(20), ErrorCode.CORRUPT_MESSAGE),
-    "a negative length": (bytes(8) + b"\xff\xff\xff\xff" + bytes(20), ErrorCode.CORRUPT_MESSAGE),
-    "a magic that is none": (
-        bytes(8) + b"\0\0\0\x20" + bytes(4) + b"\3" + bytes(27),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    "two magics": (PLAIN[0] + PLAIN[1], ErrorCode.INVALID_RECORD),
-    "two wrappers": (2 * wrapped(1, 0, INNER, Codec.GZIP), ErrorCode.INVALID_RECORD),
-    "a message and a wrapper": (PLAIN[1] + wrapped(1, 0, INNER, Codec.GZIP), ErrorCode.INVALID_RECORD),
-    "a wrapper and a message": (wrapped(1, 0, INNER, Codec.GZIP) + PLAIN[1], ErrorCode.INVALID_RECORD),
-    "a wrapper of zstd": (wrapped(1, 0, INNER, Codec.ZSTD), ErrorCode.INVALID_RECORD),
-    "an empty wrapper": (wrapped(1, 0, b"", Codec.GZIP), ErrorCode.INVALID_RECORD),
-    "a wrapper without a value": (with_crc(b"\1\1" + bytes(8) + b"\xff" * 8), ErrorCode.INVALID_RECORD),
-    "a wrapper of no bytes": (
-        with_crc(b"\1\1" + bytes(8) + b"\xff" * 4 + bytes(4)),
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ),
-    "a wrapper that is no stream": (
-        with_crc(b"\1\1" + bytes(8) + b"\xff" * 4 + b"\0\0\0\3abc"),
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ),
-    "an unknown codec": (with_crc(b"\1\5" + bytes(8) + b"\xff" * 8), ErrorCode.UNKNOWN_SERVER_ERROR),
-    "a wrapper before its last message": (
-        wrapped(1, 1, sent(1, 2, b"k", b"v"), Codec.GZIP),
-        ErrorCode.INVALID_RECORD,
-    ),
-    "a wrapper in a wrapper": (
-        wrapped(1, 0, wrapped(1, 0, INNER, Codec.GZIP), Codec.GZIP),
-        ErrorCode.INVALID_RECORD,
-    ),
-    "another magic in a wrapper": (wrapped(1, 0, PLAIN[0], Codec.GZIP), ErrorCode.INVALID_RECORD),
-    "a wrong CRC in a wrapper": (
-        wrapped(1, 0, damaged_crc(sent(1, 0, b"k", b"v")), Codec.GZIP),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    "a short length in a wrapper": (
-        wrapped(1, 0, bytes(8) + b"\0\0\0\1" + bytes(20), Codec.GZIP),
-        ErrorCode.CORRUPT_MESSAGE,
-    ),
-    "a message too short for magic 1": (with_crc(b"\1\0" + bytes(8)), ErrorCode.UNKNOWN_SERVER_ERROR),
-    "a key that leads out of its message": (
-        with_crc(WITH_KEY + b"\x7f\xff\xff\xff" + bytes(9)),
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ),
-    "a value that leads out of its message": (
-        with_crc(WITH_KEY + b"\0\0\0\0" + b"\0\0\0\2v"),
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ),
+    "a wrong CRC": damaged_crc(sent(1, 0, b"k", b"v")),
+    "a length that is too short": bytes(8) + b"\0\0\0\x0d" + bytes(20),
+    "a negative length": bytes(8) + b"\xff\xff\xff\xff" + bytes(20),
+    "a magic that is none": with_crc(b"\3" + bytes(27)),
+    "a batch of magic 2": bytes(batch(1)),
+    "two wrappers": 2 * wrapped(1, 0, INNER, Codec.GZIP),
+    "a message and a wrapper": PLAIN[1] + wrapped(1, 0, INNER, Codec.GZIP),
+    "two messages and a wrapper": 2 * PLAIN[1] + wrapped(1, 0, INNER, Codec.GZIP),
+    "a wrapper and a message": wrapped(1, 0, INNER, Codec.GZIP) + PLAIN[1],
+    "a wrapper of zstd": wrapped(1, 0, INNER, Codec.ZSTD),
+    "a wrapper without a value": with_crc(b"\1\1" + bytes(8) + b"\xff" * 8),
+    "a wrapper that is no stream": with_crc(b"\1\1" + bytes(8) + b"\xff" * 4 + b"\0\0\0\3abc"),
+    "an unknown codec": with_crc(b"\1\5" + bytes(8) + b"\xff" * 8),
+    "a wrapper in a wrapper": wrapped(1, 0, wrapped(1, 0, INNER, Codec.GZIP), Codec.GZIP),
+    "a wrong CRC in a wrapper": wrapped(1, 0, damaged_crc(sent(1, 0, b"k", b"v")), Codec.GZIP),
+    "a short length in a wrapper": wrapped(1, 0, bytes(8) + b"\0\0\0\1" + bytes(20), Codec.GZIP),
+    "a message too short for magic 1": with_crc(b"\1\0" + bytes(8)),
+    "a key that leads out of its message": with_crc(WITH_KEY + b"\x7f\xff\xff\xff" + bytes(9)),
+    "a value that leads out of its message": with_crc(WITH_KEY + b"\0\0\0\0" + b"\0\0\0\2v"),
+    "bytes behind a value": with_crc(WITH_KEY + b"\0\0\0\1k" + b"\0\0\0\1v" + b"more"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_set_that_kafka_refuses_is_refused_with_its_code(name: str) -> None:
-    data, code = REFUSED[name]
-    assert refusal(data) is code
+def test_malformed_set_is_refused(name: str) -> None:
+    assert refusal(REFUSED[name]) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("data", [b"", wrapped(1, 0, b"", Codec.GZIP)], ids=["nothing", "an empty wrapper"])
+def test_set_without_a_message_gives_no_batch(data: bytes) -> None:
+    assert up_convert(memoryview(data), LIMIT) is None
 
 
 def test_huge_length_in_a_wrapper_allocates_nothing() -> None:
     endless = bytes(8) + b"\x7f\xff\xff\xff" + bytes(20)
-    assert refusal(wrapped(1, 0, endless, Codec.GZIP)) is ErrorCode.INVALID_RECORD
-
-
-def test_bytes_after_a_value_are_ignored() -> None:
-    (found,) = read(with_crc(WITH_KEY + b"\0\0\0\1k" + b"\0\0\0\1v" + b"more"))
-    assert (found.key, found.value) == (b"k", b"v")
+    assert up_convert(memoryview(wrapped(1, 0, endless, Codec.GZIP)), LIMIT) is None
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -223,10 +191,7 @@ def test_bomb_of_many_small_messages_is_refused() -> None:
 
 
 def test_negative_timestamp_is_refused() -> None:
-    messages = read(sent(1, 0, b"k", b"v", timestamp=-2))
-    with pytest.raises(NotConvertible) as refused:
-        up_convert(messages, Codec.NONE)
-    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal(sent(1, 0, b"k", b"v", timestamp=-2)) is ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])
@@ -235,9 +200,7 @@ def test_many_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped:
     full = wrapped(0, 0, inner, Codec.GZIP) if is_wrapped else inner
 
     def convert() -> None:
-        found = read_message_set(memoryview(full), LIMIT)
-        assert found is not None
-        up_convert(found.messages, found.codec)
+        assert up_convert(memoryview(full), LIMIT) is not None
 
     assert peak_bytes(convert) < 2 * LIMIT
 

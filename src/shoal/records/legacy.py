@@ -34,13 +34,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from ..errors import CorruptBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
 from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 
-__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_sized"]
+__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_sent"]
 
 _OVERHEAD = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -86,22 +87,59 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
     """
     header = batch.header
     try:
-        outer = _read(bytes(batch.view[LOG_OVERHEAD:]))
-        codec_id = outer.attributes & CODEC_MASK
-        if codec_id == Codec.NONE:
+        outer = _read(batch.view[LOG_OVERHEAD:])
+        if not outer.codec_id:
             return [Message(header.base_offset, outer.timestamp, outer.key, outer.value)]
-        if codec_id > Codec.LZ4:
-            raise Malformed(f"codec {codec_id} in a message of magic {outer.magic}")
-        if outer.value is None:
-            raise Malformed("a compressed message without a value")
-        # Only a wrapper of magic 0 may have the wrong checksum, whatever is in it.
-        if codec_id == Codec.LZ4 and outer.magic == 0:
-            data = decompress_legacy_lz4(outer.value, limit_bytes, header.base_offset)
-        else:
-            data = decompress(Codec(codec_id), outer.value, limit_bytes, header.base_offset)
-        return _unwrap(outer, header.base_offset, bytes(data), limit_bytes)
+        data = _decompressed(outer, limit_bytes, header.base_offset)
+        return _unwrap(outer, header.base_offset, data, limit_bytes)
     except Malformed as error:
         raise CorruptBatch(str(error), header.base_offset) from None
+
+
+def read_sent(record_set: memoryview, limit_bytes: int) -> tuple[Codec, Iterator[Message]]:
+    """
+    Read a message set as a producer sends it: messages back to back, or one wrapper. All CRCs are verified.
+
+    Offsets of a producer mean nothing, so they are counted from 0 on. The messages are read one by one, since
+    the values of a million small ones take a hundred times their bytes.
+
+    Args:
+        record_set: The set. A message that is cut short at its end is ignored, as by Kafka.
+        limit_bytes: The limit for what a wrapper expands to, at 64 bytes or more for each message.
+
+    Returns:
+        The codec of the wrapper, if there is one, and the messages.
+
+    Raises:
+        CorruptBatch: The bytes are no message set. The iterator raises it, too.
+        UnsupportedBatch: The messages expand to more than ``limit_bytes``; likewise.
+
+    """
+    try:
+        outer = [_read_verified(content) for _, content in islice(_entries(record_set, may_be_cut=True), 2)]
+        codec_id = outer[0].codec_id if outer else 0
+        if not codec_id:
+            return Codec.NONE, _read_each(record_set, None, limit_bytes)
+        if len(outer) > 1:
+            raise Malformed("a compressed message is not alone in its set")
+        data = _decompressed(outer[0], limit_bytes, 0)
+    except Malformed as error:
+        raise CorruptBatch(str(error)) from None
+    append_time = outer[0].timestamp if outer[0].is_log_append_time else None
+    return Codec(codec_id), _read_each(data, append_time, limit_bytes)
+
+
+def _read_each(data: Bytes, append_time: int | None, limit_bytes: int) -> Iterator[Message]:
+    try:
+        for number, (_, content) in enumerate(_entries(data, may_be_cut=True)):
+            check_count(number + 1, limit_bytes, 0)
+            each = _read_verified(content)
+            if each.codec_id:
+                raise Malformed(f"message {number} is compressed itself")
+            timestamp = each.timestamp if append_time is None or each.magic == 0 else append_time
+            yield Message(number, timestamp, each.key, each.value)
+    except Malformed as error:
+        raise CorruptBatch(str(error)) from None
 
 
 class Malformed(Exception):
@@ -118,8 +156,24 @@ class _Stored(NamedTuple):
     value: bytes | None
 
     @property
+    def codec_id(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
     def is_log_append_time(self) -> bool:
         return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
+
+
+def _decompressed(wrapper: _Stored, limit_bytes: int, offset: int) -> bytes:
+    """Return the messages in a wrapper, back to back."""
+    if wrapper.codec_id > Codec.LZ4:
+        raise Malformed(f"codec {wrapper.codec_id} in a message of magic {wrapper.magic}")
+    if wrapper.value is None:
+        raise Malformed("a compressed message without a value")
+    # Only a wrapper of magic 0 may have the wrong checksum, whatever is in it.
+    if wrapper.codec_id == Codec.LZ4 and wrapper.magic == 0:
+        return bytes(decompress_legacy_lz4(wrapper.value, limit_bytes, offset))
+    return bytes(decompress(Codec(wrapper.codec_id), wrapper.value, limit_bytes, offset))
 
 
 def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -> list[Message]:
@@ -135,9 +189,9 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
     previous = -1
     for inner_offset, content in _entries(data):
         inner = _read(content)
-        if inner.attributes & CODEC_MASK:
+        if inner.codec_id:
             raise Malformed(f"inner message {len(messages)} is compressed itself")
-        if zlib.crc32(content[_CRC_COVERS_FROM:]) != int.from_bytes(content[:_CRC_COVERS_FROM]):
+        if not _has_right_crc(content):
             raise Malformed(f"the CRC of inner message {len(messages)} is wrong")
         offset = base_offset + inner_offset
         if not previous < offset <= last_offset:
@@ -149,21 +203,36 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
     return messages
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _entries(data: Bytes, *, may_be_cut: bool = False) -> Iterator[tuple[int, Bytes]]:
     """Yield the stored offset and the content of each message, from its CRC on."""
     position, end = 0, len(data)
     while position < end:
         if end - position < LOG_OVERHEAD:
+            if may_be_cut:
+                return
             raise Malformed("the last inner message is cut short")
         offset, length = _OVERHEAD.unpack_from(data, position)
         position += LOG_OVERHEAD
+        if may_be_cut and length > end - position:
+            return
         if not 0 <= length <= end - position:
             raise Malformed(f"an inner message of {length} bytes, but only {end - position} are left")
         yield offset, data[position : position + length]
         position += length
 
 
-def _read(content: bytes) -> _Stored:
+def _has_right_crc(content: Bytes) -> bool:
+    return zlib.crc32(content[_CRC_COVERS_FROM:]) == int.from_bytes(content[:_CRC_COVERS_FROM])
+
+
+def _read_verified(content: Bytes) -> _Stored:
+    message = _read(content)
+    if not _has_right_crc(content):
+        raise Malformed("the CRC of a message is wrong")
+    return message
+
+
+def _read(content: Bytes) -> _Stored:
     """Read a message from its CRC on; the CRC itself is not looked at."""
     if len(content) < _SMALLEST[0]:
         raise Malformed(f"a message of {len(content)} bytes")
@@ -177,21 +246,15 @@ def _read(content: bytes) -> _Stored:
     if magic == 1:
         (timestamp,) = _INT64.unpack_from(content, position)
         position += _INT64.size
-    key, position = read_sized(content, position)
-    value, position = read_sized(content, position)
+    key, position = _read_sized(content, position)
+    value, position = _read_sized(content, position)
     if position != len(content):
         raise Malformed(f"{len(content) - position} bytes behind the value of a message")
     return _Stored(magic, attributes, timestamp, key, value)
 
 
-def read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
-    """
-    Read bytes behind their length, and return the position after them; a negative one is null, as for Kafka.
-
-    Raises:
-        Malformed: There are not so many.
-
-    """
+def _read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
+    """Read bytes behind their length, and return the position after them; a negative one is null."""
     if len(content) - position < _INT32.size:
         raise Malformed("a message is cut short")
     length = _INT32.unpack_from(content, position)[0]

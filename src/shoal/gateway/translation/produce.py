@@ -24,7 +24,7 @@ from ...protocol.produce import (
     encode_produce_request,
 )
 from ...records.down_conversion import ConvertedCounts
-from ...records.up_conversion import read_message_set, up_convert
+from ...records.up_conversion import up_convert
 from ...topic_partition import TopicPartition
 from ..client_connection import ClientGone
 from .request import Part, TranslatedRequest, old_code
@@ -71,11 +71,11 @@ def _up_converted(entry: ProducedPartition, limit_bytes: int, network: str) -> m
     """Convert a message set, or refuse it with the error of an old broker."""
     try:
         with turn(ConvertedApi.PRODUCE, network) as tally:
-            found = read_message_set(entry.record_set, limit_bytes)
-            if found is None:  # as Kafka answers a set without a whole message
+            batch = up_convert(entry.record_set, limit_bytes)
+            if batch is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
-            batch = up_convert(found.messages, found.codec)
-            tally.add(ConvertedCounts(1, found.messages_count, len(entry.record_set), len(batch.view)))
+            count = batch.header.records_count
+            tally.add(ConvertedCounts(1, count, len(entry.record_set), len(batch.view)))
             return batch.view
     except NotConvertible as error:
         return _outcome(entry, error.code)
