@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, OTHER_KAFKA_VERSIONS
@@ -25,50 +23,6 @@ def test_files_named_in_architecture_and_decisions_exist() -> None:
     assert len(named) > 50
     places = (PACKAGE, BROKER.parent, ROOT)
     assert [each for each in named if not any((place / each).exists() for place in places)] == []
-
-
-def definitions(path: Path) -> Iterator[str]:
-    """Yield the names of a module's functions, classes and methods, the last two also as Class.method."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        match node:
-            case ast.ClassDef():
-                yield node.name
-                yield from (
-                    f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)
-                )
-            case ast.FunctionDef():
-                yield node.name
-
-
-def test_calls_of_the_journey_exist() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    _, _, journey = text.partition("\n## The journey of one batch\n")
-    _, calls, _ = journey.split("```", 2)
-    path, checked = PACKAGE, 0
-    modules: dict[str, Path] = {}
-    for line in calls.strip().splitlines():
-        names, _, where = line.strip().partition("  ")
-        owner = names.partition(".")[0]
-        if found := re.search(r"[\w/]+\.py", where):
-            modules.setdefault(owner, PACKAGE / found[0])
-        path = modules.get(owner, path)
-        defined = set(definitions(path))
-        for name in names.split(", "):
-            assert name in defined, (name, path)
-            checked += 1
-    assert checked > 15
-
-
-def test_decisions_are_listed_and_have_three_parts() -> None:
-    folder = ROOT / "docs" / "decisions"
-    listed = re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
-    assert listed == sorted(each.name for each in folder.glob("[0-9]*.md"))
-    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for name in listed:
-        text = (folder / name).read_text(encoding="utf-8")
-        assert text.startswith(f"# {name[:4]}: ")
-        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
-        assert f"- decisions/{name}\n" in site
 
 
 def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:

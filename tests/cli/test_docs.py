@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +16,6 @@ from shoal.cli.config_file import with_config_file
 from shoal.cli.parser import options_of
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.prepare.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
-from tests.cli.sentences import ANYTHING, sentences
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -84,67 +82,6 @@ def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
     assert args.conf == ["spark.executor.memory=2g"]
 
 
-@pytest.fixture(scope="module")
-def explained() -> list[str]:
-    """Return the messages quoted in docs/operating.md as expressions that match them."""
-    page = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, tables = page.partition("\n## Warnings and errors\n")
-    tables, _, _ = tables.partition("\n## ")
-    quoted = [
-        phrase
-        for line in tables.splitlines()
-        if line.startswith("| `")
-        for phrase in re.findall("`([^`]+)`", line.split(" | ")[0])
-    ]
-    return [".*".join(map(re.escape, phrase.split(ANYTHING))) for phrase in quoted]
-
-
-def test_every_message_of_a_mirror_is_explained(explained: list[str]) -> None:
-    said = sentences()
-    assert len(said) > 30
-    unexplained = [each for each in said if not any(re.search(phrase, each) for phrase in explained)]
-    assert unexplained == []
-
-
-#: Quoted inside of messages: errors of connections and brokers, and of other parts of the program.
-SAID_ELSEWHERE = (
-    *(": error ", "no connection to", "does not answer"),
-    *(
-        "shoal ignores the unknown property",
-        "missing for this principal: ",
-        "committing the positions of group",
-        "an older attempt of its task to end",
-        "its wall clock is",
-        "other users of this machine may enter it",
-        "min ahead of",
-        "a second try: ",  # suspicion.py has the words before the colon
-        "a further try: ",
-        "not authorized. Grant READ on the group",
-        "which would make it unwritable",
-        "groups of broker ",
-    ),
-)
-
-
-def test_every_explained_message_exists(explained: list[str]) -> None:
-    said = "\n".join(sentences())
-    unsaid = [phrase for phrase in explained if not re.search(phrase, said)]
-    assert [each for each in unsaid if not any(re.escape(part) in each for part in SAID_ELSEWHERE)] == []
-
-
-def test_dependencies_have_a_reason_and_are_counted_in_the_threat_model() -> None:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    wanted, extras = project["dependencies"], project["optional-dependencies"]
-    of_extras = [each for name in ("java", "demo", "msk", "release", "docs") for each in extras[name]]
-    names = {re.split(r"[<>=\[]", each)[0] for each in (*wanted, *of_extras)} - {"shoal"}
-    page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    explained = {name for row in rows for name in row[2:].split(" | ")[0].split(", ")}
-    assert names <= explained
-    assert f"| {len(wanted)} direct dependencies," in (DOCS / "security.md").read_text(encoding="utf-8")
-
-
 #: Of Markdown: ``[text](path#heading)``. Addresses with a scheme are not looked at, nor the README's badges:
 #: GitHub's own pages, relative to the README's address, so that they are right in each fork.
 LINK = re.compile(r"\]\((?![a-z]+:|\.\./\.\./actions/)([^)#\s]*)(?:#([^)\s]+))?\)")
@@ -197,7 +134,7 @@ def test_systemd_unit_has_the_exit_codes() -> None:
 def test_documented_command_parses(name: str) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^ *\$ (shoal .*)$", page, re.MULTILINE)
-    inline = [each for each in re.findall(r"`(shoal \w+ --from [^`]*)`", page) if ANYTHING not in each]
+    inline = [each for each in re.findall(r"`(shoal \w+ --from [^`]*)`", page) if "…" not in each]
     assert len(blocks) + len(inline) > 3
     for command in (*blocks, *inline):
         make_parser().parse_args(shlex.split(command)[1:])
