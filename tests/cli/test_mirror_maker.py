@@ -266,7 +266,10 @@ def test_secrets_are_not_handler_options_and_not_printed(read: Read) -> None:
         ("no.such.module:Handler", "PYTHONPATH"),
         ("shoal.handlers:Nothing", "there is no such class"),
         ("shoal.handlers:ProducerRecord", "it is not a subclass of MirrorMakerMessageHandler"),
-        ("shoal.handlers:RenameTopics", "it is not a subclass of MirrorMakerMessageHandler"),
+        (
+            "shoal.handlers:MirrorMakerRawBytesMessageHandler",
+            "it is not a subclass of MirrorMakerMessageHandler",
+        ),
     ],
 )
 def test_unusable_class_is_reported_before_the_start(

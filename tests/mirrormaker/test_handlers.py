@@ -1,4 +1,4 @@
-"""The ready handlers, and the memory that a handler's batches keep."""
+"""How a handler is made, and the memory that its batches keep."""
 
 from __future__ import annotations
 
@@ -7,42 +7,15 @@ import pytest
 from shoal.client.buffers import FetchedBytes
 from shoal.client.consumer import RawRecord, TimestampType
 from shoal.errors import ConfigError
-from shoal.handlers import Filter, MirrorMakerMessageHandler
+from shoal.handlers import MirrorMakerMessageHandler
 from shoal.mirroring.model.copy_options import Handling
 from shoal.mirrormaker.handlers import load_handler
 from shoal.mirrormaker.task import apart
 from shoal.records import Codec
-from tests import batches
 
 
 def batch_of(value: memoryview, max_timestamp: int = 0, topic: str = "orders") -> RawRecord:
     return RawRecord(topic, 0, 0, 0, 1, Codec.NONE, max_timestamp, TimestampType.CREATE_TIME, value, 0)
-
-
-@pytest.mark.parametrize(
-    ("args", "passing", "dropped"),
-    [
-        ("topics=orders.*", [-1, 0, 5], []),
-        ("not=noise", [-1, 0, 5], []),
-        ("from=5", [5, 6], [-1, 0, 4]),
-        ("until=5", [-1, 0, 4], [5, 6]),
-        ("from=1970-01-01T00:00:00Z;until=1970-01-01T00:00:01Z", [0, 999], [-1, 1000]),
-        ("topics=others", [], [-1, 0]),
-    ],
-)
-def test_filter_without_time_drops_no_timestamp(args: str, passing: list[int], dropped: list[int]) -> None:
-    handler = Filter(args)
-    value = memoryview(bytes(batches.batch([b"x"])))
-    for max_timestamp in passing:
-        batch = batch_of(value, max_timestamp)
-        assert handler.handle(batch) == [batch]
-    for max_timestamp in dropped:
-        assert handler.handle(batch_of(value, max_timestamp)) == []
-
-
-def test_filter_with_unknown_argument_names_it() -> None:
-    with pytest.raises(ConfigError, match="orders is not one"):
-        Filter("orders")
 
 
 def test_waiting_records_do_not_keep_a_large_response_in_memory() -> None:

@@ -10,26 +10,18 @@ records that pass through a handler are mirrored at least once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from ..client.consumer import ConsumerRecord, RawRecord
-from ..errors import ConfigError
-from ..mirroring.model.copy_options import COPY_DEFAULTS, Handling
-from ..mirroring.model.options import Start
-from ..mirroring.model.topics import TopicSelection
-from ..records import Codec, split, write_batch
+from ..mirroring.model.copy_options import Handling
 from .loading import load
 
 __all__ = [
-    "ConvertCodec",
-    "Filter",
     "MirrorMakerMessageHandler",
     "MirrorMakerRawBytesMessageHandler",
     "ProducerRecord",
-    "RenameTopics",
     "load_handler",
 ]
 
@@ -101,84 +93,3 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     if handling.handler is None:
         return kind()
     return load("--message.handler", handling.handler, handling.args, kind, takes_init=True)
-
-
-# Handlers that come with shoal
-
-
-class RenameTopics(MirrorMakerRawBytesMessageHandler):
-    r"""Renames topics. The argument is ``REGEX=REPLACEMENT``, such as ``(.*)=west.\1``: see ``--rename``."""
-
-    def __init__(self, args: str) -> None:
-        self._selection = TopicSelection("(.*)", rename=args)
-
-    def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
-        """Return the batch for the renamed topic."""
-        return [replace(batch, topic=self._selection.destination_of(batch.topic))]
-
-
-class Filter(MirrorMakerRawBytesMessageHandler):
-    r"""
-    Selects batches by topic and time, by their headers alone.
-
-    The argument is a list of conditions, separated by semicolons: ``topics=REGEX`` (whole names),
-    ``not=REGEX``, ``from=TIME``, ``until=TIME``. A time is milliseconds since 1970 or ISO-8601. A header has
-    the time of the batch's newest record. A batch passes if that time is at or after ``from`` and before
-    ``until``. If a batch has no time (-1), it is before any ``from``.
-
-    """
-
-    def __init__(self, args: str) -> None:
-        wanted = dict(each.partition("=")[::2] for each in map(str.strip, args.split(";")) if each)
-        self._topics = _regex(wanted.pop("topics", ".*"))
-        self._not = _regex(wanted.pop("not", "(?!)"))
-        self._from_ms = _milliseconds(wanted.pop("from")) if "from" in wanted else None
-        self._until_ms = _milliseconds(wanted.pop("until")) if "until" in wanted else None
-        if wanted:
-            raise ConfigError(f"{', '.join(wanted)} is not one of topics, not, from, until")
-
-    def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
-        """Return the batch if it passes."""
-        passes = (
-            self._topics.fullmatch(batch.topic) is not None
-            and self._not.fullmatch(batch.topic) is None
-            and (self._from_ms is None or batch.max_timestamp >= self._from_ms)
-            and (self._until_ms is None or batch.max_timestamp < self._until_ms)
-        )
-        return [batch] if passes else []
-
-
-class ConvertCodec(MirrorMakerRawBytesMessageHandler):
-    """Recompresses batches. The argument is ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``."""
-
-    def __init__(self, args: str) -> None:
-        try:
-            self._codec = Codec[args.strip().upper()]
-        except KeyError:
-            choices = ", ".join(each.name.lower() for each in Codec)
-            raise ConfigError(f"codec {args!r} is not one of {choices}") from None
-
-    def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
-        """Return the batch with the argument's codec."""
-        if batch.codec is self._codec:
-            return [batch]
-        (opened,) = split(batch.value)
-        records = COPY_DEFAULTS.decode(opened)
-        if opened.header.is_log_append_time:
-            records = [each._replace(timestamp=opened.header.max_timestamp) for each in records]
-        made = write_batch(records, self._codec)
-        return [replace(batch, codec=self._codec, value=made.view.toreadonly())]
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"{text!r} is not a regular expression: {error}") from None
-
-
-def _milliseconds(text: str) -> int:
-    timestamp_ms = Start.parse("timestamp", text).timestamp_ms
-    if timestamp_ms < 0:
-        raise ConfigError(f"{text!r} is not a time: use ISO 8601, or milliseconds since 1970")
-    return timestamp_ms
