@@ -4,7 +4,6 @@ Each runs by the native path if ``shoal_native`` can be imported, and in pure Py
 (``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -17,8 +16,7 @@ from pathlib import Path
 
 from bench.measure import MoverFailed
 from bench.mover import Command, Job, PlainCommand
-from bench.report import say
-from rig import TimedOut, create_topic, wait_until
+from rig import create_topic
 from rig.cluster import java_properties
 from rig.shoal import shoal_command
 from shoal.native import NATIVE
@@ -26,7 +24,6 @@ from shoal.native import NATIVE
 __all__ = [
     "Code",
     "Shoal",
-    "await_archive",
     "code_before",
     "copy_loop",
     "has_native",
@@ -35,7 +32,6 @@ __all__ = [
 ]
 
 _PURE = "SHOAL_PURE_PYTHON"
-_ARCHIVE_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,6 @@ class Shoal:
                 check=True,
                 capture_output=True,
             )
-        await_archive(Path(self._state.name))
 
     def _mirror(self, job: Job) -> Sequence[str]:
         between = ["--from", job.reads_from, "--to", job.writes_to]
@@ -152,24 +147,3 @@ def copy_loop(code: Code) -> PlainCommand:
         return [code.python, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy]
 
     return PlainCommand(f"copy loop, {code.name}", arguments, code.environment, code.directory)
-
-
-def await_archive(state: Path) -> None:
-    """Wait until no process is creating a class data archive, under its lock."""
-
-    def all_free() -> bool:
-        return all(_is_free(mark) for mark in (state / "shoal" / "class-archives").glob("*.seen"))
-
-    try:
-        wait_until(all_free, "Spark's class data archive", timeout_s=_ARCHIVE_TIMEOUT_S)
-    except TimedOut:  # made at the lowest priority: on a busy machine it may take forever
-        say("Spark's class data archive is not finished: the next start is slower")
-
-
-def _is_free(file: Path) -> bool:
-    with file.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True

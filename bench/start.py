@@ -22,7 +22,7 @@ from bench.measure import MoverFailed
 from bench.movers import usual_codes
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings
-from bench.shoal_movers import Code, await_archive
+from bench.shoal_movers import Code
 from bench.yardstick import Yardstick
 from rig.process import tail
 from shoal_broker import Broker
@@ -56,12 +56,11 @@ class Start:
     yardstick_ms: float
 
 
-def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
+def measure_start(code: Code, state: Path) -> Start:
     """Start ``shoal mirror --once``, wait for its first batch, and for its end.
 
     Args:
         state: Directory of files that starts share.
-        is_last: If not, also wait for what it leaves for the next start: a class data archive takes long.
 
     Raises:
         MoverFailed: The mirror ended without copying.
@@ -84,8 +83,6 @@ def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
                 first_batch_s, cpu, pss = time.monotonic() - began, account.cpu(), account.pss()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_TIMEOUT_S)
-                if not is_last:
-                    await_archive(state)  # by a process of the mirror, in the background
     return Start(first_batch_s, cpu.total_s, cpu.jvm_s, pss, yardstick.milliseconds)
 
 
@@ -115,9 +112,9 @@ def _run(settings: Settings) -> Section:
     for turn in range(settings.repeat):
         for code in usual_codes(settings.before):
             with tempfile.TemporaryDirectory(prefix="bench-state-") as state:
-                for number, name in _STARTS.items():
+                for name in _STARTS.values():
                     say(f"{code.name}, {name}, turn {turn + 1}")
-                    start = measure_start(code, Path(state), is_last=number == len(_STARTS))
+                    start = measure_start(code, Path(state))
                     starts[f"{code.name}, {name}"].append(start)
     figures = _figures(starts)
     text = (

@@ -37,7 +37,6 @@ __all__ = [
     "run_shoal",
     "serve_broker",
     "serve_gateway",
-    "share_class_archives",
     "shoal_command",
     "state_in",
 ]
@@ -49,9 +48,6 @@ SHOAL = ("-m", "shoal")
 _HASTY = Path(__file__).with_name("hasty.py")
 
 _Found = TypeVar("_Found")
-
-#: Beside the other files that tests create once, until `make distclean` deletes them.
-_ARCHIVES = Path(__file__).parents[1] / ".kafka" / "class-archives"
 
 #: PySpark's daemon, and that of a mirror on one machine. A worker is forked, so its command line is the same.
 _DAEMONS = ("pyspark.daemon", "shoal.spark.launch.daemon")
@@ -68,21 +64,8 @@ def hasty(**times: float) -> tuple[str, ...]:
 
 
 def state_in(directory: Path) -> dict[str, str]:
-    """Return the variables of a process with this state directory, and with the shared class archives."""
-    share_class_archives(directory / "shoal")
+    """Return the variables of a process with this state directory."""
     return {"XDG_STATE_HOME": str(directory)}
-
-
-def share_class_archives(state_dir: Path) -> None:
-    """Let a start of Spark with this state directory use the class data archive of all tests, or create it.
-
-    A start without one takes longer, and creates one in the background (`shoal.spark.launch.archive`).
-    """
-    own = state_dir / "class-archives"
-    if not own.exists():
-        _ARCHIVES.mkdir(parents=True, exist_ok=True)
-        own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own.symlink_to(_ARCHIVES, target_is_directory=True)
 
 
 def run_shoal(

@@ -238,5 +238,4 @@ def test_dry_run_leaves_the_cluster_unchanged(tmp_path: Path) -> None:
         # Not even Kafka's own topic for groups.
         assert set(admin.list_topics(timeout=30).topics) == {TOPIC}
         assert admin.list_consumer_groups().result(30).valid == []
-        # There are no files except the archive that the tests share.
-        assert [each.name for each in tmp_path.rglob("*")] == ["shoal", "class-archives"]
+        assert list(tmp_path.rglob("*")) == []

@@ -14,7 +14,6 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
 from shoal.spark.launch.session import authentication_settings, spark_session
@@ -50,7 +49,6 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as connection
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[SparkSession]:
-    share_class_archives(tmp_path)
     session = spark_session("local[1]", {}, tmp_path / "spark.log", tmp_path)
     yield session
     session.stop()

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import shoal
-from rig.shoal import share_class_archives
 from shoal.spark.first_sentence import ReportedError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
@@ -141,7 +140,6 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
 # In this order, since the second session begins in the JVM that the first one leaves behind.
 @pytest.mark.parametrize("authenticates", [True, False])
 def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
-    share_class_archives(tmp_path)
     session = spark_session(
         "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path
     )
@@ -162,7 +160,6 @@ def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: P
 
 @pytest.mark.integration
 def test_session_without_authentication_starts_no_job_with_credentials(tmp_path: Path) -> None:
-    share_class_archives(tmp_path)
     session = spark_session("local[1]", {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path)
     try:
         session.dataSource.register(shoal.data_source(session))

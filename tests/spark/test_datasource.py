@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shoal
-from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import default_group
 from shoal.spark.launch.session import spark_session
@@ -31,7 +30,6 @@ TIMEOUT_S = 120
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
-    share_class_archives(state)
     session = spark_session("local[2]", {}, state / "spark.log", state)
     session.dataSource.register(shoal.ShoalDataSource)
     yield session

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from rig.shoal import share_class_archives
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
 from tests.docstring_examples import ADDRESS, OTHER_ADDRESS, broker_with_orders, failures_of
@@ -17,7 +16,6 @@ from tests.test_docstring_examples import ON_SPARK
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
-    share_class_archives(state)
     session = spark_session("local[2]", {}, state / "spark.log", state)
     yield session
     session.stop()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rig.shoal import share_class_archives
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.inspect import ClusterReport, InspectOptions, inspect
@@ -28,7 +27,6 @@ from tests.two_brokers import ABORT, COMMIT, may_compact
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
-    share_class_archives(state)
     session = spark_session("local[2]", {}, state / "spark.log", state)
     yield session
     session.stop()

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shoal
-from rig.shoal import share_class_archives
 from shoal.records import Codec
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
@@ -28,7 +27,6 @@ NOON_MS, FAR_MS = 1_772_366_400_000, 3_981_441_600_000
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
-    share_class_archives(state)
     conf = {"spark.sql.session.timeZone": "UTC"}
     session = spark_session("local[2]", conf, state / "spark.log", state)
     session.dataSource.register(shoal.data_source(session))

@@ -1,26 +1,26 @@
 """Starting Spark: settings, console output and errors."""
 
 import errno
-import fcntl
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from rig.shoal import share_class_archives
-from shoal.errors import ConfigError, ShoalError, Stopped
+from shoal.errors import ConfigError
 from shoal.spark.launch import session
-from shoal.spark.launch.archive import ClassArchive
-from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import Abort, JvmStart, quick_class_path, start_jvm
+from shoal.spark.launch.jvm import Abort, slim_java, start_jvm
 from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
+from tests.two_brokers import wait_until
 
 TIMEOUT_S = 240
 
@@ -77,71 +77,6 @@ def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unwritable_log_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    log_file = tmp_path / "file" / "spark.log"
-    with pytest.raises(ConfigError, match=rf"Spark's.*{log_file}"):
-        JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
-
-
-def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    other, log_file = tmp_path / "other", tmp_path / "spark.log"
-    log_file.symlink_to(other)
-    with pytest.raises(ConfigError, match=r"spark.log.*symbolic"):
-        JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
-    assert not other.exists()
-
-
-def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
-    abort = Abort()
-    start = JvmStart({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", abort)
-    abort.request()
-    with pytest.raises(ShoalError, match=r"signal.*9"):
-        start.run(["sleep", "60"])
-
-
-def test_abort_does_not_kill_a_started_jvm() -> None:
-    abort = Abort()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        with abort.killing(process):
-            pass
-        abort.request()
-        assert process.poll() is None
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(TIMEOUT_S) == 0
-
-
-#: Stands for Java: answers the question for its version, and the launcher's for the command; then it waits.
-JAVA = """#!/bin/sh
-case "$*" in
-*-version*) printf "java.home = {home}\njava.version = 17.0.1\n" >&2 ;;
-*launcher*) printf '{home}/bin/java\\0-cp\\0{jar}\\0org.apache.spark.deploy.SparkSubmit\\0' ;;
-*) exec sleep 60 ;;
-esac
-"""
-
-
-def test_aborted_start_keeps_the_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bin").mkdir()
-    jar = tmp_path / "spark.jar"
-    jar.touch()
-    java = tmp_path / "bin" / "java"
-    java.write_text(JAVA.format(home=tmp_path, jar=jar))
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    abort = Abort()
-
-    def options(_: ClassArchive) -> list[str]:
-        abort.request()
-        return ["-Xshare:auto"]
-
-    monkeypatch.setattr(ClassArchive, "options", options)
-    monkeypatch.setattr(ClassArchive, "discard", lambda _: pytest.fail("the archive was deleted"))
-    with pytest.raises(Stopped, match="aborted"):
-        spark_context("local", {}, tmp_path / "log", tmp_path / "state", abort=abort)
-
-
 @pytest.mark.parametrize(
     ("master", "theirs", "used"),
     [("local[2]", None, "ours"), ("local[2]", "theirs", "theirs"), ("spark://host:7077", None, None)],
@@ -183,27 +118,80 @@ def test_state_directory_is_private(tmp_path: Path) -> None:
 
 def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"temporary.*TMPDIR"):
-        start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path, Abort())
+    with pytest.raises(ConfigError, match=r"temporary.*TMPDIR"), start_jvm({}, {}, tmp_path / "log", Abort()):
+        pass
 
 
-def test_class_path_has_largest_jars_first_without_missing_ones(tmp_path: Path) -> None:
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    for name, size in (("b.jar", 1), ("a.jar", 1), ("large.jar", 9), ("first.jar", 0)):
-        (jars / name).write_bytes(bytes(size))
-    command = ["java", "-cp", f"{tmp_path}/conf:{jars}/first.jar:{jars}/*", "Main"]
-    expected = ":".join(str(jars / name) for name in ("first.jar", "large.jar", "a.jar", "b.jar"))
-    assert quick_class_path(command) == ["java", "-cp", expected, "Main"]
+def spark_home(directory: Path, script: str) -> dict[str, str]:
+    """Make a SPARK_HOME whose spark-submit is this script, and return the environment that has it."""
+    (directory / "bin").mkdir(parents=True)
+    submit = directory / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\n{script}\n")
+    submit.chmod(0o755)
+    return {"SPARK_HOME": str(directory)}
 
 
-def test_class_path_does_not_depend_on_the_state_directory(tmp_path: Path) -> None:
-    real = tmp_path / "pyspark"
-    (real / "jars").mkdir(parents=True)
-    (real / "jars" / "spark.jar").write_bytes(b"jar")
-    homes = [slim_home(real, tmp_path / name) for name in ("state", "other")]
-    commands = [quick_class_path(["java", "-cp", f"{home}/jars/*", "Main"]) for home in homes]
-    assert commands[0] == commands[1] == ["java", "-cp", str(real / "jars" / "spark.jar"), "Main"]
+def test_unwritable_log_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log_file = tmp_path / "file" / "spark.log"
+    environ = spark_home(tmp_path, "exit 1")
+    with pytest.raises(ConfigError, match=rf"Spark's.*{log_file}"), start_jvm({}, environ, log_file, Abort()):
+        pass
+
+
+def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    other, log_file = tmp_path / "other", tmp_path / "spark.log"
+    log_file.symlink_to(other)
+    environ = spark_home(tmp_path, "exit 1")
+    with pytest.raises(ConfigError, match=r"spark.log.*symbolic"), start_jvm({}, environ, log_file, Abort()):
+        pass
+    assert not other.exists()
+
+
+def test_directory_without_spark_is_named(tmp_path: Path) -> None:
+    environ = {"SPARK_HOME": str(tmp_path)}
+    with (
+        pytest.raises(ConfigError, match=rf"{tmp_path} is not a Spark directory.*SPARK_HOME"),
+        start_jvm({}, environ, tmp_path / "log", Abort()),
+    ):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # PySpark leaves a pipe
+def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
+    environ, abort = spark_home(tmp_path, "sleep 600"), Abort()
+
+    def request() -> None:
+        wait_until(lambda: len(psutil.Process().children()) > 0, 60)
+        while not done.is_set():  # the script may not have its arguments yet
+            abort.request()
+            done.wait(0.05)
+
+    done = threading.Event()
+    thread = threading.Thread(target=request)
+    thread.start()
+    try:
+        with (
+            pytest.raises(ConfigError, match="does not start"),
+            start_jvm({}, environ, tmp_path / "log", abort),
+        ):
+            pass
+    finally:
+        done.set()
+        thread.join()
+    assert abort.requested
+
+
+def test_java_of_a_slim_home_gets_everything_but_the_module(tmp_path: Path) -> None:
+    java = tmp_path / "a java"
+    java.write_text('#!/bin/sh\nprintf "%s|" "$@"')
+    java.chmod(0o755)
+    home = slim_java(java, tmp_path / "state")
+    given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", "$x", ""]
+    said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert said.stdout == "-cp|a b|Main|$x||"
+    assert slim_java(java, tmp_path / "state") == home
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (home, home / "bin")] == [0o700] * 2
 
 
 def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
@@ -269,8 +257,11 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))
     }
-    environ["PATH"] = str(room)
-    share_class_archives(room / "work" / "state")
+    environ["PATH"] = str(room / "bin")
+    (room / "bin").mkdir()
+    for tool in ("bash", "dirname", "cat", "ls"):  # of Spark's scripts
+        (room / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    (room / "work").mkdir()
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=room / "work",
@@ -340,38 +331,3 @@ def test_workers_use_the_driver_s_home_without_zip_files(seen: dict[str, Any]) -
     zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]
     assert [entry for entry in zips if Path(entry).exists()] == []
     assert seen["left in the environment"] == []
-
-
-# Prints the archives that the JVM has mapped into its memory.
-START = """
-from pathlib import Path
-from pyspark.core.context import SparkContext
-from shoal.spark.launch.session import spark_session
-
-spark = spark_session("local[1]", {}, Path("spark.log"), Path("state"))
-spark.sparkContext.parallelize(range(2)).map(str).collect()
-maps = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text().split()
-print({Path(word).name for word in maps if word.startswith(str(Path("state").resolve()))} or "")
-spark.stop()
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process has mapped")
-def test_first_start_leads_to_an_archive_that_later_ones_use(tmp_path: Path) -> None:
-    mapped = []
-    for _ in range(3):
-        run = subprocess.run(
-            [sys.executable, "-c", START],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
-        mapped.append(run.stdout.strip())
-        (mark,) = (tmp_path / "state" / "class-archives").glob("*.seen")
-        with mark.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    archive = str({f"{mark.stem}.jsa"})
-    assert mapped == ["", archive, archive]

@@ -38,14 +38,12 @@ class Java:
     Attributes:
         home: The directory for ``JAVA_HOME``, with ``bin/java``.
         version: The full version, such as ``17.0.15``.
-        build: The build of the virtual machine, such as ``17.0.15+6-LTS``. Class data archives depend on it.
         instead_of: The reason why the Java of ``JAVA_HOME`` is not used; None if it is used or not set.
 
     """
 
     home: Path
     version: str
-    build: str
     instead_of: str | None = None
 
     @property
@@ -114,8 +112,7 @@ def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
     )
     if not {"java.home", "java.version"} <= settings.keys():
         return None
-    version = settings["java.version"]
-    return Java(Path(settings["java.home"]), version, settings.get("java.vm.version", version))
+    return Java(Path(settings["java.home"]), settings["java.version"])
 
 
 def _feature(version: str) -> int:

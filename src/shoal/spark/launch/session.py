@@ -1,17 +1,16 @@
-"""Start Spark, cheaply and silently.
+"""Start Spark, cheaply and silently, by PySpark's own launcher.
 
-A plain ``SparkSession.builder.getOrCreate()`` ends its first Python task after 16 s and 24 CPU-seconds (on 2
-cores, with PySpark 4.3 and Java 17). This module needs 10 s and 12 CPU-seconds, and from the second start on
-6 s and 7 CPU-seconds:
+A plain ``SparkSession.builder.getOrCreate()`` uses 11 CPU-seconds up to its first Python task (on 2 cores,
+with PySpark 4.3 and Java 17). With the settings of this module it is about 5:
 
 1. **Python starts in 0.25 s instead of 1.05.** Spark puts ``pyspark.zip`` first on the path of its Python
    processes, and each process compiles every module that it imports from the zip file. A SPARK_HOME of
    symbolic links with an empty ``python/lib`` has no zip file, so the processes import the driver's PySpark.
-   1.9 of Python's 5.6 CPU-seconds remain.
-2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
-   references. 11 of its 18 CPU-seconds remain.
-3. **Large jars are first on the class path** (:mod:`shoal.spark.launch.jvm`): 10 remain.
-4. **The JVM reuses parsed classes** (:mod:`shoal.spark.launch.archive`): 5.4 remain.
+2. **Workers are forked from a daemon** that has shoal's modules (:mod:`shoal.spark.launch.daemon`).
+3. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
+   references.
+4. **Large jars are first on the class path**: the JVM searches the jars for a class one after the other, and
+   ``jars/*`` has 280 jars in no order.
 
 **The heap stays small**, with the serial collector and a young generation of fixed size. In that JVM, a
 service that has run for months has about 60 MB. After 250 windows, the JVM had used 424 MB in all and 21
@@ -34,6 +33,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import javaproperties
 import pyspark
@@ -47,7 +47,7 @@ from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
 from ..slots import doubled
 from .java import OLDEST_JAVA, find_java
-from .jvm import Abort, Jvm, conf_dir, during, start_jvm
+from .jvm import Abort, conf_dir, during, slim_java, start_jvm
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 
@@ -78,6 +78,12 @@ _AUTHENTICATED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
 }
+
+#: The number of jars that are first on the class path. They have most of the classes that a start loads.
+_FIRST_JARS = 20
+
+#: Of Spark's own launcher, which lives for a tenth of a second.
+_LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _EXECUTORS_PATIENCE_S = 30.0
 
@@ -164,21 +170,19 @@ def _start(
     *,
     overlapping: bool,
 ) -> SparkContext:
-    jvm = None
-    if SparkContext._gateway is None:
-        java = find_java(environ)
-        if java.instead_of is not None:
-            on_warning(
-                f"{java.instead_of}, so Spark runs on Java {java.version} in {java.home}. "
-                f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
-            )
-        environ["JAVA_HOME"] = str(java.home)
-        jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve(), abort)
-    with (
-        during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]),
-        contextlib.nullcontext() if jvm is None else abort.killing(jvm.process),
-    ):
-        return _context(jvm, settings, log_file, overlapping=overlapping)
+    with contextlib.ExitStack() as started:
+        gateway = None
+        if SparkContext._gateway is None:
+            java = find_java(environ)
+            if java.instead_of is not None:
+                on_warning(
+                    f"{java.instead_of}, so Spark runs on Java {java.version} in {java.home}. "
+                    f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
+                )
+            environ["JAVA_HOME"] = str(slim_java(java.executable, state_dir.resolve()))
+            gateway = started.enter_context(start_jvm(settings, environ, log_file, abort))
+        started.enter_context(during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]))
+        return _context(gateway, settings, log_file, overlapping=overlapping)
 
 
 def driver_host(context: SparkContext) -> str:
@@ -261,9 +265,7 @@ def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[
         # glibc has an arena of memory for each thread, and never returns all of it. Over days, a worker would
         # grow to hundreds of megabytes. Python's threads take turns, so they do not need the arenas.
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
-        # As bin/spark-submit and bin/load-spark-env.sh set them.
-        "PYTHONHASHSEED": "0",
-        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _LAUNCHER_OPTIONS),
     }
 
 
@@ -276,6 +278,8 @@ def _defaults(local: bool, daemon: str | None, environ: Mapping[str, str]) -> di
     ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {})}
     if local and daemon is not None:
         ours["spark.python.daemon.module"] = daemon
+    jars = sorted((Path(environ["SPARK_HOME"]) / "jars").glob("*.jar"), key=lambda jar: -jar.stat().st_size)
+    ours["spark.driver.extraClassPath"] = ":".join(map(str, jars[:_FIRST_JARS]))
     return {**ours, **theirs}
 
 
@@ -291,12 +295,10 @@ def authentication_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
-def _context(
-    jvm: Jvm | None, settings: Mapping[str, str], log_file: Path, *, overlapping: bool
-) -> SparkContext:
-    """Start Spark in ``jvm``, or in the JVM of a stopped session."""
+def _context(gateway: Any, settings: Mapping[str, str], log_file: Path, *, overlapping: bool) -> SparkContext:
+    """Start Spark in a new JVM, or without a gateway in the JVM of a stopped session."""
     try:
-        SparkContext._ensure_initialized(gateway=jvm and jvm.gateway)
+        SparkContext._ensure_initialized(gateway=gateway)
         if overlapping:
             settings = doubled(settings, SparkContext._jvm)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
@@ -306,12 +308,12 @@ def _context(
         return context
     except Exception as error:
         reason = _reason(error, settings["spark.master"])
-        _abandon(jvm)
+        _abandon(gateway)
         if isinstance(error, Py4JJavaError):
             raise ConfigError(f"Spark does not start: {reason}. See {log_file}") from error
         raise ShoalError(f"Spark does not start: {reason}. See {log_file}") from error
     except BaseException:
-        _abandon(jvm)
+        _abandon(gateway)
         raise
 
 
@@ -335,12 +337,15 @@ def _wait_for_executors(context: SparkContext) -> None:
         time.sleep(_EXECUTORS_LOOK_S)
 
 
-def _abandon(jvm: Jvm | None) -> None:
+def _abandon(gateway: Any) -> None:
     """Remove a half-started Spark, so that the next call begins with a new JVM."""
-    if jvm is not None:
+    if gateway is not None:
         SparkContext._gateway = None
         SparkContext._jvm = None
-        jvm.kill()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def _reason(error: Exception, master: str) -> str:
