@@ -39,7 +39,7 @@ FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 WORKER = "executor-3:4711"
 
 JVM = ProcessUsage(
-    "host:4712", ProcessRole.JVM, 3.0, 300_000_000, last_report_at=1.0, gc=GarbageCollection(7, 0.25, 0.125)
+    "host:4712", ProcessRole.JVM, 3.0, 300_000_000, last_report_at=1.0, gc=GarbageCollection(7, 0.25)
 )
 """Usage of Spark's JVM, after seven garbage collections."""
 

@@ -299,9 +299,8 @@ def _garbage_collection_row(summary: Summary) -> list[tuple[str, str]]:
     gc = summary.jvm_gc
     if gc is None:
         return []
-    longest = f", the longest {gc.longest_pause_s * 1000:.0f} ms" if gc.pauses else ""
     pauses = "1 pause" if gc.pauses == 1 else f"{gc.pauses:,} pauses"
-    return [("JVM's GC", f"{gc.time_s:.2f} s in {pauses}{longest}")]
+    return [("JVM's GC", f"{gc.time_s:.2f} s in {pauses}")]
 
 
 def _elapsed(summary: Summary) -> str:

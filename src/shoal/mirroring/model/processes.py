@@ -16,22 +16,15 @@ class GarbageCollection:
     Attributes:
         pauses: The number of pauses.
         time_s: The total time of the pauses.
-        longest_pause_s: The longest pause that shoal has seen. Between two readings it sees only the last
-            pause of each collector.
 
     """
 
     pauses: int
     time_s: float
-    longest_pause_s: float
 
     def beside(self, other: GarbageCollection) -> GarbageCollection:
         """Return the sum of two JVMs."""
-        return GarbageCollection(
-            self.pauses + other.pauses,
-            self.time_s + other.time_s,
-            max(self.longest_pause_s, other.longest_pause_s),
-        )
+        return GarbageCollection(self.pauses + other.pauses, self.time_s + other.time_s)
 
 
 class ProcessRole(enum.Enum):

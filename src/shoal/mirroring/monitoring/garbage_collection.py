@@ -25,7 +25,6 @@ import getpass
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.processes import GarbageCollection
@@ -51,53 +50,32 @@ class CollectionCounter:
     def __init__(self, process_id: int, *, from_now: bool, directory: Path | None = None) -> None:
         self._process_id = process_id
         self._directory = directory
-        self._before = (self._read() if from_now else None) or _Reading(0, 0.0, 0.0)
-        self._pauses_seen = self._before.pauses
-        self._longest_pause_s = 0.0
+        self._before = (self._read() if from_now else None) or GarbageCollection(0, 0.0)
 
     def __call__(self) -> GarbageCollection | None:
         """Return the counts; None if the JVM publishes no counters."""
-        now = self._read()
-        if now is None:
-            return None
-        if now.pauses > self._pauses_seen:
-            self._pauses_seen = now.pauses
-            self._longest_pause_s = max(self._longest_pause_s, now.last_pause_s)
-        return GarbageCollection(
-            now.pauses - self._before.pauses, now.time_s - self._before.time_s, self._longest_pause_s
-        )
+        now, before = self._read(), self._before
+        return now and GarbageCollection(now.pauses - before.pauses, now.time_s - before.time_s)
 
-    def _read(self) -> _Reading | None:
+    def _read(self) -> GarbageCollection | None:
         try:
             # HotSpot does not follow TMPDIR, and refuses a directory that another user has made, as we do.
             directory = self._directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"  # noqa: S108
             if directory.lstat().st_uid != os.geteuid():
-                return (
-                    None  # another user's file may be a pipe without a writer, or have 2,000 million entries
-                )
-            return _reading(_counters((directory / str(self._process_id)).read_bytes()))
+                return None  # another user's file may be a pipe without a writer
+            return _counted(_counters((directory / str(self._process_id)).read_bytes()))
         except (OSError, KeyError, IndexError, ValueError, struct.error):
             return None  # the file is missing, half written, or not HotSpot's
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    pauses: int
-    time_s: float
-    last_pause_s: float
-
-
-def _reading(counters: Mapping[str, int]) -> _Reading | None:
+def _counted(counters: Mapping[str, int]) -> GarbageCollection | None:
     ticks_per_s = counters.get(_FREQUENCY)
     collectors = [name.removesuffix(".time") for name in counters if name.endswith(".time")]
     if not ticks_per_s or not collectors:
         return None
-    # Negative during a pause: its entry is later than the last exit.
-    last = [counters[f"{each}.lastExitTime"] - counters[f"{each}.lastEntryTime"] for each in collectors]
-    return _Reading(
-        pauses=sum(counters[f"{each}.invocations"] for each in collectors),
-        time_s=sum(counters[f"{each}.time"] for each in collectors) / ticks_per_s,
-        last_pause_s=max(0, *last) / ticks_per_s,
+    return GarbageCollection(
+        sum(counters[f"{each}.invocations"] for each in collectors),
+        sum(counters[f"{each}.time"] for each in collectors) / ticks_per_s,
     )
 
 

@@ -321,11 +321,6 @@ def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
         "Garbage collection pauses since the mirror's start, by JVM.",
         labels=labels,
     )
-    gc_longest = GaugeMetricFamily(
-        "shoal_jvm_gc_longest_pause_seconds",
-        "Longest garbage collection pause that was observed, by JVM.",
-        labels=labels,
-    )
     for each in processes:
         of_process = (each.name, each.role.value)
         cpu.add_metric(of_process, each.cpu_s)
@@ -333,5 +328,4 @@ def _of_processes(processes: Iterable[ProcessUsage]) -> Iterator[Metric]:
         if each.gc is not None:
             gc_time.add_metric(of_process, each.gc.time_s)
             gc_pauses.add_metric(of_process, each.gc.pauses)
-            gc_longest.add_metric(of_process, each.gc.longest_pause_s)
-    yield from (cpu, memory, gc_time, gc_pauses, gc_longest)
+    yield from (cpu, memory, gc_time, gc_pauses)

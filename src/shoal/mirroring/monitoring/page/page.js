@@ -290,7 +290,6 @@ function showTables(data) {
       ["CPU-seconds", "number", (row) => row.cpu_s.toFixed(1)],
       ["Memory", "number", (row) => bytes(row.rss_bytes)],
       ["GC", "number", (row) => orDash(row.gc, (gc) => `${milliseconds(gc.time_s)} in ${plural(gc.pauses, "pause")}`)],
-      ["Longest pause", "number", (row) => orDash(row.gc, (gc) => milliseconds(gc.longest_pause_s))],
     ].filter(([heading]) => !(isReport && (heading === "Rate" || heading === "CPU, cores"))), processes),
   ]);
   show("topics", data.topics, (topics) => [
