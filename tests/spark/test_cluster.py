@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rig.shoal import share_class_archives
 from tests.spark.mirror_command import (
     RECORDS,
     TIMEOUT_S,
@@ -60,7 +59,6 @@ spark.stop()
 
 def test_session_waits_for_all_its_executors(tmp_path: Path) -> None:
     """Or Spark would say 2, and a mirror would have that many tasks for good."""
-    share_class_archives(tmp_path)
     command = [sys.executable, "-c", START, str(tmp_path)]
     run = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

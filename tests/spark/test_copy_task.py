@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rig.shoal import share_class_archives
 from shoal.client.config import ClientConfig
 from shoal.client.security import PasswordLogin
 from shoal.errors import Stopped
@@ -145,7 +144,6 @@ def test_wrong_token_is_refused(address: ControlAddress) -> None:
 
 @pytest.mark.integration
 def test_spark_has_neither_secrets_nor_key_in_its_files(address: ControlAddress, tmp_path: Path) -> None:
-    share_class_archives(tmp_path)
     (tmp_path / "events").mkdir()
     logged = {
         "spark.eventLog.enabled": "true",
