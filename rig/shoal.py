@@ -60,7 +60,8 @@ def shoal_command(*arguments: str, python: str = sys.executable) -> list[str]:
 
 def hasty(**times: float) -> tuple[str, ...]:
     """Return the arguments of Python that select ``shoal`` with these fields of its `Timing`."""
-    return (str(_HASTY), *(f"{name}={value}" for name, value in times.items()))
+    # -P: beside that file, shoal.py is the rig's.
+    return ("-P", str(_HASTY), *(f"{name}={value}" for name, value in times.items()))
 
 
 def state_in(directory: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from rig import wait_until
-from rig.shoal import Shoal, run_shoal, serve_broker, serve_gateway
+from rig.shoal import Shoal, hasty, run_shoal, serve_broker, serve_gateway
 
 #: Prints a line for people, an object, half an object without a line's end, and waits.
 _TALKER = """
@@ -87,3 +87,9 @@ def test_run_shoal_returns_output_and_exit_code_of_a_verb(tmp_path: Path) -> Non
     done = run_shoal("--version", state=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert run_shoal("miror", directory=tmp_path).returncode == 2
+
+
+def test_shoal_with_other_times_runs_a_verb() -> None:
+    with Shoal("verify", "--help", program=hasty(window_s=2.0)) as process:
+        process.wait()
+    assert process.exit_code == 0, process.stderr
