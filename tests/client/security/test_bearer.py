@@ -155,9 +155,9 @@ def test_token_of_new_keys_is_accepted_after_a_refusal(provider: IdentityProvide
 
 
 def test_login_is_renewed_with_a_new_token(provider: IdentityProvider) -> None:
-    provider.lives_s = 2
+    provider.lives_s = 1
     broker = TokenBroker()
-    with sasl_broker(broker.answer, session_ms=2000) as address:
+    with sasl_broker(broker.answer, session_ms=1000) as address:
         security = config(address, provider.token_url).security
         host, _, port = address.partition(":")
         with Connection(

@@ -226,11 +226,6 @@ def test_expressions_select_whole_names() -> None:
     assert found == {"orders": {"orders"}, "o.*": {"orders", "orders.old"}, "none.*": frozenset()}
 
 
-def test_expression_is_matched_without_holding_the_interpreter() -> None:
-    with pytest.raises(OptionError, match=r"simpler.*expression"):
-        topics_of("pause", ["(a+)+b"], ["a" * 60])
-
-
 # Options
 
 

@@ -100,7 +100,7 @@ def run_and_let_arrive(
 
 
 @ages
-@pytest.mark.parametrize("acknowledged", [0, 1, 2])
+@pytest.mark.parametrize("acknowledged", [0, 2])
 @pytest.mark.parametrize("at_check", [0, 1, 2, 3, 5, LATER_THAN_ALL])
 def test_late_request_of_a_dead_task_at_any_moment_of_the_next_one_doubles_nothing(
     brokers: TwoBrokers,
@@ -316,7 +316,7 @@ def test_request_that_arrives_after_the_end_is_found_by_the_next_task(
 
 @ages
 @pytest.mark.parametrize("acknowledged", [0, 1])
-@pytest.mark.parametrize("at_check", range(6))
+@pytest.mark.parametrize("at_check", [0, 2, 3, 5])
 def test_task_behind_foreign_records_recognizes_its_own_requests(
     brokers: TwoBrokers,
     history: History,
