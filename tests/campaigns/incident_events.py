@@ -13,7 +13,7 @@ from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__ = ["SILENT_STOPS"]
+__all__ = ["SILENT_STOPS", "create_source_topic", "delete_source_topic"]
 
 #: Parts of sentences by which a partition stops for good, whatever its policies are.
 SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
@@ -135,16 +135,28 @@ def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
 def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
     world.loses_acknowledged(*range(len(world.partitions)))
+    delete_source_topic(world, with_offsets=dice.random() < 0.5)
+    create_source_topic(world)
+    for partition in world.partitions:
+        for _ in range(dice.randint(0, 3)):
+            partition.grow()
+
+
+def delete_source_topic(world: TaskWorld, *, with_offsets: bool) -> None:
+    """Let an operator delete the source topic; Kafka deletes all groups' offsets in it, sooner or later."""
     broker = world.source.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
-    if dice.random() < 0.5:
+    if with_offsets:
         broker.groups.forget_topic(TOPIC)
     broker.leaders.forget(TOPIC)
+
+
+def create_source_topic(world: TaskWorld) -> None:
+    """Let an operator create the source topic again."""
+    broker = world.source.nodes[0]
     broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.source_config))
     for partition in world.partitions:
         partition.was_created_again(broker.log(TOPIC, partition.number))
-        for _ in range(dice.randint(0, 3)):
-            partition.grow()
 
 
 @happens(

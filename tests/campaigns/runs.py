@@ -9,12 +9,14 @@ from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.mirroring.control.allowance import Allowance
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from tests.two_brokers import Acting, Mortal, Watched
 from tests.world.tasks import TOPIC, Outcome, TaskWorld
 from tests.world.windows import Driver, Window
 
 from .events import TaskEnd, runs
+from .incident_events import SILENT_STOPS, create_source_topic, delete_source_topic
 
 __all__: list[str] = []
 
@@ -97,6 +99,25 @@ def while_leaders_move(world: TaskWorld, dice: random.Random) -> TaskEnd:
                     cluster.move_leader(TOPIC, each.number, dice.randint(1, len(cluster.nodes)))
 
     return world.run(Acting(dice.randint(0, _LATEST_CHECK), move)), ends
+
+
+@runs(weight=1)
+def while_the_source_topic_is_away(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """An operator deletes the source topic while a task copies it, and creates it again after the task."""
+    if not world.expected or world.readers.groups:
+        return to_the_end(world, dice)  # a trial in which no partition may stop
+    world.loses_acknowledged(*range(len(world.partitions)))
+    world.expect("source topic is away", [IncidentKind.SOURCE_RESET], SILENT_STOPS)
+    timing = world.brokers.settings.timing
+    world.set(timing=replace(timing, deletion_confirmed_s=0.05))
+    with_offsets = dice.random() < 0.5
+    outcome = world.run(
+        Acting(dice.randint(0, _LATEST_CHECK), lambda: delete_source_topic(world, with_offsets=with_offsets))
+    )
+    if not world.has_source_topic:
+        create_source_topic(world)
+    world.set(timing=timing)
+    return replace(outcome, is_complete=False), []
 
 
 @runs(weight=3)

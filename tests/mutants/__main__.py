@@ -2,8 +2,8 @@
 Mutants of shoal and of its broker against their tests: ``python -m tests.mutants --help``.
 
 Each mutant is a copy of the packages with one change to a comparison, `and`, `or`, `not`, `+` or `-`. The
-program draws mutants by a seed from the lines that the tests execute. A failing test kills a mutant. If all
-tests pass, the mutant survived, and the table lists it first. The exit code is 0 whatever survived.
+program draws mutants by a seed. A failing test kills a mutant. If all tests pass that execute its line, or no
+test does, the mutant survived, and the table lists it first. The exit code is 0 whatever survived.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def _arguments() -> argparse.Namespace:
         nargs="+",
         metavar="TESTS",
         help="files and directories of tests, or 'campaigns' (default: the tests of the areas)",
+    )
+    parser.add_argument(
+        "--most", type=int, metavar="TESTS", help="the quickest so many tests judge a mutant (default: all)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
     parser.add_argument("--minutes", type=float, help="begin no mutant after this time")
@@ -92,9 +95,10 @@ def main() -> int:
         raise
     for test in surveyed.failed:
         print(f"left out, it fails unmutated: {test}")
-    mutants, executed, total = draw(surveyed, modules_of(args.of), seed, args.count)
+    mutants, executed, total = draw(surveyed, modules_of(args.of), seed, args.count, args.most)
     print(
-        f"{len(mutants)} mutants of {executed} in lines that the tests execute, of {total} in all", flush=True
+        f"{len(mutants)} mutants of {total}, {executed} of which are in lines that the tests execute",
+        flush=True,
     )
     results: list[Result] = []
     for result in _try_all(runs, surveyed, mutants, args.jobs, deadline):

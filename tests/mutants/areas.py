@@ -49,12 +49,15 @@ AREAS = {
     "records": Area(("shoal/records/**/*.py",), ("tests/records",)),
     "protocol": Area(("shoal/protocol/**/*.py",), ("tests/protocol",)),
     "client": Area(("shoal/client/**/*.py",), ("tests/client",)),
-    "copy": Area(("shoal/mirroring/task/*.py",), CAMPAIGNS),
+    "copy": Area(("shoal/mirroring/task/*.py", "shoal/client/send*.py"), CAMPAIGNS),
     "resume": Area(("shoal/mirroring/task/resume/*.py",), CAMPAIGNS),
     "position": Area(
         (
             "shoal/mirroring/task/moving_map.py",
             "shoal/mirroring/model/position.py",
+            "shoal/mirroring/model/runs.py",
+            "shoal/mirroring/model/offset_map.py",
+            "shoal/mirroring/model/handover.py",
             "shoal/mirroring/positions.py",
         ),
         CAMPAIGNS,

@@ -2,7 +2,8 @@
 The mutations of a module: one change to a comparison, ``and``, ``or``, ``not``, ``+`` or ``-``.
 
 A comparison of order changes at its bound alone (``<`` and ``<=``), since nearly every test catches its
-opposite. Two kinds are left out: ``assert``, which states what the code has ensured, and ``+`` between texts
+opposite. One of a duration or of a moment of the clock becomes its opposite: no test meets the bound of a
+clock. Two kinds are left out: ``assert``, which states what the code has ensured, and ``+`` between texts
 or lists, whose ``-`` is a TypeError.
 """
 
@@ -21,6 +22,11 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
 }
 _COMPARISONS |= {other: one for one, other in _COMPARISONS.items()}
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.GtE, ast.Gt: ast.LtE}
+_OPPOSITES |= {other: one for one, other in _OPPOSITES.items()}
+
+#: The ends of names of durations in seconds, and of moments of the clock.
+_TIMES = ("_s", "_at", "monotonic")
 _SUMS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 _LINKS: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
 
@@ -77,7 +83,9 @@ class _Flipper(ast.NodeTransformer):
         result: ast.AST = node
         for place, operator in enumerate(node.ops):
             operators = [*node.ops]
-            operators[place] = _COMPARISONS[type(operator)]()
+            is_of_times = _has_time(node.left) or any(map(_has_time, node.comparators))
+            flips = _COMPARISONS | _OPPOSITES if is_of_times else _COMPARISONS
+            operators[place] = flips[type(operator)]()
             flipped = ast.Compare(node.left, operators, node.comparators)
             if (offered := self._offer(node, flipped)) is not node:
                 result = offered
@@ -104,6 +112,16 @@ class _Flipper(ast.NodeTransformer):
         if other is None or _is_sequence(node.value):
             return node
         return self._offer(node, ast.AugAssign(node.target, other(), node.value))
+
+
+def _has_time(node: ast.expr) -> bool:
+    """Return whether a value is a duration or a moment, as far as the names in it show."""
+    names = [
+        each.attr if isinstance(each, ast.Attribute) else each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute | ast.Name)
+    ]
+    return any(name.endswith(_TIMES) for name in names)
 
 
 def _is_sequence(node: ast.expr) -> bool:

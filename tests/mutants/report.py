@@ -21,7 +21,7 @@ def line_of(result: Result) -> str:
 def table_of(results: Sequence[Result]) -> str:
     """Return all results as a table, survivors first."""
     lines = ["| place | mutation | verdict |", "|---|---|---|"]
-    for each in sorted(results, key=lambda each: (each.verdict is not Verdict.SURVIVED, each.mutant.place)):
+    for each in sorted(results, key=lambda each: (each.verdict.is_killed, each.mutant.place)):
         site = each.mutant.site
         change = _change(site.before, site.after).replace("|", "\\|")
         lines.append(f"| {each.mutant.place} | `{change}` | {_verdict(each)} |")
@@ -30,9 +30,12 @@ def table_of(results: Sequence[Result]) -> str:
 
 def share_of(results: Sequence[Result]) -> str:
     """Return how many mutants were killed."""
-    killed = sum(each.verdict is not Verdict.SURVIVED for each in results)
+    killed = sum(each.verdict.is_killed for each in results)
     by_time = sum(each.verdict is Verdict.TIMED_OUT for each in results)
-    return f"{killed} of {len(results)} killed, {by_time} of them by time"
+    not_run = sum(each.verdict is Verdict.NOT_RUN for each in results)
+    return (
+        f"{killed} of {len(results)} killed, {by_time} of them by time; {not_run} in lines that no test runs"
+    )
 
 
 def write_json(file: Path, results: Sequence[Result], **settings: Any) -> None:
@@ -52,6 +55,8 @@ def write_json(file: Path, results: Sequence[Result], **settings: Any) -> None:
 
 
 def _verdict(result: Result) -> str:
+    if result.verdict is Verdict.NOT_RUN:
+        return "**not run** by any test"
     if result.verdict is Verdict.SURVIVED:
         return f"**survived** {len(result.mutant.tests)} tests"
     return f"{result.verdict.value} by {result.killer}"

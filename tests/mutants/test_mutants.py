@@ -30,6 +30,9 @@ MUTANT = Mutant("shoal/records/batch.py", Site(0, 7, "a < b", "a <= b"), ("one",
         ("a < b < c", ["a <= b < c", "a < b <= c"]),
         ("a and b and c", ["a or b or c"]),
         ("not a", ["a"]),
+        ("a_at < b", ["a_at >= b"]),
+        ("time.monotonic() - a >= b", ["time.monotonic() + a >= b", "time.monotonic() - a < b"]),
+        ("a_s == b", ["a_s != b"]),
         ("a + b", ["a - b"]),
         ("a -= 1", ["a += 1"]),
         ("f(a + 1, not b)", ["f(a - 1, not b)", "f(a + 1, b)"]),
@@ -88,15 +91,26 @@ def test_run_that_left_out_a_test_has_no_verdict() -> None:
         judge(MUTANT, Outcome(0, {"one": 0.1}, {}, None))
 
 
-def test_draw_depends_on_its_seed_and_takes_executed_lines_alone() -> None:
+def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() -> None:
     modules = modules_of(["records"])
     executed = {name_of(module): {line: ["slow", "quick"] for line in range(1, 200)} for module in modules}
-    surveyed = Survey("", {"slow": 2.0, "quick": 1.0}, {}, executed)
-    drawn, executed_count, count = draw(surveyed, modules, 1, 10)
-    assert len(drawn) == 10 < executed_count < count
-    assert all(mutant.site.line < 200 and mutant.tests == ("quick", "slow") for mutant in drawn)
+    seconds = {"slow": 2.0, "quick": 1.0}
+    surveyed = Survey("", seconds, {}, executed)
+    drawn, executed_count, count = draw(surveyed, modules, 1, 30)
+    assert len(drawn) == 30 < executed_count < count
+    assert {mutant.tests for mutant in drawn} == {("quick", "slow"), ()}
+    assert all((mutant.site.line < 200) == bool(mutant.tests) for mutant in drawn)
     assert draw(surveyed, modules, 1, 4)[0] == drawn[:4]
-    assert draw(surveyed, modules, 2, 10)[0] != drawn
+    assert draw(surveyed, modules, 2, 30)[0] != drawn
+    assert {mutant.tests for mutant in draw(surveyed, modules, 1, 30, 1)[0]} == {("quick",), ()}
+    nothing = draw(Survey("", seconds, {}, {}), modules, 1, 30)[0]
+    assert [mutant.site for mutant in nothing] == [mutant.site for mutant in drawn]
+
+
+def test_mutant_that_no_test_executes_is_not_run_and_not_killed() -> None:
+    result = try_mutant(Runs(), Survey("", {}, {}, {}), replace(MUTANT, tests=()))
+    assert result == Result(replace(MUTANT, tests=()), Verdict.NOT_RUN)
+    assert share_of([result]) == "0 of 1 killed, 0 of them by time; 1 in lines that no test runs"
 
 
 def test_report_lists_survivors_first_and_counts_the_killed(tmp_path: Path) -> None:
@@ -105,7 +119,7 @@ def test_report_lists_survivors_first_and_counts_the_killed(tmp_path: Path) -> N
     lines = table_of([killed, survived]).splitlines()
     assert lines[2] == "| shoal/records/batch.py:7 | `a < b → a <= b` | **survived** 2 tests |"
     assert lines[3].endswith("| killed by one |")
-    assert share_of([killed, survived]) == "1 of 2 killed, 0 of them by time"
+    assert share_of([killed, survived]) == "1 of 2 killed, 0 of them by time; 0 in lines that no test runs"
     write_json(tmp_path / "results", [killed, survived], seed=3)
     written = json.loads((tmp_path / "results").read_text(encoding="utf-8"))
     assert written["seed"] == 3
@@ -137,4 +151,6 @@ def test_mutant_of_the_broker_is_killed_by_its_own_test(tmp_path: Path) -> None:
     runs, tests = Runs(), ["tests/broker/storage/test_walk.py"]
     surveyed = survey(runs, tests, None)
     mutants, _, _ = draw(surveyed, [module_named("shoal_broker/storage/walk.py")], 0, 100)
-    assert Verdict.KILLED in {try_mutant(runs, surveyed, each).verdict for each in mutants[:3]}
+    assert Verdict.KILLED in {
+        try_mutant(runs, surveyed, each).verdict for each in [each for each in mutants if each.tests][:3]
+    }

@@ -33,16 +33,23 @@ class Verdict(Enum):
     TIMED_OUT = "timed out"
     """A test did not end, which kills the mutant, too, unless the machine was too slow."""
     SURVIVED = "survived"
+    NOT_RUN = "not run"
+    """No test executes its line: the mutant survived, and the tests lack an event."""
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether a test told the mutant from the source."""
+        return self in (Verdict.KILLED, Verdict.TIMED_OUT)
 
 
 @dataclass(frozen=True)
 class Mutant:
     """
-    A mutant that is executed by tests.
+    A mutant.
 
     Attributes:
         module: Its module, by `name_of`.
-        tests: The tests that execute its line, in the order in which they run.
+        tests: The tests that execute its line, in the order in which they run; none does if it is empty.
 
     """
 
@@ -73,25 +80,29 @@ class Result:
     message: str = ""
 
 
-def draw(survey: Survey, modules: Iterable[Path], seed: int, count: int) -> tuple[list[Mutant], int, int]:
+def draw(
+    survey: Survey, modules: Iterable[Path], seed: int, count: int, most_tests: int | None = None
+) -> tuple[list[Mutant], int, int]:
     """
-    Draw mutants from the modules.
+    Draw mutants from the modules, also from lines that no test executes.
+
+    Args:
+        most_tests: How many tests, the quickest first, judge a mutant; None for all that execute its line.
 
     Returns:
         The mutants, the number of all mutants that tests execute, and the number of all. A line that tests
-        begin or cease to execute changes the rest of a draw little: all are shuffled first.
+        begin or cease to execute changes no draw.
     """
     everything = [
         (name_of(module), site) for module in modules for site in sites(module.read_text(encoding="utf-8"))
     ]
-    total = len(everything)
+    executed = sum(bool(survey.tests_of(name, site.line)) for name, site in everything)
     random.Random(seed).shuffle(everything)
-    executed = [
-        Mutant(name, site, tuple(tests))
-        for name, site in everything
-        if (tests := survey.tests_of(name, site.line))
+    drawn = [
+        Mutant(name, site, tuple(survey.tests_of(name, site.line)[:most_tests]))
+        for name, site in everything[:count]
     ]
-    return executed[:count], len(executed), total
+    return drawn, executed, len(everything)
 
 
 def try_mutant(runs: Runs, survey: Survey, mutant: Mutant) -> Result:
@@ -101,6 +112,8 @@ def try_mutant(runs: Runs, survey: Survey, mutant: Mutant) -> Result:
     Raises:
         BrokenRun: Pytest ended without a verdict.
     """
+    if not mutant.tests:
+        return Result(mutant, Verdict.NOT_RUN)
     deadlines = {test: _DEADLINE_FACTOR * survey.seconds[test] + _DEADLINE_EXTRA_S for test in mutant.tests}
     with TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)

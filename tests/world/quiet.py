@@ -55,6 +55,8 @@ def _check_growth(world: TaskWorld) -> None:
     for each in world.partitions:
         each.grow()
         each.grow()
+        if world.dice.random() < 0.3:
+            each.begin_or_continue_transaction()
     control, before = Watched(), _before(world)
     world.count_requests()
     world.check(world.run(control), [each.end for each in before])
@@ -165,7 +167,6 @@ def _compared(
             world.copy_log(number).log_end_offset - before.copy_end,
         ),
         "where it is": (_last(reports, "source_offset"), end),
-        "its end": (_last(reports, "end_offset"), end),
         "what is committed": (_last(reports, "committed_offset"), end),
         "the position": (position and position.source_offset, end),
         "the place of the position": (
@@ -194,6 +195,7 @@ def _compared(
         if newest_ms >= 0:
             found["the newest time"] = _last(reports, "newest_ms"), newest_ms
     if end > before.source_offset:
+        found["its end"] = _last(reports, "end_offset"), end
         open_offsets = before.partition.log.high_watermark - end if world.reads_committed else 0
         found["what transactions hold back"] = _last(reports, "held_back"), open_offsets
     if not world.setup.are_same and "message.timestamp.type" not in config:
@@ -255,11 +257,18 @@ def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> I
     writers = workers if world.setup.delivery is Delivery.AT_LEAST_ONCE else 0
     # Two requests find out whether a leader takes several batches, for each of two sorts of partitions.
     asking = 4 * workers if world.brokers.settings.tries_multi_batch and growing else 0
+    # A request has all batches of a response, or of the slice of one that a commit has room for.
+    turns = workers + asked["source"][ApiKey.FETCH] + asked["source"][ApiKey.OFFSET_COMMIT]
+    are_together = world.setup.several_in_a_request and all(
+        position is not None and position.identity.sequence_is_offset
+        for position in (world.position(each.partition.number) for each in before)
+    )
+    are_together = are_together and world.brokers.settings.tries_multi_batch
     most: dict[str, dict[ApiKey, int]] = {
         "source": {ApiKey.METADATA: 1, ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH]},
         "destination": {
             ApiKey.METADATA: 1,
-            ApiKey.PRODUCE: batches + asking,
+            ApiKey.PRODUCE: (turns if are_together else batches) + asking,
             ApiKey.INIT_PRODUCER_ID: writers if aligns else 0,
         },
     }

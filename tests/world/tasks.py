@@ -7,6 +7,7 @@ This world sees the mirror from outside: records, committed positions and report
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -181,6 +182,8 @@ class TaskWorld:
         ]
         for number in range(setup.partitions if setup.copy_begins_at else 0):
             begin_at(self.copy_log(number), setup.copy_begins_at)
+        #: How long the log of each partition's copy ever was before an event.
+        self._longest = [0] * setup.partitions
         self.expected: set[IncidentKind] = set()
         self.documented: list[str] = []
         self.blocked: dict[int, str] = {}
@@ -244,6 +247,11 @@ class TaskWorld:
         """Return the log of a partition's copy."""
         return self.destination.nodes[0].log(TOPIC, number)
 
+    @property
+    def has_source_topic(self) -> bool:
+        """Whether the source has the topic."""
+        return self.source.nodes[0].topics.get(TOPIC) is not None
+
     def loses_acknowledged(self, *numbers: int) -> None:
         """Note that logs of these partitions lose what was acknowledged: positions may name what is gone."""
         self.logs_were_lost = True
@@ -276,7 +284,10 @@ class TaskWorld:
             node.apis = apis
 
     def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
-        """Note which incidents, and which other stops, an event makes possible."""
+        """Note which incidents, and which other stops, an event makes possible, before it happens."""
+        for partition in self.partitions:
+            end = self.copy_log(partition.number).log_end_offset
+            self._longest[partition.number] = max(self._longest[partition.number], end)
         self.expected.update(incidents)
         self.documented += stops
 
@@ -390,10 +401,30 @@ class TaskWorld:
     def _check_reports(self, control: Watched) -> None:
         for each in _partitions_of(control):
             number = each["partition"]
-            for kind, reason, lost, _ in each["incidents"]:
+            for kind, reason, lost, has_continued in each["incidents"]:
                 self._note_loss(number, IncidentKind(kind), lost)
+                if has_continued:
+                    self._check_incident(number, IncidentKind(kind), reason, lost)
                 if IncidentKind(kind) not in self.expected:
                     self.problems.append(f"partition {number}: an incident out of nothing: {reason}")
+
+    def _check_incident(self, number: int, kind: IncidentKind, reason: str, lost: int | None) -> None:
+        """Compare what an incident says with its own offsets, and with how long the logs ever were."""
+        where = f"partition {number}: {kind.value} lost {lost}"
+        longest = max(self._longest[number], self.copy_log(number).log_end_offset)
+        if kind is IncidentKind.DESTINATION_LOSS:
+            ends = re.search(r" ends at offset (\d+)", reason)
+            most = longest - (int(ends[1]) if ends else 0)
+            again = re.search(r"source (\d+)(?:-(\d+))? (?:are|is) copied again", reason)
+            if lost is not None and not 0 <= lost <= max(most, self.partitions[number].log.log_end_offset):
+                self.problems.append(f"{where}, and the copy lacks no more than {most}: {reason}")
+            if again and again[2] and int(again[1]) > int(again[2]):
+                self.problems.append(f"{where}, and copies nothing again: {reason}")
+        elif "copied again" in reason:
+            self.problems.append(f"{where}, and copies again: {reason}")
+        places = re.search(r"does not have offset (\d+) any more, its log begins at (\d+)", reason)
+        if places and lost not in (None, int(places[2]) - int(places[1])):
+            self.problems.append(f"{where}, and its offsets say otherwise: {reason}")
 
     def _note_loss(self, number: int, kind: IncidentKind, lost: int | None) -> None:
         # A mirror copies all that a source has after its reset: an unknown number is of records that are gone
