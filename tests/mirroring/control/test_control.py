@@ -226,7 +226,7 @@ def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
 
 
 STATE = (
-    b'{"shoal": "%s", "stop": false, "clock_s": %%s, "wall_ms": 1.7e12, '
+    b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
     b'"lease_s": %%s, "membership": %%s, "ends_in_s": %%s, "lead_s": 0.0}\n'
     % importlib.metadata.version("shoal").encode()
 )
@@ -328,12 +328,7 @@ def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture
 
 def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
     with socket.create_connection(impatient.server.address) as deaf:
-        deaf.sendall(
-            json.dumps(
-                {"hello": "secret", "window": None, "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}
-            ).encode()
-            + b"\n"
-        )
+        deaf.sendall(json.dumps({"hello": "secret", "window": None, "clock_s": 1.0}).encode() + b"\n")
         assert deaf.recv(1)
         with impatient.connect() as control:
             # More than the buffers between the two can hold.

@@ -7,10 +7,10 @@ a request to stop. The task sends reports. If the connection breaks, the task is
 producing.
 
 Messages are lines of JSON. The first one is
-``{"hello": token, "window": 3, "clock_s": 12.5, "wall_ms": 1.7e12, "process": "host:7"}``. The driver answers
+``{"hello": token, "window": 3, "clock_s": 12.5}``. The driver answers
 with its state, and sends the state again when it changes::
 
-    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "wall_ms": 1.7e12, "lease_s": 20.0,
+    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "lease_s": 20.0,
      "membership": ["member-id", 7, "instance-id"], "ends_in_s": 14.9, "lead_s": 10.0}
 
 A lease counts from the time at which the driver gave it, not from the time at which the task reads it. If a
@@ -37,7 +37,6 @@ A task that needs credentials asks for them over a connection of its own: ``{"he
 """
 
 from .client import ControlConnection, ask_sealed_credentials
-from .clock import ReferenceClock
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
 from .task_control import Control, Uncontrolled, WorkerControl
@@ -47,7 +46,6 @@ __all__ = [
     "ControlConnection",
     "ControlServer",
     "DriverEvents",
-    "ReferenceClock",
     "Uncontrolled",
     "WorkerControl",
     "ask_sealed_credentials",

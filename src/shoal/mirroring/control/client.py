@@ -27,9 +27,7 @@ from .protocol import (
     NOT_UNDERSTOOD,
     lease_clock_s,
     line,
-    process_name,
     seconds_of,
-    wall_clock_ms,
 )
 from .task_control import CLOSED, Gate
 
@@ -58,7 +56,6 @@ class ControlConnection:
         self._stop = False
         self._orphan = False
         self._lease_until = 0.0
-        self._driver_ahead_ms = 0.0
         self._ends_at = math.inf
         self._lead_s = 0.0
         self._membership = MemberId()
@@ -84,8 +81,6 @@ class ControlConnection:
                         "hello": token,
                         "window": window,
                         "clock_s": lease_clock_s(),
-                        "wall_ms": wall_clock_ms(),
-                        "process": process_name(),
                     }
                 )
             )
@@ -158,10 +153,7 @@ class ControlConnection:
         given_at = typed(float, state["clock_s"])
         if not 0 <= given_at <= now:
             raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
-        # The driver read its clock after ours showed given_at, so its clock shows at most so much more now.
-        driver_ms = typed(float, state["wall_ms"]) + (now - given_at) * 1000
         with self._changed:
-            self._driver_ahead_ms = driver_ms - now * 1000
             self._stop = stop
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
@@ -240,11 +232,6 @@ class ControlConnection:
             number = len(self._allowances)
             allowance = self._allowances[number] = Allowance(number, self._send)
         return allowance
-
-    def now_ms(self) -> float:
-        """Return the later of this machine's wall clock and the driver's."""
-        # The later one, since a record must not look younger than it is to the brokers.
-        return max(wall_clock_ms(), lease_clock_s() * 1000 + self._driver_ahead_ms)
 
     def _gone(self) -> Stopped:
         return Stopped("the driver is gone: nothing more is produced")

@@ -22,7 +22,6 @@ __all__ = [
     "partition_of",
     "process_name",
     "seconds_of",
-    "wall_clock_ms",
 ]
 
 #: The longest line of the driver, which names partitions. Another program may listen on its address.
@@ -53,11 +52,6 @@ def lease_clock_s() -> float:
     """
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
-
-
-def wall_clock_ms() -> float:
-    """Return this machine's wall-clock time, which measures the age of records and may be wrong."""
-    return time.time() * 1000
 
 
 def line(message: Mapping[str, Any]) -> bytes:

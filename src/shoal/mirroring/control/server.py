@@ -28,7 +28,6 @@ from ..model.reports import TaskReport, left_out_report
 from ..model.steering import MirrorSteering
 from ..model.window import WindowClock, WindowPlan
 from .attempts import Attempt, Attempts
-from .clock import ReferenceClock
 from .handover import Handovers
 from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
 from .steered import SteeredTasks
@@ -94,7 +93,6 @@ class ControlServer:
         sealed: str = "",
         *,
         windows: WindowClock | None = None,
-        clock: ReferenceClock | None = None,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
@@ -105,7 +103,6 @@ class ControlServer:
             token: The secret that every first line must have.
             sealed: The sealed credentials, for tasks that request them.
             windows: The clock that ends tasks; None if they end with their work.
-            clock: The reference for the workers' clocks; None for this machine's own.
             timing: How long the driver waits for tasks that neither send nor read.
 
         Raises:
@@ -115,7 +112,6 @@ class ControlServer:
         self.token = token
         self._sealed_credentials = sealed
         self._events = events
-        self._clock = clock or ReferenceClock()
         self._timing = timing
         self.windows = windows
         self._handovers = Handovers()
@@ -168,7 +164,6 @@ class ControlServer:
                 attempt.clock_s = typed(float, words["clock_s"])
                 window = words["window"]
                 attempt.window = self.current_window if window is None else typed(int, window)
-                self._clock.compare(typed(str, words["process"]), typed(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
             with connection.makefile("rb") as lines:
@@ -426,7 +421,6 @@ class ControlServer:
                 "shoal": INSTALLED,
                 "stop": self._stop,
                 "clock_s": attempt.clock_s,
-                "wall_ms": self._clock.now_ms(),
                 "lease_s": max(0.0, lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "ends_in_s": ends_in_s,

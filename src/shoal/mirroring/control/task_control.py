@@ -18,7 +18,6 @@ from ..model.handover import Handover
 from ..model.reports import TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
 from .allowance import Allowance
-from .protocol import wall_clock_ms
 
 __all__ = ["CLOSED", "Control", "Gate", "Uncontrolled", "WorkerControl"]
 
@@ -73,9 +72,6 @@ class Control(Protocol):
 
     def open_allowance(self) -> Allowance:
         """Return the bytes that a worker may fetch of a limited rate; one for each worker."""
-
-    def now_ms(self) -> float:
-        """Return the wall-clock time for the age of records: the latest of the known clocks."""
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         """Request this task's partitions, and the positions of former tasks; raises Stopped."""
@@ -173,10 +169,6 @@ class WorkerControl:
         """Return this worker's allowance."""
         return self._control.open_allowance()
 
-    def now_ms(self) -> float:
-        """Return the task's wall-clock time."""
-        return self._control.now_ms()
-
     def begin(self) -> bool:
         """Start over after an interruption; return whether there was one."""
         seen, self._seen = self._seen, self._control.interruptions
@@ -233,10 +225,6 @@ class Uncontrolled:
     def open_allowance(self) -> Allowance:
         """Return an allowance that is never needed, since nothing is limited."""
         return Allowance(0, lambda _: None)
-
-    def now_ms(self) -> float:
-        """Return this machine's wall-clock time."""
-        return wall_clock_ms()
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         """Return no positions of former tasks."""

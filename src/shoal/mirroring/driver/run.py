@@ -32,7 +32,7 @@ from ...client.reachable import check_advertised
 from ...errors import ShoalError, Stopped
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
-from ..control import ControlServer, ReferenceClock
+from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.first_start import FirstStart
 from ..model.offset_map import AcknowledgedRun
@@ -217,7 +217,6 @@ class MirrorRun:
             schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
             windows=None if options.once else WindowClock(options.timing.window_s, timing=options.timing),
-            clock=ReferenceClock.of(options.destination, self.warn),
             timing=options.timing,
         )
         resources.callback(control.close)

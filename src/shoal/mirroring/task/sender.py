@@ -18,9 +18,14 @@ from .small_batches import SmallBatchesWatch
 
 __all__ = ["Sender"]
 
-#: Brokers look for expired producer ids every 10 minutes (producer.id.expiration.check.interval.ms), and a
-#: restart may forget them at once. Clocks differ, too, by more than `control.clock` can find out.
-_FORGETTING_MARGIN_MS = 30 * 60 * 1000
+#: The margin before ``producer.id.expiration.ms``: a quarter of it, and at least half an hour. This machine's
+#: clock may be so much behind the brokers', which may forget an id at once when they restart.
+_FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS = 4, 30 * 60 * 1000
+
+
+def wall_clock_ms() -> float:
+    """Return this machine's wall-clock time, which measures the age of records and may be wrong."""
+    return time.time() * 1000
 
 
 class Sender:
@@ -48,7 +53,9 @@ class Sender:
         self._settings = settings
         self._control = control
         self._small_batches = small_batches
-        self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+        expiration_ms = settings.producer_id_expiration_ms
+        margin_ms = max(expiration_ms // _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS)
+        self._remembered_for_ms = max(0, expiration_ms - margin_ms)
 
     def send_all(self, copies: Sequence[PartitionCopy]) -> None:
         """
@@ -91,7 +98,7 @@ class Sender:
     @property
     def _limits(self) -> Limits:
         return Limits(
-            int(self._control.now_ms() - self._remembered_for_ms), max_in_flight=self._settings.max_in_flight
+            int(wall_clock_ms() - self._remembered_for_ms), max_in_flight=self._settings.max_in_flight
         )
 
     def _land(self, copies: Sequence[PartitionCopy], sent: Sent) -> None:
