@@ -83,17 +83,6 @@ def test_messages_of_old_formats_count_their_offsets_as_records() -> None:
     assert (facts.magics, facts.records, facts.removed_between) == ({1: 1, 0: 1}, 4, 0)
 
 
-def test_runs_of_one_partition_add_up_to_the_whole() -> None:
-    headers = [header(5, base_offset=start, producer_id=start // 50) for start in range(0, 100, 5)]
-    whole = facts_of(*headers)
-    added = Facts(NOW_MS)
-    added.add_run(facts_of(*headers[12:], start=60))
-    added.add_run(facts_of(*headers[:12]))
-    # The time between the two runs, and whether it goes backwards, is unknown.
-    added.elapsed_ms, added.backward_batches = whole.elapsed_ms, whole.backward_batches
-    assert added == whole
-
-
 def test_producers_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.inspect.facts.MOST_PRODUCERS", 2)
     assert MOST_PRODUCERS > 2

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..client.cluster import Cluster
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..inspect import ClusterReport, InspectOptions, inspect
+from ..inspect import InspectOptions, inspect
 from ..inspect.page import write_page
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
@@ -22,7 +21,6 @@ from .options import (
     add_output_options,
     add_topic_options,
     parse_cluster,
-    parse_key_values,
 )
 from .output import print_json, say, warn
 
@@ -62,16 +60,6 @@ def add_parser(verbs: Subparsers) -> None:
         "batches of each topic to decompress for the compression ratio, which no header has",
         metavar="NUMBER",
     )
-    spark = parser.add_argument_group("Spark")
-    spark.add_argument(
-        "--master",
-        metavar="MASTER",
-        help="any Spark master, for large clusters, with --all: its tasks read the partitions "
-        "(default: this process reads them, without Spark)",
-    )
-    spark.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting. May be repeated"
-    )
     add_output_options(parser)
     parser.add_argument("--report", metavar="FILE.html", help="write the result as one page, with charts")
     parser.set_defaults(run=run)
@@ -81,19 +69,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     source = parse_cluster("source", "from", args.from_servers, args.from_config)
     options = InspectOptions.parse(vars(args))
-    if args.master and not options.all:
-        raise ConfigError(
-            f"--master {args.master!r} needs --all: Spark's tasks read whole partitions, and a sample takes "
-            "seconds without Spark"
-        )
-    if args.conf and not args.master:
-        raise ConfigError(
-            "--conf needs --master: without it, nothing runs on Spark. Name a master, or remove --conf"
-        )
     if args.report:
         check_result_file("report", args.report)
     topics = _select(source, TopicSelection(args.topics, args.exclude, None))
-    report = _inspect(source, topics, options, args)
+    with progress_to(as_json=args.json) as on_progress:
+        report = inspect(source, topics, options, on_progress=on_progress)
     for each in report.not_inspected:
         warn(f"{each.partition} was not inspected: {each.reason}")
     if args.report:
@@ -105,22 +85,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_report(report)
     return exit_code
-
-
-def _inspect(
-    source: ClientConfig, topics: list[str], options: InspectOptions, args: argparse.Namespace
-) -> ClusterReport:
-    if args.master:
-        # Imported here: PySpark is slow to import, and the other reader does without it.
-        from ..spark.inspect import inspect_on_spark
-
-        connection = {"kafka.bootstrap.servers": args.from_servers} if args.from_servers else {}
-        if args.from_config:
-            connection["kafka.config.file"] = str(Path(args.from_config).absolute())
-        conf = parse_key_values("--conf", args.conf)
-        return inspect_on_spark(source, connection, topics, options, master=args.master, conf=conf)
-    with progress_to(as_json=args.json) as on_progress:
-        return inspect(source, topics, options, on_progress=on_progress)
 
 
 def _select(source: ClientConfig, selection: TopicSelection) -> list[str]:

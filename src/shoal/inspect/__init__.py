@@ -1,10 +1,9 @@
 """
 ``shoal inspect``: what is in the batches of a cluster, from their headers.
 
-A reader passes each header to :class:`~shoal.inspect.facts.Facts`. There are two: :func:`inspect` reads with
-the client alone, and :mod:`shoal.spark.inspect` shares the partitions among the tasks of Spark. From the
-facts of a topic follow the report and the findings. Payloads stay closed, except for
-a few batches of each topic that are decompressed for the ratio.
+:func:`inspect` passes each header to :class:`~shoal.inspect.facts.Facts`. From the facts of a topic follow
+the report and the findings. Payloads stay closed, except for a few batches of each topic that are
+decompressed for the ratio.
 """
 
 from .options import InspectOptions

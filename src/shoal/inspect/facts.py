@@ -284,11 +284,6 @@ class Facts:
         """The number of offsets between batches that no batch spans: compaction removed whole batches."""
         return max(0, self.offsets_read - self.spanned)
 
-    def add_run(self, other: Facts) -> None:
-        """Add the facts of another run of the same partition."""
-        self._add_counts(other)
-        self.runs = _union([*self.runs, *other.runs])
-
     def add_partition(self, other: Facts) -> None:
         """Add the facts of one more partition to those of its topic, which have no :attr:`runs`."""
         self._add_counts(other)

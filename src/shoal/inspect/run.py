@@ -22,7 +22,7 @@ from .report import ClusterReport, NotInspected
 from .topic_report import OpenTransaction, TopicReport
 from .transactions import open_transactions
 
-__all__ = ["InspectProgress", "Inspected", "conclude", "inspect", "plan_partitions"]
+__all__ = ["InspectProgress", "inspect"]
 
 #: Threads, one partition each. Python walks the headers of one at a time, so more only hide the network.
 _MOST_THREADS = 4
