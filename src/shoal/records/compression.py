@@ -29,17 +29,18 @@ import xxhash
 
 from ..errors import CorruptBatch, ExpandsTooFar
 from .batch import Codec
-from .lz4_frame import lz4_blocks
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
+    "MalformedFrame",
     "StreamCompressor",
     "check_count",
     "compress",
     "compress_legacy_lz4",
     "decompress",
     "decompress_legacy_lz4",
-    "decompressed_pieces",
+    "gzip_pieces",
+    "snappy_blocks",
 ]
 
 #: The default of every option that limits a decompressed batch. Few batches of 1 MiB, the brokers' default
@@ -133,53 +134,8 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
         return _DECOMPRESS[codec](memoryview(data), limit_bytes)
     except _OverLimit:
         raise _refusal("its records expand", limit_bytes, base_offset) from None
-    except (cramjam.DecompressionError, zlib.error, _MalformedFrame) as error:
+    except (cramjam.DecompressionError, zlib.error, MalformedFrame) as error:
         raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}", base_offset) from error
-
-
-def decompressed_pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """
-    Decompress a stream piece by piece, as Kafka's broker does.
-
-    Pieces before an error are valid. A piece has at most 256 KiB of gzip, a block of snappy (whose
-    ratio is below 22) or of LZ4 (4 MiB). Only of zstd, whose library has no such interface, all of it is in
-    memory meanwhile. Data that is not compressed is one piece.
-
-    Unlike :func:`decompress` this takes one frame of LZ4, of independent blocks, and ignores bytes behind it.
-
-    Raises:
-        CorruptBatch: The data cannot be decompressed.
-        UnsupportedBatch: More than ``limit_bytes`` would come out.
-
-    """
-    if codec is Codec.NONE or not len(data):
-        yield bytes(data)
-        return
-    left = limit_bytes
-    for piece in _pieces(codec, data, limit_bytes):
-        left -= len(piece)
-        if left < 0:
-            raise _refusal("its records expand", limit_bytes, 0)
-        yield piece
-
-
-def _pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]:
-    try:
-        match codec:
-            case Codec.GZIP:
-                yield from _gzip_pieces(data)
-            case Codec.SNAPPY:
-                for block in _snappy_blocks(data):
-                    if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
-                        raise _refusal("its records expand", limit_bytes, 0)
-                    yield bytes(cramjam.snappy.decompress_raw(block))
-            case Codec.LZ4:
-                yield from lz4_blocks(data)
-            case _:
-                whole = memoryview(decompress(codec, data, limit_bytes))
-                yield from (bytes(whole[at : at + _GZIP_OUT]) for at in range(0, len(whole), _GZIP_OUT))
-    except (cramjam.DecompressionError, zlib.error, _MalformedFrame) as error:
-        raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}") from error
 
 
 def check_count(count: int, limit_bytes: int, base_offset: int) -> None:
@@ -235,8 +191,8 @@ class _OverLimit(Exception):
     """More would come out than is allowed."""
 
 
-class _MalformedFrame(Exception):
-    """A frame that this module parses itself is malformed."""
+class MalformedFrame(Exception):
+    """A stream that a module parses itself is malformed; the text has the reason."""
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -345,16 +301,19 @@ class StreamCompressor:
 
 def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:
     out = bytearray()
-    for piece in _gzip_pieces(data):
+    for piece in gzip_pieces(data):
         out += piece
         if len(out) > limit_bytes:
             raise _OverLimit
     return out
 
 
-def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
+def gzip_pieces(data: memoryview) -> Iterator[bytes]:
     """
-    Read one member after another, by small pieces.
+    Yield one member after another, by small pieces.
+
+    Raises:
+        MalformedFrame: The stream is cut short. zlib raises its own errors.
 
     zlib hands back what it did not use, and copies it for that: of a large
     piece with many empty members in it, that would be quadratic.
@@ -364,7 +323,7 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
         member = zlib.decompressobj(_GZIP_WRAPPING)
         while not member.eof:
             if position == end:
-                raise _MalformedFrame("it is cut short")
+                raise MalformedFrame("it is cut short")
             piece: Bytes = data[position : position + _GZIP_IN]
             position += len(piece)
             while piece and not member.eof:
@@ -384,22 +343,28 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
     """
     # Twice over the blocks: a list of them would take a hundred times the memory of the smallest ones.
     total = 0
-    for block in _snappy_blocks(data):
+    for block in snappy_blocks(data):
         total += cramjam.snappy.decompress_raw_len(block)
         if total > limit_bytes:
             raise _OverLimit
     out = bytearray(total)
     view = memoryview(out)
     position = 0
-    for block in _snappy_blocks(data):
+    for block in snappy_blocks(data):
         size = cramjam.snappy.decompress_raw_len(block)
         cramjam.snappy.decompress_raw_into(block, view[position : position + size])
         position += size
     return out
 
 
-def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of xerial streams, which may stand back to back with a header each; or all of it."""
+def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """
+    Yield the blocks of xerial streams, which may stand back to back with a header each; or all of it.
+
+    Raises:
+        MalformedFrame: A block is cut short.
+
+    """
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data
         return
@@ -408,14 +373,14 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > end:
-                raise _MalformedFrame("it ends in its header")
+                raise MalformedFrame("it ends in its header")
             continue
         if end - position < _INT32.size:
-            raise _MalformedFrame("it ends in the size of a block")
+            raise MalformedFrame("it ends in the size of a block")
         size = _INT32.unpack_from(data, position)[0]
         position += _INT32.size
         if not 0 < size <= end - position:
-            raise _MalformedFrame(f"a block of {size} bytes, but only {end - position} are left")
+            raise MalformedFrame(f"a block of {size} bytes, but only {end - position} are left")
         yield data[position : position + size]
         position += size
 

@@ -24,11 +24,11 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, verify_crc
 from shoal.records.batch import LENGTH_OFFSET, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET
-from shoal.records.compression import decompressed_pieces
 from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
 from ..config import TopicConfig
+from .pieces import decompressed_pieces
 from .walk import MalformedLength, MalformedRecord, WalkedRecord, walk
 from .written import recompressed, with_fields
 

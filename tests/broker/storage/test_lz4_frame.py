@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import CorruptBatch
 from shoal.records import Codec, compress
-from shoal.records.lz4_frame import lz4_blocks
+from shoal_broker.storage.lz4_frame import lz4_blocks
 
 DATA = bytes(range(256)) * 1024
 

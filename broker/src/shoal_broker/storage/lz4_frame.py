@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import cramjam
 import xxhash
 
-from ..errors import CorruptBatch
+from shoal.errors import CorruptBatch
 
 __all__ = ["lz4_blocks"]
 
