@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from shoal.errors import Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
+from shoal.verify import DifferenceKind, Outcome, VerifyProgress, locate, verify
+from shoal.verify.log import LogRecord
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
 from tests.verifying import flip, partition, rewrite, verified
@@ -151,14 +151,15 @@ def test_verify_restarts_the_comparison_if_the_log_start_moves(
         history.base_timestamp += 1000 * number
         history.plain(3)
     brokers.run()
-    alignments = alignment.alignments
+    first_records = locate.first_records
 
-    def align_then_delete(*args: Any) -> Iterator[object]:
-        found = list(alignments(*args))
+    def read_then_delete(*args: Any) -> list[LogRecord]:
+        found = first_records(*args)
         brokers.source.log("topic").delete_records(6)
-        yield from found
+        return found
 
-    monkeypatch.setattr(comparison, "alignments", align_then_delete)
+    brokers.forget_pairs()
+    monkeypatch.setattr(locate, "first_records", read_then_delete)
     report = partition(brokers)
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
 
@@ -191,7 +192,7 @@ def test_verify_names_a_gap_longer_than_the_look_ahead(brokers: TwoBrokers, hist
     log.store(singles(range(6000, 7000), base_offset=500))
     report = partition(brokers)
     assert (report.missing, report.records) == ([(500, 6000)], 1500)
-    assert (report.differences[0].batches, len(report.differences)) == (5500, 1)
+    assert len(report.differences) == 1
 
 
 def test_verify_names_an_insertion_longer_than_the_look_ahead(brokers: TwoBrokers, history: History) -> None:
@@ -204,7 +205,7 @@ def test_verify_names_an_insertion_longer_than_the_look_ahead(brokers: TwoBroker
     assert (report.extra, report.records) == ([(500, 6500)], 1500)
 
 
-def test_verify_of_logs_that_part_for_good_stops_there(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, history: History) -> None:
     history.store(singles(range(500)))
     log = brokers.destination.log("topic")
     log.store(singles(range(500)))
@@ -214,7 +215,6 @@ def test_verify_of_logs_that_part_for_good_stops_there(brokers: TwoBrokers, hist
         log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
     report = partition(brokers)
     assert (report.altered, report.records) == ([((500, 20_500), (500, 20_500))], 500)
-    assert all(each in str(report.reason) for each in ("not compared", "source offset 500 "))
 
 
 def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, history: History) -> None:
@@ -225,7 +225,7 @@ def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, histo
         log.store(bytes(batch if number % 2 else batches.patched(batch, len(batch) - 2, b"!")))
     report = partition(brokers)
     assert (len(report.differences), report.differences_omitted) == (100, 150)
-    assert report.counts == {DifferenceKind.ALTERED: (250, 250)}
+    assert report.counts == {DifferenceKind.ALTERED: 250}
     assert report.records == 250
 
 

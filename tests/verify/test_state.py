@@ -210,7 +210,6 @@ def test_state_of_other_clusters_is_refused(
     [
         (["--state", "/nowhere/state"], "--state /nowhere/state"),
         (["--state", "a", "--sample", "5%"], "--sample leaves gaps"),
-        (["--state", "a", "--master", "local"], "--state and --master"),
     ],
 )
 def test_option_that_does_not_fit_is_one_sentence_and_exit_code_2(

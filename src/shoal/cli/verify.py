@@ -106,7 +106,7 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--master",
         metavar="MASTER",
-        help="share partitions, and ranges of offsets of large ones, among the tasks of this Spark master "
+        help="share partitions among the tasks of this Spark master "
         "(default: no Spark, and four threads of this process)",
     )
     group.add_argument(
@@ -199,8 +199,6 @@ def _check_options(args: argparse.Namespace) -> None:
     if args.state is not None:
         if args.sample is not None:
             raise OptionError("{sample} leaves gaps, and {state} has no gaps. Remove one of them")
-        if args.master is not None:
-            raise OptionError("{state} and {master} contradict each other. Remove one of them")
         check_result_file("state", args.state)
     if args.master is None and (args.conf or args.allow_unauthenticated_spark):
         raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")

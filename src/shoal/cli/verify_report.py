@@ -38,13 +38,12 @@ _NARROW = 80
 _COLUMNS: dict[str, JustifyMethod] = {
     "outcome": "left",
     "records": "right",
-    "batches": "right",
     "behind": "right",
     "differences": "right",
     "aligned by": "left",
 }
 
-_LEFT_OUT_IF_NARROW = {"batches", "behind", "aligned by"}
+_LEFT_OUT_IF_NARROW = {"behind", "aligned by"}
 
 OnProgress = Callable[[VerifyProgress], object]
 
@@ -148,7 +147,6 @@ def _cells(partition: PartitionReport) -> Sequence[str]:
     return (
         f"[{style}]{partition.verdict.value}[/{style}]",
         f"{partition.records:,}",
-        f"{partition.batches:,}",
         f"{behind.end - behind.start:,}" if behind else "",
         f"{len(partition.differences) + partition.differences_omitted:,}",
         partition.alignment.by.value if partition.alignment else "",
@@ -175,15 +173,8 @@ def _summary(partition: PartitionReport) -> str:
 
 
 def _the_same(report: PartitionReport | VerifyReport) -> str:
-    text = f"{report.records:,} records in {report.batches:,} batches are the same"
-    if report.decoded_records:
-        size = f"{_count(report.decoded_records, 'record')} in {_batches(report.decoded_batches)}"
-        text += f" (decoded to compare: {size})"
-    return text
-
-
-def _batches(count: int) -> str:
-    return f"{count:,} {'batch' if count == 1 else 'batches'}"
+    text = f"{report.records:,} records are the same"
+    return f"{text} ({report.decoded_records:,} of them decoded)" if report.decoded_records else text
 
 
 def _details(partition: PartitionReport, most_ranges: int) -> list[str]:

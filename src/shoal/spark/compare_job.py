@@ -1,16 +1,16 @@
 """
 ``shoal verify --master``: the comparison as a job of Spark.
 
-A second job compares the partitions that the tasks of the first could not share. Spark carries plans and
-reports. The tasks read both clusters by themselves, as the tasks of a mirror do.
+Each task compares whole partitions. Spark carries plans and reports. The tasks read both clusters by
+themselves, as the tasks of a mirror do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import random
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -27,10 +27,8 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.launch.session import spark_context
 from shoal.state_directory import make_state_directory, state_dir
-from shoal.verify.extent import WHOLE, Extent
-from shoal.verify.plan import PartitionPlan
+from shoal.verify.portion import Assignment, comparison_of
 from shoal.verify.report import PartitionReport
-from shoal.verify.shares import Share, compare_share, joined_shares, shares_of
 
 __all__ = ["CompareTask", "SparkComparison", "comparison_on_spark"]
 
@@ -40,7 +38,7 @@ _LOG_FILE = "verify-spark.log"
 @dataclass(frozen=True, slots=True)
 class CompareTask:
     """
-    Compares the shares that Spark gives to a task. Spark pickles it, so its credentials are sealed.
+    Compares the partitions that Spark gives to a task. Spark pickles it, so its credentials are sealed.
 
     Attributes:
         source: The source cluster, without credentials.
@@ -79,9 +77,9 @@ class CompareTask:
             patience_s,
         )
 
-    def __call__(self, shares: Iterable[Share]) -> list[tuple[Share, PartitionReport]]:
+    def __call__(self, assignments: Iterable[Assignment]) -> list[PartitionReport]:
         """
-        Compare the shares of a task. Runs in the task.
+        Compare the partitions of a task. Runs in the task.
 
         Raises:
             ShoalError: A cluster does not answer.
@@ -93,13 +91,16 @@ class CompareTask:
             for each in (self.source, self.destination)
         )
         with Cluster(source) as ours, Cluster(destination) as theirs:
-            return [
-                (
-                    share,
-                    compare_share(share, ours, theirs, options=self.options, patience_s=self.patience_s),
-                )
-                for share in shares
-            ]
+            return [self._compare(each, ours, theirs) for each in assignments]
+
+    def _compare(self, assignment: Assignment, source: Cluster, destination: Cluster) -> PartitionReport:
+        plan, patience_s = assignment.plan, self.patience_s
+        patiently(lambda: source.refresh([plan.source.topic]), patience_s=patience_s)
+        patiently(lambda: destination.refresh([plan.destination.topic]), patience_s=patience_s)
+        comparison = comparison_of(
+            assignment, options=self.options, patience_s=patience_s, stop=threading.Event()
+        )
+        return comparison.run(source, destination)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +111,18 @@ class SparkComparison:
     task: CompareTask
     log_file: Path
 
-    def __call__(
-        self, plans: Sequence[PartitionPlan], extent: Extent, draw: random.Random
-    ) -> list[PartitionReport]:
+    def __call__(self, assignments: Sequence[Assignment]) -> list[PartitionReport]:
         """
-        Compare all partitions.
+        Compare all partitions, each by one task.
 
         Raises:
             ShoalError: Spark failed, or a cluster does not answer.
 
         """
-        shares = shares_of(plans, extent, draw, self.context.defaultParallelism)
-        reports, again = joined_shares(plans, self._run(shares))
-        whole = [Share(number, plan, WHOLE, None, 0.0) for number, plan in enumerate(again)]
-        return [*reports, *(report for _, report in self._run(whole))]
-
-    def _run(self, shares: Sequence[Share]) -> list[tuple[Share, PartitionReport]]:
-        if not shares:
+        if not assignments:
             return []
         try:
-            return self.context.parallelize(shares, len(shares)).mapPartitions(self.task).collect()
+            return self.context.parallelize(assignments, len(assignments)).mapPartitions(self.task).collect()
         except (PySparkException, Py4JError) as error:
             first = str(error).strip().partition("\n")[0]
             raise ShoalError(f"Spark failed: {first}. See {self.log_file}") from error

@@ -3,18 +3,16 @@
 
 A partition passes four stations:
 
-- read (:mod:`.reading`, :mod:`.digest`): one pass over each side, which
-  verifies each batch's CRC and keeps a few numbers of it;
-- align (:mod:`.alignment`, :mod:`.common_start`): the offsets at which both
-  sides begin to hold the same records;
-- compare (:mod:`.diff`): digests in step, and records if digests do not agree
-  (:mod:`.side`, :mod:`.meeting`, :mod:`.matching`, :mod:`.gaps`, :mod:`.cleaned`);
-- report (:mod:`.tally`, :mod:`.report`): the findings as ranges and counts.
+- read (:mod:`.log`): one pass over each side, which verifies each batch's CRC and keeps a row of bytes of it;
+- begin (:mod:`.locate`): the offsets at which both sides begin to hold the same records;
+- compare (:mod:`.compare`): rows in step, and records if rows differ, up to the next place that both have;
+- explain (:mod:`.explain`): what became of the records that only one side has.
 
-:mod:`.comparison` leads a partition through them, :mod:`.portion` some ranges of one, and :mod:`.run` all
+:mod:`.partition` leads a partition through them, :mod:`.portion` some ranges of one, and :mod:`.run` all
 partitions. :mod:`.state` keeps how far they are equal.
 """
 
+from .explain import MOST_RANGES
 from .extent import WHOLE, Extent
 from .report import (
     Aligned,
@@ -29,7 +27,6 @@ from .report import (
     Side,
 )
 from .run import DEFAULT_PATIENCE_S, verify
-from .tally import MOST_RANGES
 from .whole_report import VerifyProgress, VerifyReport
 
 __all__ = [

@@ -7,8 +7,8 @@ once more. It looks for the extra ones among the missing ones of the others.
 
 The right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
 before. So extra records that are missing nowhere are searched in the other sources, near their times. Then
-the copy of the source that has them is searched. They need not be there: an earlier round of a verification
-that follows the mirror may have reported that they are missing.
+the copy of the source that has them is searched. They need not be there: an earlier comparison may have
+reported that they are missing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from ..client.offsets import LATEST, list_offsets
 from ..errors import ShoalError
 from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
-from .log_head import RecordKey
-from .reading import LogReader
+from .locate import Key, keys_of
+from .log import Log
 from .report import DifferenceKind, Elsewhere, OffsetRange, PartitionReport, Side
-from .seen_records import seen_records
 
 __all__ = ["with_misrouted"]
 
@@ -76,7 +75,7 @@ _Halves: TypeAlias = dict[tuple[int, int, Side], dict[int, _Found]]
 
 
 #: The keys of a difference's records that are missing in no other copy.
-_Unmatched: TypeAlias = set[RecordKey]
+_Unmatched: TypeAlias = set[Key]
 
 #: The most differences whose records are searched in the other sources, and how far behind the first of their
 #: time in each of these.
@@ -226,7 +225,7 @@ class _Search:
 
     def records(
         self, cluster: Cluster, side: Side, ranges: Sequence[tuple[_Place, OffsetRange]]
-    ) -> Iterator[tuple[_Place, tuple[RecordKey, ...]]]:
+    ) -> Iterator[tuple[_Place, tuple[Key, ...]]]:
         """Yield the keys of the records in some ranges; a range that cannot be read any more has none."""
         for place, offsets in ranges:
             report = self._reports[place.report]
@@ -239,30 +238,29 @@ class _Search:
 
     def _read(
         self, cluster: Cluster, side: Side, partition: TopicPartition, offsets: OffsetRange
-    ) -> Iterator[tuple[int, tuple[RecordKey, ...]]]:
+    ) -> Iterator[tuple[int, tuple[Key, ...]]]:
         if partition.topic not in cluster.metadata.topics:
             cluster.refresh([partition.topic])
         level = cluster.config.isolation_level if side is Side.SOURCE else IsolationLevel.READ_COMMITTED
-        reader = LogReader(
+        log = Log(
             side,
             cluster,
             partition,
             level,
+            offsets,
             patience_s=self._patience_s,
             stop=threading.Event(),
             options=self._options,
         )
-        with closing(reader), closing(seen_records(reader, offsets)) as records:
+        with closing(log.records(*offsets)) as records:
             for record in records:
-                if record.offset >= offsets.end:
-                    return
-                yield record.offset, record.keys
+                yield record.offset, keys_of(record, side)
 
 
 def _by_key(
-    records: Iterator[tuple[_Place, tuple[RecordKey, ...]]],
-) -> dict[RecordKey, list[_Place]]:
-    found: dict[RecordKey, list[_Place]] = defaultdict(list)
+    records: Iterator[tuple[_Place, tuple[Key, ...]]],
+) -> dict[Key, list[_Place]]:
+    found: dict[Key, list[_Place]] = defaultdict(list)
     for place, keys in records:
         for key in keys:
             found[key].append(place)
@@ -270,7 +268,7 @@ def _by_key(
 
 
 def _first_elsewhere(
-    place: _Place, keys: Sequence[RecordKey], missing: Mapping[RecordKey, list[_Place]]
+    place: _Place, keys: Sequence[Key], missing: Mapping[Key, list[_Place]]
 ) -> _Place | None:
     """Take the first missing record of another partition that is the same; each is taken once."""
     for key in keys:

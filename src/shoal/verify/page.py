@@ -60,7 +60,7 @@ def _cluster(cluster: ComparedCluster | None) -> str:
 
 
 def _headline(report: VerifyReport) -> str:
-    parts = [f"{report.records:,} records in {report.batches:,} batches are the same on both sides"]
+    parts = [f"{report.records:,} records are the same on both sides"]
     for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
         count = sum(each.outcome is outcome for each in report.partitions)
         if count:

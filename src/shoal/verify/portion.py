@@ -2,7 +2,7 @@
 One partition, compared in some ranges of its offsets only: since a time, the last ones, or a sample.
 
 The records at both ends of a range are searched at the destination, near their times, as the beginning of
-both logs is (:mod:`.common_start`). Offsets and batch boundaries play no part. The range between both places
+both logs is (:mod:`.locate`). Offsets and batch boundaries play no part. The range between both places
 is compared as a log of its own. A range whose ends are not found for sure is not compared: its first records
 may repeat themselves, or the destination writes its own times.
 """
@@ -16,22 +16,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from ..client.cluster import Cluster, patiently
-from ..client.config import IsolationLevel
 from ..client.offsets import list_offsets
 from ..errors import ShoalError, Stopped
 from ..mirroring.model.copy_options import CopyOptions
-from .alignment import LogPair, meet_again
-from .common_start import CommonStart
-from .comparison import PartitionComparison
+from .compare import Place
 from .errors import NotComparable
+from .explain import MOST_RANGES
 from .extent import LEAST_OFFSETS, Extent
-from .log_end import check_end
+from .locate import first_records, place_of
+from .log import Log
+from .partition import PartitionComparison, logs_of
 from .plan import PartitionPlan
-from .range_reader import RangeReader
-from .reading import LogReader
 from .report import (
     Aligned,
     Alignment,
@@ -41,25 +38,22 @@ from .report import (
     OffsetRange,
     Outcome,
     PartitionReport,
-    Side,
     has_destination,
 )
-from .seen_records import seen_records
-from .tally import MOST_RANGES
 
-__all__ = ["PortionComparison", "join_neighbours"]
+__all__ = ["Assignment", "PortionComparison", "comparison_of"]
 
 #: The number of records of a range whose times say where the destination has it.
 _TIMED_RECORDS = 256
 
 #: How far the place of a record at the destination may lie from the first record of its time.
-_BEFORE, SEARCHED_BEHIND = 4_096, 65_536
+_BEFORE, _BEHIND = 4_096, 65_536
 
-#: The source's offsets to search with: enough for the largest head of a log.
-_HEAD_OFFSETS = 65_536
+#: The offsets at the end of a log whose times are read.
+_LAST_OFFSETS = 256
 
 #: How far before its first offset a range may begin, if the copy ends too soon behind that to find it.
-_FURTHER_BACK = (0, 8_192, 65_536, 524_288)
+_FURTHER_BACK = (0, LEAST_OFFSETS, 8_192, 65_536, 524_288)
 
 
 class _Unplaced(enum.Enum):
@@ -92,12 +86,6 @@ class _Part:
     ends_with_logs: bool = True
 
 
-class _RangeComparison(PartitionComparison):
-    """The comparison of one range: its last batch may go on behind it."""
-
-    reader = RangeReader
-
-
 class PortionComparison:
     """
     The comparison of some ranges of one partition. :meth:`run` once; other threads may look on.
@@ -118,7 +106,6 @@ class PortionComparison:
         patience_s: float,
         stop: threading.Event,
         draw: random.Random,
-        ranges: Sequence[OffsetRange] | None = None,
     ) -> None:
         """
         Prepare the comparison of some ranges.
@@ -130,7 +117,6 @@ class PortionComparison:
             patience_s: How long to retry transient errors.
             stop: Ends the comparison once it is set.
             draw: Places the ranges of a sample.
-            ranges: The source's ranges to compare, instead of those of the extent.
         """
         self.plan = plan
         self.is_done = False
@@ -140,7 +126,6 @@ class PortionComparison:
         self._patience_s = patience_s
         self._stop = stop
         self._draw = draw
-        self._given = ranges
         self._ranges = 1
         self._bytes_of_search = 0
 
@@ -175,7 +160,7 @@ class PortionComparison:
 
     def _run(self, source: Cluster, destination: Cluster) -> PartitionReport:
         log = self.plan.source_log
-        ranges = self._given or self._extent.ranges(log, self._since(source), self._draw)
+        ranges = self._extent.ranges(log, self._since(source), self._draw)
         if ranges == [log] or log.start == log.end:
             return self._compared(self.plan, source, destination)
         self._ranges = max(1, len(ranges))
@@ -201,12 +186,11 @@ class PortionComparison:
         )
         if found >= 0:
             return found
-        with closing(self._reader(Side.SOURCE, source)) as reader:
-            check_end(reader, self.plan.source_log, time_ms)
+        _check_end(self._logs(source, source)[0], time_ms)
         return self.plan.source_log.end
 
     def _compared(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> PartitionReport:
-        comparison = _RangeComparison(
+        comparison = PartitionComparison(
             plan, options=self._options, patience_s=self._patience_s, stop=self._stop
         )
         self.parts.append(comparison)
@@ -216,42 +200,53 @@ class PortionComparison:
 
     def _find(self, ranges: Sequence[OffsetRange], source: Cluster, destination: Cluster) -> list[_Part]:
         """Find the ends of all ranges at the destination."""
-        ours = self._reader(Side.SOURCE, source)
-        theirs = self._reader(Side.DESTINATION, destination)
-        logs = LogPair(ours, theirs, self.plan.source_log, self.plan.destination_log)
-        with closing(ours), closing(theirs):
-            parts = [self._part(logs, each) for each in ranges]
-            self._bytes_of_search = ours.bytes_read + theirs.bytes_read
+        ours, theirs = self._logs(source, destination)
+        parts = [self._part(ours, theirs, each) for each in ranges]
+        self._bytes_of_search = ours.bytes_read + theirs.bytes_read
         return parts
 
-    def _part(self, logs: LogPair, source: OffsetRange) -> _Part:
+    def _logs(self, source: Cluster, destination: Cluster) -> tuple[Log, Log]:
+        return logs_of(
+            self.plan,
+            source,
+            destination,
+            options=self._options,
+            patience_s=self._patience_s,
+            stop=self._stop,
+        )
+
+    def _part(self, ours: Log, theirs: Log, source: OffsetRange) -> _Part:
+        ends = Place(ours.offsets.end, theirs.offsets.end)
         try:
-            start = self._start(logs, source.start)
+            start = self._start(ours, theirs, source.start)
             if start is None:
                 return _Part(None, source, is_behind=True)
             # If the copy ends within the range, or soon behind it, the range ends with both logs.
-            found = self._place(logs, source.end)
-            end = logs.end if isinstance(found, _Unplaced) else found
+            found = self._place(ours, theirs, source.end)
+            end = ends if isinstance(found, _Unplaced) else found
         except NotComparable as error:
             return _Part(None, source, str(error))
         plan = self.plan.between(start, end)
-        return _Part(plan, plan.source_log, ends_with_logs=end == logs.end)
+        return _Part(plan, plan.source_log, ends_with_logs=end == ends)
 
-    def _start(self, logs: LogPair, offset: int) -> CommonStart | None:
+    def _start(self, ours: Log, theirs: Log, offset: int) -> Place | None:
         """Return the place at which to begin, or an earlier one; None if the copy does not reach it."""
+        first = Place(ours.offsets.start, theirs.offsets.start)
         for before in _FURTHER_BACK:
             tried = offset - before
-            if tried - logs.source_log.start < LEAST_OFFSETS:
-                return logs.start
-            place = self._place(logs, tried)
+            if tried - first.source < LEAST_OFFSETS:
+                return first
+            place = self._place(ours, theirs, tried)
             if not isinstance(place, _Unplaced):
-                return place
+                if place.source <= offset:
+                    return place
+                continue
             position = self.plan.position
             if place is _Unplaced.BEHIND and (position is None or position.source_offset <= tried):
                 return None
-        return logs.start
+        return first
 
-    def _place(self, logs: LogPair, offset: int) -> CommonStart | _Unplaced:
+    def _place(self, ours: Log, theirs: Log, offset: int) -> Place | _Unplaced:
         """
         Return the place of a source offset at the destination, or why its end has none.
 
@@ -259,59 +254,58 @@ class PortionComparison:
             NotComparable: The destination does not have these records, or they repeat themselves.
 
         """
-        if offset == logs.source_log.end:
-            return logs.end
-        if offset == logs.source_log.start:
+        here, there = ours.offsets, theirs.offsets
+        if offset == here.end:
+            return Place(here.end, there.end)
+        if offset == here.start:
             # The comparison of a first range finds its beginning by itself.
-            return logs.start
-        head = OffsetRange(offset, min(logs.source_log.end, offset + _HEAD_OFFSETS))
-        since = self._near(logs, head)
+            return Place(here.start, there.start)
+        since = self._near(ours, theirs, offset)
         if since is None:
             return _Unplaced.BEHIND
-        there = OffsetRange(
-            max(logs.destination_log.start, since - _BEFORE),
-            min(logs.destination_log.end, since + SEARCHED_BEHIND),
-        )
-        found = meet_again(LogPair(logs.source, logs.destination, head, there))
-        if found is not None and found.is_proven:
-            return found.place
-        if there.end == logs.destination_log.end:
-            return _Unplaced.BEHIND if found is None else _Unplaced.UNSURE
+        searched = OffsetRange(max(there.start, since - _BEFORE), min(there.end, since + _BEHIND))
+        place, is_there = place_of(ours, theirs, offset, searched)
+        if place is not None:
+            return place
+        if searched.end == there.end:
+            return _Unplaced.UNSURE if is_there else _Unplaced.BEHIND
         raise NotComparable(
             f"the destination does not have the records from source offset {offset} on near their times, "
             "or they repeat themselves, so that their place is not certain. Compare all records of the topic"
         )
 
-    def _near(self, logs: LogPair, head: OffsetRange) -> int | None:
+    def _near(self, ours: Log, theirs: Log, offset: int) -> int | None:
         """Return the destination's first offset of the time of some records; None if it has none so late."""
-        with closing(seen_records(logs.source, head)) as records:
-            times = [
-                time
-                for record in islice(records, _TIMED_RECORDS)
-                for _, time in record.keys[:1]
-                if time is not None
-            ]
+        records = first_records(ours, offset)[:_TIMED_RECORDS]
+        times = [each.timestamp for each in records if each.body is not None]
         if not times or min(times) < 0:
-            return logs.destination_log.start
-        reader = logs.destination
-        offset = list_offsets(reader.cluster, {reader.partition: min(times)})[reader.partition]
-        if isinstance(offset, ShoalError):
-            raise offset
-        if offset < 0:
-            check_end(reader, logs.destination_log, min(times))
-        return offset if 0 <= offset < logs.destination_log.end else None
+            return theirs.offsets.start
+        found = list_offsets(theirs.cluster, {theirs.partition: min(times)})[theirs.partition]
+        if isinstance(found, ShoalError):
+            raise found
+        if found < 0:
+            _check_end(theirs, min(times))
+        return found if 0 <= found < theirs.offsets.end else None
 
-    def _reader(self, side: Side, cluster: Cluster) -> LogReader:
-        is_source = side is Side.SOURCE
-        return LogReader(
-            side,
-            cluster,
-            self.plan.source if is_source else self.plan.destination,
-            cluster.config.isolation_level if is_source else IsolationLevel.READ_COMMITTED,
-            patience_s=self._patience_s,
-            stop=self._stop,
-            options=self._options,
-        )
+
+def _check_end(log: Log, time_ms: int) -> None:
+    """
+    Check that a log, in which its broker finds no record of a time or later, does not end with such records.
+
+    A broker searches one segment alone, the first with a batch of this time: emptied batches mislead it.
+
+    Raises:
+        NotComparable: The log ends with later records.
+
+    """
+    start, end = log.offsets
+    with closing(log.records(max(start, end - _LAST_OFFSETS), end)) as records:
+        if any(max(each.timestamp, each.append_time or -1) >= time_ms for each in records if each.body):
+            raise NotComparable(
+                f"the broker of the {log.side.value} finds no record of the range's time, but the log "
+                "ends with later records: the log cleaner has emptied batches. Compare all records of "
+                "the topic"
+            )
 
 
 def _offset_at(source: Cluster, plan: PartitionPlan, time_ms: int) -> int:
@@ -331,13 +325,13 @@ def _within(part: _Part, report: PartitionReport) -> PartitionReport:
     if part.ends_with_logs or part.plan is None or behind is None:
         return report
     place, size = part.plan.destination_log.end, behind.end - behind.start
-    missing = Difference(DifferenceKind.MISSING, behind, OffsetRange(place, place), 0, size)
-    batches, records = report.counts.get(DifferenceKind.MISSING, (0, 0))
+    missing = Difference(DifferenceKind.MISSING, behind, OffsetRange(place, place), size)
+    records = report.counts.get(DifferenceKind.MISSING, 0)
     return replace(
         report,
         outcome=Outcome.DIFFERENT,
         differences=(*report.differences, missing),
-        counts={**report.counts, DifferenceKind.MISSING: (batches, records + size)},
+        counts={**report.counts, DifferenceKind.MISSING: records + size},
         not_mirrored=None,
     )
 
@@ -346,12 +340,9 @@ def joined(
     plan: PartitionPlan, parts: Sequence[_Part], reports: Sequence[PartitionReport]
 ) -> PartitionReport:
     """Return the reports of a partition's ranges as one."""
-    counts: Counter[tuple[DifferenceKind, int]] = Counter()
+    counts = Counter[DifferenceKind]()
     for report in reports:
-        for kind, amounts in report.counts.items():
-            for place, amount in enumerate(amounts):
-                counts[kind, place] += amount
-    kinds = {kind for kind, _ in counts}
+        counts.update(report.counts)
     compared = [part for part in parts if part.plan is not None]
     differences = [each for report in reports for each in report.differences]
     not_compared = [each for report in reports for each in report.not_compared]
@@ -373,11 +364,10 @@ def joined(
         records=sum(report.records for report in reports),
         batches=sum(report.batches for report in reports),
         decoded_records=sum(report.decoded_records for report in reports),
-        decoded_batches=sum(report.decoded_batches for report in reports),
         differences=tuple(differences[:MOST_RANGES]),
         differences_omitted=sum(report.differences_omitted for report in reports)
         + max(0, len(differences) - MOST_RANGES),
-        counts={kind: (counts[kind, 0], counts[kind, 1]) for kind in kinds},
+        counts=dict(counts),
         not_compared=tuple(not_compared[:MOST_RANGES]),
         not_compared_omitted=sum(report.not_compared_omitted for report in reports)
         + max(0, len(not_compared) - MOST_RANGES),
@@ -394,20 +384,6 @@ def joined(
 def _is_to_the_end(part: _Part, report: PartitionReport) -> bool:
     """Whether both logs ended together in this range, so that the copy is behind nowhere."""
     return part.ends_with_logs and report.reason is None and report.not_mirrored is None
-
-
-def join_neighbours(plan: PartitionPlan, reports: Sequence[PartitionReport]) -> PartitionReport:
-    """Return the reports of ranges that follow each other without a gap as the report of all of them."""
-    whole = joined(plan, [_Part(plan, plan.source_log)] * len(reports), reports)
-    is_complete = all(report.reason is None for report in reports)
-    last = next((report for report in reversed(reports) if report.reached), None)
-    return replace(
-        whole,
-        source_skipped=reports[0].source_skipped,
-        destination_skipped=reports[0].destination_skipped,
-        reached=last.reached if last and is_complete else None,
-        ranges=None,
-    )
 
 
 def _alignment(plan: PartitionPlan, reports: Sequence[PartitionReport]) -> Alignment | None:
@@ -440,3 +416,41 @@ def _reason(parts: Sequence[_Part], reports: Sequence[PartitionReport]) -> str |
         return None
     others = len(reasons) - 1
     return reasons[0] if not others else f"{reasons[0]} ({others} more ranges)"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """
+    One partition to compare, by a thread of this process or by a task of Spark.
+
+    Attributes:
+        plan: The partition and its logs.
+        extent: The part of it to compare.
+        seed: Places the ranges of a sample.
+
+    """
+
+    plan: PartitionPlan
+    extent: Extent
+    seed: float
+
+    @property
+    def offsets(self) -> int:
+        """The number of the source's offsets."""
+        return self.plan.source_log.end - self.plan.source_log.start
+
+
+def comparison_of(
+    assignment: Assignment, *, options: CopyOptions, patience_s: float, stop: threading.Event
+) -> PartitionComparison | PortionComparison:
+    """Return the comparison of a partition, which has not begun."""
+    if assignment.extent.is_whole:
+        return PartitionComparison(assignment.plan, options=options, patience_s=patience_s, stop=stop)
+    return PortionComparison(
+        assignment.plan,
+        assignment.extent,
+        options=options,
+        patience_s=patience_s,
+        stop=stop,
+        draw=random.Random(assignment.seed),  # noqa: S311 - a sample, not a secret
+    )

@@ -128,8 +128,6 @@ class Difference:
             at which the source would have them.
         destination: The destination's offsets; empty for missing records.
             A reordered range is at these instead of in its place.
-        batches: How many whole batches, on the side that has more; 0 if a batch
-            is only partly in the range.
         records: How many, on the side that has more; if nothing can be decoded,
             the number of offsets.
         damaged: The sides on which a batch does not match its own CRC: the
@@ -143,7 +141,6 @@ class Difference:
     kind: DifferenceKind
     source: OffsetRange
     destination: OffsetRange
-    batches: int
     records: int
     damaged: tuple[Side, ...] = ()
     copy_of: OffsetRange | None = None
@@ -176,7 +173,6 @@ class NotCompared:
     A range that could not be compared.
 
     Attributes:
-        batches: The number of batches, on the side that has more.
         records: The number of records, on the side that has more.
         reason: Why, as a phrase.
 
@@ -184,7 +180,6 @@ class NotCompared:
 
     source: OffsetRange
     destination: OffsetRange
-    batches: int
     records: int
     reason: str
 
@@ -220,10 +215,7 @@ class OpenTransaction:
 
 
 def _size(each: Difference | NotCompared) -> str:
-    records = f"{each.records:,} {'record' if each.records == 1 else 'records'}"
-    if not each.batches:
-        return records
-    return f"{each.batches:,} {'batch' if each.batches == 1 else 'batches'}, {records}"
+    return f"{each.records:,} {'record' if each.records == 1 else 'records'}"
 
 
 class Aligned(enum.Enum):
@@ -285,13 +277,12 @@ class PartitionReport:
         outcome: Equal, different or not compared; :attr:`verdict` is the word for people.
         alignment: The offsets at which the comparison began; None if it did not begin.
         records: The number of records that are the same on both sides.
-        batches: The number of the source's batches that are the same on both sides.
+        batches: The number of batches that are the same by their bytes.
         decoded_records: The number of those records that were compared one by one, since their batches
             differ.
-        decoded_batches: The number of the source's batches that were decoded for that.
         differences: The first ranges that differ, by place.
         differences_omitted: The number of further ranges that differ.
-        counts: The number of batches and records that differ, by kind.
+        counts: The number of records that differ, by kind.
         not_compared: The first ranges that could not be compared, by place.
         not_compared_omitted: The number of further ranges that could not be compared.
         removed: The number of records that only one side has, since the other's log cleaner removed them.
@@ -320,10 +311,9 @@ class PartitionReport:
     records: int = 0
     batches: int = 0
     decoded_records: int = 0
-    decoded_batches: int = 0
     differences: tuple[Difference, ...] = ()
     differences_omitted: int = 0
-    counts: Mapping[DifferenceKind, tuple[int, int]] = field(default_factory=dict)
+    counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     not_compared: tuple[NotCompared, ...] = ()
     not_compared_omitted: int = 0
     removed: int = 0
@@ -402,14 +392,11 @@ class PartitionReport:
             "alignment": as_json(self.alignment),
             "records": self.records,
             "batches": self.batches,
-            "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
+            "decoded_records": self.decoded_records,
             "bytes_read": self.bytes_read,
             "differences": as_json(self.differences),
             "differences_omitted": self.differences_omitted,
-            "counts": {
-                kind.value: {"batches": batches, "records": records}
-                for kind, (batches, records) in self.counts.items()
-            },
+            "counts": {kind.value: records for kind, records in self.counts.items()},
             "not_compared": as_json(self.not_compared),
             "not_compared_omitted": self.not_compared_omitted,
             "removed": self.removed,

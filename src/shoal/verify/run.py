@@ -16,11 +16,11 @@ from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..errors import Stopped
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
-from .comparison import PartitionComparison
 from .extent import WHOLE, Extent
 from .misrouted import with_misrouted
+from .partition import PartitionComparison
 from .plan import Mirrored, PartitionPlan, Plan, make_plan
-from .portion import PortionComparison
+from .portion import Assignment, PortionComparison, comparison_of
 from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
 from .state import VerifyState, read_state, topic_ids, write_state
 from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
@@ -36,8 +36,8 @@ _PROGRESS_INTERVAL_S = 0.25
 #: The time between two attempts to end the requests of threads whose results are not wanted any more.
 _ABORT_INTERVAL_S = 0.1
 
-#: Compares partitions: their plans, the part of each, and what places the ranges of a sample.
-Compare: TypeAlias = Callable[[Sequence[PartitionPlan], Extent, random.Random], Sequence[PartitionReport]]
+#: Compares partitions.
+Compare: TypeAlias = Callable[[Sequence[Assignment]], Sequence[PartitionReport]]
 
 #: All of a partition, or ranges of it.
 _Comparison: TypeAlias = PartitionComparison | PortionComparison
@@ -111,20 +111,19 @@ def verify(
     if state is not None:
         known.check_clusters(found, state)
     stop = threading.Event()
-    plans = list(_behind(plan, earlier, known))
     draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
+    # The largest first: a small one is soon done while the last large one ends.
+    assignments = sorted(
+        (
+            Assignment(each, WHOLE if each.source in known.partitions else extent, draw.random())
+            for each in _behind(plan, earlier, known)
+        ),
+        key=lambda each: each.offsets,
+        reverse=True,
+    )
     comparisons = [
-        PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
-        if extent.is_whole or each.source in known.partitions
-        else PortionComparison(
-            each,
-            extent,
-            options=options,
-            patience_s=patience_s,
-            stop=stop,
-            draw=random.Random(draw.random()),  # noqa: S311
-        )
-        for each in plans
+        comparison_of(each, options=options, patience_s=patience_s, stop=stop)
+        for each in assignments
         if compare is None
     ]
 
@@ -137,7 +136,7 @@ def verify(
     if compare is None:
         _compare_all(comparisons, source, destination, patience_s, stop, tell_progress, compared)
     else:
-        compared = list(compare(plans, extent, draw))
+        compared = list(compare(assignments))
     if state is not None:
         write_state(state, known.after(compared, ids))
         compared = [known.with_deleted(each) for each in compared]
@@ -200,8 +199,7 @@ def _compare_all(
     """Add the report of each comparison to a list, as soon as it ends."""
     if not comparisons:
         return
-    # The largest first: a small one is soon done while the last large one ends.
-    queue = deque(sorted(comparisons, key=_size, reverse=True))
+    queue = deque(comparisons)
     threads = min(_MOST_THREADS, len(queue))
     clusters = [(Cluster(source), Cluster(destination)) for _ in range(threads)]
     with ThreadPoolExecutor(threads, thread_name_prefix="shoal-verify") as pool:
@@ -264,10 +262,10 @@ def _progress(comparisons: Sequence[_Comparison], elapsed_s: float) -> VerifyPro
         elapsed_s,
         len(comparisons),
         sum(comparison.is_done for comparison in comparisons),
-        sum(part.tally.records for part in parts),
-        sum(part.tally.batches for part in parts),
+        sum(part.records for part in parts),
+        sum(part.batches for part in parts),
         sum(comparison.bytes_read for comparison in comparisons),
-        sum(len(part.tally.differences) for part in parts),
+        sum(part.differences for part in parts),
         read / sum(sizes) if sum(sizes) else 1.0,
     )
 
@@ -293,8 +291,8 @@ def _surplus(plan: Plan) -> list[PartitionReport]:
 def _surplus_report(mirrored: Mirrored, log: OffsetRange) -> PartitionReport:
     records = log.end - log.start
     extra = Difference(
-        DifferenceKind.EXTRA, OffsetRange(0, 0), log, 0, records, detail="the source has no such partition"
+        DifferenceKind.EXTRA, OffsetRange(0, 0), log, records, detail="the source has no such partition"
     )
     return PartitionReport(
-        *mirrored, Outcome.DIFFERENT, differences=(extra,), counts={DifferenceKind.EXTRA: (0, records)}
+        *mirrored, Outcome.DIFFERENT, differences=(extra,), counts={DifferenceKind.EXTRA: records}
     )

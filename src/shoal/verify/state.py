@@ -68,7 +68,7 @@ class VerifyState:
         Make sure that the state is about two clusters.
 
         Raises:
-            ConfigError: It is about other ones.
+            ConfigError: The state is about other clusters.
 
         """
         if self.clusters != clusters:
@@ -109,7 +109,7 @@ class VerifyState:
         if not records:
             return report
         gone = NotCompared(
-            source, destination, 0, records, "retention deleted records there before they were compared"
+            source, destination, records, "retention deleted records there before they were compared"
         )
         outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
         return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))

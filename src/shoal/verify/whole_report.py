@@ -93,11 +93,6 @@ class VerifyReport:
         return sum(partition.decoded_records for partition in self.partitions)
 
     @property
-    def decoded_batches(self) -> int:
-        """The number of the source's batches that were decoded for that."""
-        return sum(partition.decoded_batches for partition in self.partitions)
-
-    @property
     def bytes_read(self) -> int:
         """The number of bytes read from both clusters."""
         return sum(partition.bytes_read for partition in self.partitions)
@@ -116,7 +111,7 @@ class VerifyReport:
             "extent": self.extent,
             "records": self.records,
             "batches": self.batches,
-            "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
+            "decoded_records": self.decoded_records,
             "bytes_read": self.bytes_read,
             "elapsed_s": self.elapsed_s,
             "warnings": list(self.warnings),

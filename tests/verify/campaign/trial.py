@@ -24,6 +24,9 @@ __all__ = ["Trial", "run_trials"]
 #: So few records, without doubles, may be left of a copy that some cannot be placed.
 _FEW = 25
 
+#: So many records that are once on each side show where a copy begins.
+_PROOF = 16
+
 
 @dataclass
 class Trial:
@@ -95,6 +98,8 @@ class Trial:
             if excuse is Excuse.NONE or is_right:
                 return self._unnamed() or self._invented()
             return f"false alarm: different, though excuse {excuse.name.lower()}" if is_explained else None
+        if self._repeats_itself:
+            return None
         if excuse is Excuse.FULL:
             return "false alarm: not compared" if is_explained else None
         if excuse is Excuse.NONE:
@@ -102,6 +107,18 @@ class Trial:
             is_little = len(left) < _FEW or len(self.ours) < _FEW
             return None if is_little or self._has_nothing_in_common else f"missed: {self.report.reason}"
         return None
+
+    @property
+    def _repeats_itself(self) -> bool:
+        """Whether neither a position nor enough records that are once on each side show the beginning."""
+        assert self.truth is not None
+        origin = self.truth.origin
+        if origin and self.truth.source.start <= origin[0] and self.truth.destination.start <= origin[1]:
+            return False
+        ours, theirs = (
+            Counter(self._without_time(item) for _, item in side) for side in (self.ours, self.theirs)
+        )
+        return sum(count == 1 and theirs[item] == 1 for item, count in ours.items()) < _PROOF
 
     @property
     def _has_nothing_in_common(self) -> bool:

@@ -394,7 +394,7 @@ def test_copy_whose_records_are_in_the_source_several_times_is_refused(
         twin[:8] = history.next_offset.to_bytes(8)
         history.store(twin, shown=True)
     recut(adopting, history.committed[1:2])
-    assert "in several places" in refused(adopting)
+    assert "not shown to be a faithful copy" in refused(adopting)
 
 
 def test_later_start_with_another_place_before_it_is_refused(adopting: TwoBrokers, history: History) -> None:
@@ -543,4 +543,4 @@ def test_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
     new = History(adopting.source.log("topic"), history.base_timestamp - 60_000).plain(3)
     last[:8] = new.next_offset.to_bytes(8)
     new.store(last, shown=True)
-    assert "a faithful copy: extra" in refused(adopting)
+    assert "not shown to be a faithful copy" in refused(adopting)

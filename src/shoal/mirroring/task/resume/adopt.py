@@ -33,7 +33,7 @@ from ....client.scan import read_batches
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
-from ....verify.comparison import PartitionComparison
+from ....verify.partition import PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
 from ...model.incidents import Incident, IncidentKind

@@ -17,9 +17,8 @@ from itertools import islice
 from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST
 from ....verify import OffsetRange, Side
-from ....verify.log_head import SeenRecord, are_same
-from ....verify.reading import LogReader
-from ....verify.seen_records import seen_records
+from ....verify.locate import keys_of
+from ....verify.log import Log, LogRecord
 from .logs import PartitionLogs
 
 __all__ = ["are_distinct", "second_place"]
@@ -59,14 +58,14 @@ def second_place(
         return None
     last_offset = source_log.end - records
     start = max(source_log.start, _first_at(logs, wanted[0]))
-    window: deque[SeenRecord] = deque(maxlen=len(wanted))
+    window: deque[LogRecord] = deque(maxlen=len(wanted))
     for record in _records(logs, Side.SOURCE, OffsetRange(start, source_log.end)):
         window.append(record)
         if len(window) == len(wanted):
             place = window[0].offset
             if place > last_offset:
                 return None
-            if place != origin[0] and all(map(are_same, window, wanted)):
+            if place != origin[0] and all(map(_are_same, window, wanted)):
                 return place
     return None
 
@@ -74,10 +73,10 @@ def second_place(
 def are_distinct(logs: PartitionLogs, source_log: OffsetRange, records: int) -> bool:
     """Whether so many records of the source differ enough to be recognized by."""
     found = islice(_records(logs, Side.SOURCE, source_log), min(records, _MOST_RECORDS))
-    return _differ_enough([each.keys[0] for each in found if each.keys])
+    return _differ_enough([keys[0] for each in found if (keys := keys_of(each, Side.SOURCE))])
 
 
-def _records(logs: PartitionLogs, side: Side, log: OffsetRange) -> Iterator[SeenRecord]:
+def _records(logs: PartitionLogs, side: Side, log: OffsetRange) -> Iterator[LogRecord]:
     """Yield the records of a part of a log, as verify compares them."""
     if side is Side.SOURCE:
         cluster, partition = logs.clusters.source, logs.copy.source
@@ -86,14 +85,20 @@ def _records(logs: PartitionLogs, side: Side, log: OffsetRange) -> Iterator[Seen
         cluster, partition = logs.clusters.destination, logs.copy.destination
         level = IsolationLevel.READ_COMMITTED
     never = threading.Event()
-    reader = LogReader(side, cluster, partition, level, patience_s=0, stop=never, options=logs.settings)
-    with closing(reader), closing(seen_records(reader, log)) as found:
-        yield from found
+    found = Log(side, cluster, partition, level, log, patience_s=0, stop=never, options=logs.settings)
+    with closing(found.records(*log)) as records:
+        yield from records
 
 
-def _first_at(logs: PartitionLogs, first: SeenRecord) -> int:
+def _are_same(ours: LogRecord, theirs: LogRecord) -> bool:
+    """Whether a record of the copy may be that of the source."""
+    return not set(keys_of(ours, Side.SOURCE)).isdisjoint(keys_of(theirs, Side.DESTINATION))
+
+
+def _first_at(logs: PartitionLogs, first: LogRecord) -> int:
     """Return an offset before which no record has the time of the copy's first record."""
-    time = first.keys[0][1] if first.keys else None
+    keys = keys_of(first, Side.DESTINATION)
+    time = keys[0][1] if keys else None
     offset = logs.source_offset_at(EARLIEST if time is None or time < 0 else time)
     if offset < 0:  # the copy has append times, and the source's index has none so late
         return logs.source_offset_at(EARLIEST)

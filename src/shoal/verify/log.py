@@ -1,0 +1,434 @@
+"""
+One side's log, read once: runs of plain batches as rows of bytes, all other batches one by one.
+
+Left out on both sides alike are transaction markers, aborted batches, and batches that the log cleaner
+emptied. The next fetch is under way while the batches of the last one are used. Transient errors are retried.
+A batch that does not match its CRC is fetched once more, so that the network is not taken for the disk.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..client.backoff import Backoff
+from ..client.cluster import Cluster, is_transient
+from ..client.config import IsolationLevel
+from ..client.offsets import list_offsets
+from ..client.scan import PartitionReader
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
+from ..mirroring.model.copy_options import CopyOptions
+from ..protocol.fetch import FetchedPartition
+from ..records import (
+    HEADER_SIZE,
+    PACKED_FINGERPRINT,
+    AbortedTransactions,
+    Decision,
+    RecordBatch,
+    decide,
+    decide_checked,
+    fingerprint,
+    fingerprint_plain,
+    split,
+    verify_crc,
+)
+from ..topic_partition import TopicPartition
+from .damage import end_of, ended_by, split_all
+from .errors import DamagedLog
+from .report import OffsetRange, Side
+
+__all__ = ["BUFFER_BYTES", "ROW_BYTES", "Log", "LogRecord", "Run"]
+
+ROW_BYTES = PACKED_FINGERPRINT.size
+
+_BASE_OFFSET = struct.Struct(">q")
+
+#: The buffer of a fetch.
+BUFFER_BYTES = 4 * 1024 * 1024
+
+#: The most offsets that an unreadable batch stands for: its header may be wrong.
+_MOST_UNREADABLE = 1_000_000
+
+
+class LogRecord(NamedTuple):
+    """
+    A record of one side.
+
+    Attributes:
+        timestamp: Its create time.
+        append_time: That of its batch, if the batch is LogAppendTime; None otherwise.
+        body: Key, value and headers; None for records that cannot be read.
+        gap: The number of offsets before it that no record, marker or aborted batch has.
+        records: The number of records that it stands for, if they cannot be read.
+        problem: Why they cannot be read.
+        is_damaged: Whether their batch does not match its CRC.
+
+    """
+
+    offset: int
+    timestamp: int
+    append_time: int | None
+    body: bytes | None
+    gap: int
+    records: int = 1
+    problem: str | None = None
+    is_damaged: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """
+    Batches of one side that follow each other.
+
+    Attributes:
+        rows: A row of bytes for each batch: two batches with the same row have the same records. Empty for a
+            single batch whose bytes a copy cannot have: it is cropped, damaged or of an old format.
+        count: The number of batches.
+        offset: The offset of the next batch.
+        end: The offset behind the last batch.
+        gap: The number of offsets before the first batch that no record, marker or aborted batch has.
+        data: The bytes of the record set; valid until the next run is read.
+        position: The position of the next batch in them.
+        batch: The only batch, if it is not a plain one.
+        damage: Why it does not match its CRC.
+        at: The number of batches that were taken.
+
+    """
+
+    rows: bytes
+    count: int
+    offset: int
+    end: int
+    gap: int
+    data: memoryview
+    position: int
+    batch: RecordBatch | None = None
+    damage: str | None = None
+    at: int = 0
+
+    def take(self, count: int) -> int:
+        """Step over some batches; return how many records they have."""
+        self.at += count
+        if self.batch is not None:
+            self.offset = self.end
+            return self.batch.header.records_count
+        # The words of a row: CRC, size, number of records, codec, and the time in two.
+        words = memoryview(self.rows).cast("I")[(self.at - count) * 6 : self.at * 6]
+        records = sum(words[2::6])
+        self.position += sum(words[1::6])
+        self.offset += records
+        return records
+
+    def next_batch(self) -> RecordBatch:
+        """Return the next batch with its bytes."""
+        return self.batch or next(split_all(self.data[self.position :]))
+
+
+class Log:
+    """
+    Reads one partition of one cluster, for one thread.
+
+    Attributes:
+        side: The side that the cluster is.
+        cluster: The cluster, with metadata of the partition.
+        partition: The partition to read.
+        offsets: Its offsets, from the log start to the end of the comparison.
+        isolation_level: With ``read_committed``, aborted batches are left out.
+        bytes_read: The number of bytes of record sets so far.
+
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        cluster: Cluster,
+        partition: TopicPartition,
+        isolation_level: IsolationLevel,
+        offsets: OffsetRange,
+        *,
+        patience_s: float,
+        stop: threading.Event,
+        options: CopyOptions,
+    ) -> None:
+        """
+        Connect when the first batch is wanted.
+
+        Args:
+            side: The side that the cluster is.
+            cluster: The cluster, with metadata of the partition.
+            partition: The partition to read.
+            isolation_level: With ``read_committed``, aborted batches are left out.
+            offsets: Its offsets.
+            patience_s: How long to retry without any progress.
+            stop: Ends the reading once it is set.
+            options: The limits for decoding a batch.
+        """
+        self.side = side
+        self.cluster = cluster
+        self.partition = partition
+        self.offsets = offsets
+        self.bytes_read = 0
+        self.isolation_level = isolation_level
+        self._patience_s = patience_s
+        self._stop = stop
+        self._options = options
+
+    def of_level(self, isolation_level: IsolationLevel) -> Log:
+        """Return a reader of the same log by another isolation level."""
+        return Log(
+            self.side,
+            self.cluster,
+            self.partition,
+            isolation_level,
+            self.offsets,
+            patience_s=self._patience_s,
+            stop=self._stop,
+            options=self._options,
+        )
+
+    def first_at(self, timestamp: int, default: int) -> int:
+        """Return the first offset of a time or a later one, as the broker finds it."""
+        found = list_offsets(self.cluster, {self.partition: timestamp})[self.partition]
+        return found if isinstance(found, int) and found >= 0 else default
+
+    # Runs
+
+    def runs(self, start: int, end: int) -> Generator[Run]:
+        """
+        Yield all batches that have a record to compare, in order.
+
+        Args:
+            start: The first offset. Records before it do not count, though they may be in the same batch.
+            end: The first offset that is not wanted.
+
+        Raises:
+            BrokerError: ``OFFSET_OUT_OF_RANGE`` if the log begins later by now, or another error that lasted
+                too long.
+            DamagedLog: A record set cannot be split into batches.
+            Disconnected: For too long.
+            Stopped: By the event.
+
+        """
+        walk = _Walk(start, end)
+        backoff = Backoff()
+        reached, since = walk.offset, time.monotonic()
+        while walk.offset < end:
+            try:
+                yield from self._until_broken(walk)
+            except CorruptBatch as error:
+                raise DamagedLog(self.side, self.partition, walk.offset, error.reason) from error
+            except ShoalError as error:
+                if walk.offset > reached:
+                    reached, since = walk.offset, time.monotonic()
+                    backoff.reset()
+                delay_s = backoff.next_delay_s()
+                if not is_transient(error) or time.monotonic() + delay_s - since > self._patience_s:
+                    raise
+                self._pause(delay_s)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before a retry, and find the leader again."""
+        if self._stop.wait(seconds):
+            raise Stopped
+        try:
+            self.cluster.refresh([self.partition.topic])
+        except ShoalError as error:
+            if not is_transient(error):
+                raise
+
+    def _until_broken(self, walk: _Walk) -> Iterator[Run]:
+        with closing(self._connect()) as reader:
+            reader.ask(walk.offset)
+            while True:
+                fetched = self._receive(reader)
+                following = end_of(fetched.record_set, walk.offset)
+                if following == walk.offset:
+                    where = f"fetching {self.partition} at offset {walk.offset} from {self.cluster}"
+                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "the answer has no batch")
+                is_last = following >= walk.end
+                if not is_last:
+                    # Asked for before these are used: broker and comparison work at the same time.
+                    reader.ask(following)
+                yield from self._runs_of(walk, fetched)
+                if is_last:
+                    return
+
+    def _connect(self) -> PartitionReader:
+        return PartitionReader(self.cluster, self.partition, self.isolation_level, BUFFER_BYTES)
+
+    def _receive(self, reader: PartitionReader) -> FetchedPartition:
+        if self._stop.is_set():
+            raise Stopped
+        fetched = reader.receive()
+        self.bytes_read += len(fetched.record_set)
+        return fetched
+
+    def _runs_of(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Run]:
+        """Yield runs of plain batches, and the others one by one."""
+        data, position = fetched.record_set, 0
+        is_committed = self.isolation_level is IsolationLevel.READ_COMMITTED
+        aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None
+        has_aborted = is_committed and bool(fetched.aborted_transactions)
+        while position < len(data):
+            run = walk.plain_run(data, position, transactional=not has_aborted)
+            if run is not None:
+                position = run.position + sum(memoryview(run.rows).cast("I")[1::6])
+                yield run
+                continue
+            batch = next(split_all(data[position:]), None)
+            if batch is None:
+                return
+            position += batch.header.size
+            if _first_offset(batch, walk.offset) >= walk.end:
+                walk.offset = walk.end
+                return
+            batch, damage = self._checked(batch)
+            if damage is None:
+                decision = decide_checked(batch, walk.start, aborted, crc_is_checked=False)
+            else:
+                batch = ended_by(batch, data[position:])
+                decision = decide(batch.header, walk.start, aborted)
+            single = walk.single(batch, decision, damage)
+            if single is not None:
+                yield single
+
+    def _checked(self, batch: RecordBatch) -> tuple[RecordBatch, str | None]:
+        """Verify a batch's CRC; return the batch, fetched again if need be, and the damage if any."""
+        try:
+            verify_crc(batch)
+        except CorruptBatch as first:
+            with closing(self._connect()) as reader:
+                try:
+                    reader.ask(batch.header.base_offset)
+                    again = next(split(self._receive(reader).record_set))
+                    verify_crc(again)
+                except CorruptBatch as error:
+                    return batch, error.reason
+                except (ShoalError, StopIteration):
+                    return batch, first.reason
+            # The buffer of that connection is closed with it.
+            return again._replace(view=memoryview(bytes(again.view))), None
+        return batch, None
+
+    # Records
+
+    def decoded(self, run: Run, gap: int, end: int) -> list[LogRecord]:
+        """
+        Return the records of the next batch of a run.
+
+        Args:
+            run: The run.
+            gap: The number of offsets before the batch without a record.
+            end: The first offset that is not wanted.
+
+        """
+        batch, begin = run.next_batch(), run.offset
+        header = batch.header
+        try:
+            if run.damage:
+                raise CorruptBatch(run.damage, header.base_offset)
+            records = self._options.decode(batch)
+        except (CorruptBatch, UnsupportedBatch) as error:
+            what = "is damaged" if run.damage else "cannot be decoded"
+            problem = f"the {self.side.value}'s batch at offset {begin} {what}: {error.reason}"
+            count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
+            return [LogRecord(begin, -1, None, None, gap, count, problem, bool(run.damage))]
+        append_time = header.max_timestamp if header.magic == 2 and header.is_log_append_time else None
+        found, expected = [], begin
+        for offset, timestamp, body in records:
+            if begin <= offset < end:
+                found.append(LogRecord(offset, timestamp, append_time, body, gap + offset - expected))
+                expected, gap = offset + 1, 0
+        return found
+
+    def records(self, start: int, end: int) -> Generator[LogRecord]:
+        """Yield the records of a part of the log, up to the first offset that cannot be read."""
+        with closing(self.runs(start, end)) as runs:
+            try:
+                for run in runs:
+                    gap = run.gap
+                    while run.at < run.count:
+                        found = self.decoded(run, gap, end)
+                        run.take(1)
+                        yield from found
+                        gap = 0
+            except DamagedLog:
+                return  # the comparison itself reports it
+
+
+class _Walk:
+    """
+    The position of a reader in a log.
+
+    Attributes:
+        start: Records before it do not count.
+        end: The first offset that is not wanted.
+        offset: The next offset to fetch.
+
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self.offset = start
+        self._gap = 0
+
+    def plain_run(self, data: memoryview, position: int, *, transactional: bool) -> Run | None:
+        """Go on past the plain batches from a position on, and return them; None if there is none."""
+        if len(data) - position < HEADER_SIZE:
+            return None
+        (base_offset,) = _BASE_OFFSET.unpack_from(data, position)
+        if not max(self.offset, self.start) <= base_offset < self.end:
+            return None
+        found = fingerprint_plain(
+            data, position, first_offset=base_offset, end_offset=self.end, transactional=transactional
+        )
+        rows, end = found.packed, base_offset + found.records_count
+        if end > self.end:
+            # The last batch ends behind the end: it is decoded.
+            rows = rows[:-ROW_BYTES]
+            end -= PACKED_FINGERPRINT.unpack_from(found.packed, len(rows))[2]
+        if not rows:
+            return None
+        gap = self._gap + base_offset - self.offset
+        self.offset, self._gap = end, 0
+        return Run(rows, len(rows) // ROW_BYTES, base_offset, end, gap, data, position)
+
+    def single(self, batch: RecordBatch, decision: Decision, damage: str | None) -> Run | None:
+        """Go on past a batch; return it if it has records to compare."""
+        header = batch.header
+        if header.last_offset < self.offset:
+            return None
+        begin = max(self.offset, _first_offset(batch, self.offset))
+        self._gap += begin - self.offset
+        self.offset = header.next_offset
+        if header.last_offset < self.start:
+            return None
+        if decision is Decision.DROP_EMPTY and damage is None:
+            self._gap += header.last_offset_delta + 1
+        if decision.is_drop and damage is None:
+            return None
+        is_whole = header.magic == 2 and decision is not Decision.CROP and header.next_offset <= self.end
+        rows = _row(batch) if is_whole and damage is None else b""
+        gap, self._gap = self._gap, 0
+        end = min(header.next_offset, max(self.end, begin + 1))
+        return Run(rows, 1, begin, end, gap, batch.view, 0, batch, damage)
+
+
+def _first_offset(batch: RecordBatch, default: int) -> int:
+    """Return a batch's first offset. A compressed message of magic 0 or 1 has its last one instead."""
+    header = batch.header
+    return header.base_offset if header.magic == 2 or not header.codec_id else default
+
+
+def _row(batch: RecordBatch) -> bytes:
+    found = fingerprint(batch)
+    return PACKED_FINGERPRINT.pack(
+        found.crc, found.size, found.records_count, batch.header.codec_id, found.base_timestamp
+    )

@@ -1,0 +1,222 @@
+"""One side's log as runs and records: what is left out, damage, second fetches, and errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import IsolationLevel
+from shoal.client.scan import PartitionReader
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected, Stopped
+from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchedPartition
+from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
+from shoal.verify import OffsetRange, Side
+from shoal.verify.errors import DamagedLog
+from shoal.verify.log import Log, LogRecord
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
+from tests.verifying import flip
+
+
+@pytest.fixture
+def stop() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def log(brokers: TwoBrokers, history: History, stop: threading.Event) -> Iterator[Log]:
+    with Cluster(brokers.settings.source) as cluster:
+        cluster.refresh(["topic"])
+        yield Log(
+            Side.SOURCE,
+            cluster,
+            TopicPartition("topic", 0),
+            IsolationLevel.READ_COMMITTED,
+            OffsetRange(0, 100_000),
+            patience_s=0.5,
+            stop=stop,
+            options=CopyOptions(max_decompressed_bytes=2**20),
+        )
+
+
+def runs(log: Log, start: int, end: int) -> list[tuple[int, int, int, bool]]:
+    """Return offsets, gap, and whether there are rows, of each run."""
+    return [(each.offset, each.end, each.gap, bool(each.rows)) for each in log.runs(start, end)]
+
+
+def offsets(log: Log, start: int, end: int) -> list[int]:
+    return [each.offset for each in log.records(start, end)]
+
+
+def damaged(log: Log, start: int, end: int) -> list[LogRecord]:
+    return [each for each in log.records(start, end) if each.is_damaged]
+
+
+def test_runs_are_of_the_batches_that_a_mirror_copies(log: Log, history: History) -> None:
+    history.plain(3).transaction(2, ends=ABORT).transaction(1, ends=COMMIT).empty(2).plain(2)
+    assert runs(log, 0, history.next_offset) == [(0, 3, 0, True), (6, 7, 0, True), (10, 12, 2, True)]
+    assert log.bytes_read == sum(len(batch.view) for batch in batches_of(history.log))
+
+
+def test_plain_batches_are_one_run_with_a_row_each(log: Log, history: History) -> None:
+    history.plain(3, 2, 4)
+    (run,) = log.runs(0, 9)
+    assert (run.count, run.offset, run.end) == (3, 0, 9)
+    assert (run.take(2), run.offset, run.next_batch().header.base_offset) == (5, 5, 5)
+
+
+def test_batch_at_either_end_of_a_range_is_cut_and_has_no_row(log: Log, history: History) -> None:
+    history.plain(3, 2, 4, 1)
+    assert runs(log, 4, 8) == [(4, 5, 0, False), (5, 8, 0, False)]
+    assert offsets(log, 4, 8) == [4, 5, 6, 7]
+    assert runs(log, 0, 3) == [(0, 3, 0, True)]
+    assert runs(log, 5, 5) == []
+
+
+def test_records_have_the_gaps_before_them(log: Log, history: History) -> None:
+    history.plain(2).gap(3).plain(1)
+    assert [(each.offset, each.gap) for each in log.records(0, 6)] == [(0, 0), (1, 0), (5, 3)]
+
+
+def test_batch_that_is_too_large_stands_for_its_records(log: Log, history: History) -> None:
+    history.store(history.batch(2**15, codec=Codec.GZIP))
+    (found,) = log.records(0, 2**15)
+    assert (found.records, found.body, found.is_damaged) == (2**15, None, False)
+    assert "decompressed" in str(found.problem)
+
+
+def test_records_of_a_log_append_time_batch_have_both_times(log: Log, history: History) -> None:
+    history.store(history.batch(2, flags=batches.LOG_APPEND_TIME))
+    appended = history.base_timestamp + 1
+    assert [(each.timestamp, each.append_time) for each in log.records(0, 2)] == [
+        (history.base_timestamp, appended),
+        (history.base_timestamp + 1, appended),
+    ]
+
+
+def test_runs_of_many_fetches_are_complete(
+    log: Log, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.verify.log.BUFFER_BYTES", 80_000)
+    monkeypatch.setattr("shoal.client.fetch.SMALLEST_PARTITION_MAX_BYTES", 1000)
+    history.plain(*[5] * 200)
+    assert offsets(log, 0, 1000) == list(range(1000))
+
+
+def test_batch_damaged_in_transit_is_fetched_again(
+    log: Log, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.plain(3, 2)
+    receive = PartitionReader.receive
+    flips = [-1]
+
+    def receive_with_a_flip(self: PartitionReader) -> FetchedPartition:
+        fetched = receive(self)
+        if flips:
+            record_set = bytearray(fetched.record_set)
+            record_set[flips.pop()] ^= 1
+            return dataclasses.replace(fetched, record_set=memoryview(record_set))
+        return fetched
+
+    monkeypatch.setattr(PartitionReader, "receive", receive_with_a_flip)
+    found = list(log.records(0, 5))
+    assert ([each.is_damaged for each in found], flips) == ([False] * 5, [])
+
+
+def test_batch_stays_damaged_if_the_second_fetch_fails(
+    log: Log, brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 2)
+    flip(history.log, 1, -1)
+    brokers.source.faults.add(ApiKey.FETCH, times=1)
+    brokers.source.faults.add(ApiKey.FETCH, drop="before")
+    assert [(each.offset, each.records) for each in damaged(log, 0, 5)] == [(3, 2)]
+
+
+def test_damaged_batch_ends_before_the_next(log: Log, history: History) -> None:
+    history.plain(3, 2, 1)
+    flip(history.log, 1, 24, 3)  # it says that it has half a million offsets more
+    assert runs(log, 0, 6) == [(0, 3, 0, True), (3, 5, 0, False), (5, 6, 0, True)]
+    assert [(each.offset, each.records) for each in damaged(log, 0, 6)] == [(3, 2)]
+
+
+def test_damaged_marker_is_not_left_out(log: Log, history: History) -> None:
+    history.transaction(2, ends=COMMIT).plain(1)
+    flip(history.log, 1, -1)
+    assert [each.offset for each in damaged(log, 0, 4)] == [2]
+
+
+def test_messages_of_old_formats_are_records_without_rows(log: Log, history: History) -> None:
+    history.store(batches.message(0, offset=0))
+    history.store(batches.message(1, offset=1))
+    inner = [batches.message(1, offset=offset) for offset in range(3)]
+    history.store(batches.wrapper(1, Codec.GZIP, inner, offset=4))
+    history.plain(1)
+    assert runs(log, 0, 6) == [(0, 1, 0, False), (1, 2, 0, False), (2, 5, 0, False), (5, 6, 0, True)]
+    assert offsets(log, 0, 6) == [0, 1, 2, 3, 4, 5]
+
+
+def test_bytes_that_are_no_batches_end_the_log(log: Log, history: History) -> None:
+    history.plain(3, 2)
+    flip(history.log, 1, 16, 3)
+    found = log.runs(0, 5)
+    assert next(found).offset == 0
+    with pytest.raises(DamagedLog, match=r"damaged.*3") as raised:
+        next(found)
+    assert (raised.value.side, raised.value.offset) == (Side.SOURCE, 3)
+    assert offsets(log, 0, 5) == [0, 1, 2]
+
+
+def test_log_that_ends_early_raises_after_patience(log: Log, history: History) -> None:
+    history.plain(3)
+    found = log.runs(0, 5)
+    assert next(found).offset == 0
+    with pytest.raises(BrokerError, match=r"answer.*batch") as raised:
+        next(found)
+    assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def test_transient_errors_are_retried(log: Log, brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    brokers.source.faults.add(ApiKey.FETCH, drop="before")
+    assert offsets(log, 0, 3) == [0, 1, 2]
+
+
+def test_log_without_a_leader_raises_after_patience(log: Log, brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.source.stop()
+    with pytest.raises(Disconnected):
+        next(log.runs(0, 3))
+    brokers.source.start()
+
+
+def test_runs_raise_stopped_on_request(log: Log, history: History, stop: threading.Event) -> None:
+    history.plain(3)
+    stop.set()
+    with pytest.raises(Stopped):
+        next(log.runs(0, 3))
+
+
+class StopWhileWaiting(threading.Event):
+    """Is set as soon as a thread waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
+@pytest.mark.parametrize("stop", [StopWhileWaiting()])
+def test_runs_raise_stopped_while_waiting(log: Log, brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with pytest.raises(Stopped):
+        next(log.runs(0, 3))
