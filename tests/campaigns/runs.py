@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,8 @@ from shoal.errors import ShoalError
 from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
-from tests.two_brokers import Acting, Mortal, Watched
+from shoal.protocol.apis import ApiKey
+from tests.two_brokers import Acting, Mortal, Watched, wait_until
 from tests.world.tasks import TOPIC, Outcome, TaskWorld
 from tests.world.windows import Driver, Window
 
@@ -25,6 +27,10 @@ _LATEST_CHECK = 25
 
 #: Ten times the time that a task without an end needs to catch up on a busy machine.
 _CATCH_UP_S = 40.0
+
+#: The number of a limit, and how often a task that it holds looks at its lease before it is let go.
+_RATE = 1
+_CHECKS_WHILE_HELD = 30
 
 
 def _ends(world: TaskWorld) -> list[int]:
@@ -210,3 +216,82 @@ def steered(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver pauses, limits and resumes a task at any step."""
     ends = _ends(world)
     return world.run(_Steered(dice)), ends
+
+
+class _Held(Watched):
+    """A task's control under which nothing is fetched until it is let go, then a byte more than the debt."""
+
+    def __init__(self, steering: TaskSteering) -> None:
+        super().__init__()
+        self.steering: TaskSteering = steering
+        self.checks = 0
+        self._debts: dict[int, list[int]] = {}
+        self._allowances: list[Allowance] = []
+        self._asking: list[tuple[Allowance, int]] = []
+        self._grants = False
+        self._lock = threading.Lock()
+
+    def check_lease(self) -> None:
+        super().check_lease()
+        self.checks += 1
+
+    def open_allowance(self) -> Allowance:
+        def ask(line: dict[str, Any]) -> None:
+            _, number, _, debt = line["wants"]
+            with self._lock:
+                self._debts.setdefault(number, []).append(debt)
+                self._asking.append((allowance, debt))
+            if self._grants:
+                self._grant()
+
+        allowance = Allowance(len(self._allowances), ask)
+        self._allowances.append(allowance)
+        return allowance
+
+    def _grant(self) -> None:
+        with self._lock:
+            asking, self._asking = self._asking, []
+        for allowance, debt in asking:
+            allowance.receive(_RATE, debt + 1)
+
+    def let_go(self) -> None:
+        """Let the task fetch."""
+        self._grants = True
+        if self.steering.rate is None:
+            self.steering = UNSTEERED
+        self._grant()
+        for each in self._allowances:
+            each.wake()
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a worker asked for bytes."""
+        return bool(self._debts)
+
+    @property
+    def spent(self) -> int:
+        """The bytes that workers have spent by what they asked for: all but those since they asked last."""
+        return sum(debt + 1 for debts in self._debts.values() for debt in debts[1:])
+
+
+@runs(weight=2)
+def held_back(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """The driver has paused or limited a task before it fetches anything, and lets it go later."""
+    ends = _ends(world)
+    is_limited = dice.random() < 0.6
+    control = _Held(TaskSteering(rate=_RATE) if is_limited else TaskSteering(frozenset({TOPIC})))
+    world.count_requests()
+    running = world.start(control)
+    wait_until(lambda: control.checks > _CHECKS_WHILE_HELD or not running.is_running)
+    fetches = world.requests["source"][ApiKey.FETCH]
+    if fetches and not world.setup.adopts:  # that reads the source, too
+        world.problems.append(f"{fetches} fetches were sent while the driver allowed none")
+    control.let_go()
+    outcome = world.finish(running, control)
+    # A turn that fails has no part in the whole task's sum.
+    fetched = control.total("bytes_in")
+    if not outcome.was_killed and control.spent > fetched:
+        world.problems.append(f"a task fetched {fetched} bytes, and spent {control.spent} of its allowance")
+    if is_limited and fetched and not control.has_asked:
+        world.problems.append(f"a task fetched {fetched} bytes without an allowance")
+    return outcome, ends

@@ -265,9 +265,12 @@ def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> I
     )
     are_together = are_together and world.brokers.settings.tries_multi_batch
     most: dict[str, dict[ApiKey, int]] = {
-        "source": {ApiKey.METADATA: 1, ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH]},
+        "source": {
+            ApiKey.METADATA: 1 + workers,
+            ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH],
+        },
         "destination": {
-            ApiKey.METADATA: 1,
+            ApiKey.METADATA: 1 + workers,
             ApiKey.PRODUCE: (turns if are_together else batches) + asking,
             ApiKey.INIT_PRODUCER_ID: writers if aligns else 0,
         },
