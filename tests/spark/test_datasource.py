@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shoal
 from shoal.errors import ConfigError
-from shoal.mirroring.model.options import default_group
 from shoal.spark.launch.session import spark_session
-from shoal.spark.rows import BY_REFERENCE, BYTES, OFFSETS
+from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.speculation import refuse_speculation_in_task
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
@@ -103,31 +101,6 @@ def test_row_of_bytes_has_the_batch_of_the_log(spark: SparkSession, brokers: Two
     assert [(row.codec, row.transactional) for row in found] == [("none", False), ("none", True)]
     assert all(len(row.batch) > 61 for row in found)
     assert history.committed
-
-
-def test_documented_example_translates_offsets_by_a_mirror_s_map(
-    spark: SparkSession, brokers: TwoBrokers
-) -> None:
-    history = brokers.topic("orders")[0].plain(3)
-    group = default_group(brokers.source.cluster_id, brokers.destination.cluster_id)
-    for _ in range(2):
-        batches = read(spark, brokers, subscribe="orders", group=group)
-        write(batches, brokers, **copy_options(brokers) | {"group": group})
-        history.transaction(2, ends=ABORT).plain(2)
-    page = (Path(__file__).parents[2] / "docs" / "datasource.md").read_text()
-    (example,) = (code for code in re.findall("```python\n(.*?)```", page, re.S) if '"offsets"' in code)
-    for name, broker in (("source:9092", brokers.source), ("destination:9092", brokers.destination)):
-        example = example.replace(name, broker.bootstrap)
-    names: dict[str, Any] = {"spark": spark}
-    exec(example, names)
-    assert names["offsets"].schema == OFFSETS
-    assert sorted(map(tuple, names["offsets"].collect())) == [
-        ("orders", 0, "orders", 0, 3, 0, 3, "known", "exact"),
-        ("orders", 0, "orders", 3, 6, 3, 3, "known", "exact"),
-        ("orders", 0, "orders", 6, 8, 3, 5, "known", "exact"),
-        ("orders", 0, "orders", 8, None, 5, 5, "known", "ahead"),
-    ]
-    assert list(map(tuple, names["translated"].collect())) == [("billing", "orders", 0, 3, "exact")]
 
 
 def test_references_are_copied_and_the_group_keeps_positions(

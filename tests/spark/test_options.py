@@ -19,7 +19,6 @@ from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
-MAP = {"subscribe": "a", "rows": "offsets", "group": "mirror"}
 SINK = {"kafka.bootstrap.servers": "destination:9092"}
 
 
@@ -61,11 +60,8 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
         (
             {"subscribe": "a", "rows": "pointers"},
-            "rows: 'pointers' is not one of reference, bytes, headers, offsets",
+            "rows: 'pointers' is not one of reference, bytes, headers",
         ),
-        ({"subscribe": "a", "rows": "offsets"}, "rows=offsets needs the option group, the mirror's group"),
-        ({**MAP, "endingOffsets": "latest"}, "endingOffsets has no effect with rows=offsets"),
-        ({**MAP, "minPartitions": "1"}, "minPartitions has no effect with rows=offsets"),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
         (
             {"subscribe": "a", "startingTimestamp": "9" * 20},
@@ -85,11 +81,6 @@ def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None
 def test_stream_with_ending_offsets_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=rf"option.*{option}"):
         read(streaming=True, **{option: "1"})
-
-
-def test_stream_of_offset_maps_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'offsets'.*streams"):
-        ReadOptions.parse({**SOURCE, **MAP}, streaming=True)
 
 
 def test_stream_begins_at_the_earliest_of_given_times() -> None:

@@ -29,7 +29,7 @@ __all__ = ["ShoalDataSource", "data_source"]
 @sentence_first
 class ShoalDataSource(DataSource):
     """
-    The data source ``format("shoal")``: record batches of Kafka topics, and the offset maps of mirrors.
+    The data source ``format("shoal")``: record batches of Kafka topics.
 
     :func:`data_source` returns the class to register for a session that has credentials.
 

@@ -31,12 +31,6 @@ _LATEST, _EARLIEST = "latest", "earliest"
 
 _LARGEST_INT64 = 2**63 - 1
 
-#: Options that choose records. An offset map has none.
-_OF_RECORDS = (
-    *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
-    *("minPartitions", "maxOffsetsPerTrigger", "failOnDataLoss"),
-)
-
 
 def _camel_case(name: str) -> str:
     """Return the spelling of an option whose field is ``name``."""
@@ -84,8 +78,7 @@ class ReadOptions:
         max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
         fail_on_data_loss: Whether deleted offsets are an error.
         group: The consumer group with the positions to resume from; None without one.
-        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders. With
-            ``rows=offsets``: for the default name of the group.
+        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders.
         rename: As ``--rename``.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
 
@@ -122,8 +115,6 @@ class ReadOptions:
         """
         left = {name.lower(): value for name, value in options.items()}
         rows = row_kind(left.pop("rows", None))
-        if rows is RowKind.OFFSETS:
-            _check_map(left, streaming=streaming)
         if streaming:
             _no_end(left)
         source = _client("source", left, "kafka.")
@@ -307,20 +298,6 @@ def row_kind(value: str | None) -> RowKind:
     except ValueError:
         kinds = ", ".join(each.value for each in RowKind)
         raise ConfigError(f"option rows: {value!r} is not one of {kinds}") from None
-
-
-def _check_map(left: Mapping[str, str], *, streaming: bool) -> None:
-    """Refuse what an offset map has no use for, and the absence of what names it."""
-    if "group" not in left and not _has(left, "destination."):
-        raise ConfigError(
-            "rows=offsets needs the option group, the mirror's group on the source cluster, or "
-            "destination.kafka.bootstrap.servers for the default name of the group"
-        )
-    if streaming:
-        raise ConfigError("option rows: 'offsets' is not for streams. Use spark.read")
-    for option in _OF_RECORDS:
-        if option.lower() in left:
-            raise ConfigError(f"option {option} has no effect with rows=offsets. Remove it")
 
 
 def _nothing_left(left: Mapping[str, str]) -> None:

@@ -10,8 +10,6 @@ compaction emptied.
 
 As headers (option ``rows=headers``), a row is the header of one batch, without its records. There is a row
 for each batch of the log, transaction markers and aborted batches included.
-
-As offsets (option ``rows=offsets``), a row is a stretch of the offset map of a mirror's partition.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BYTES", "BY_REFERENCE", "HEADERS", "OFFSETS", "RowKind", "is_by_reference"]
+__all__ = ["BYTES", "BY_REFERENCE", "HEADERS", "RowKind", "is_by_reference"]
 
 
 def _row(*fields: tuple[str, type], may_be_null: str = "") -> StructType:
@@ -85,21 +83,6 @@ HEADERS = _row(
     may_be_null="control",
 )
 
-#: ``source_offset`` (inclusive) and ``source_end`` (exclusive) lie at ``destination_offset`` and
-#: ``destination_end``. The last row of a partition is the mirror's position, and has no ``source_end``.
-OFFSETS = _row(
-    ("topic", StringType),
-    ("partition", IntegerType),
-    ("destination_topic", StringType),
-    ("source_offset", LongType),
-    ("source_end", LongType),
-    ("destination_offset", LongType),
-    ("destination_end", LongType),
-    ("stretch", StringType),
-    ("exactness", StringType),
-    may_be_null="source_end",
-)
-
 
 class RowKind(enum.Enum):
     """The meaning of a row. The value is that of the option ``rows``."""
@@ -107,7 +90,6 @@ class RowKind(enum.Enum):
     REFERENCE = "reference"
     BYTES = "bytes"
     HEADERS = "headers"
-    OFFSETS = "offsets"
 
     @property
     def schema(self) -> StructType:
@@ -119,7 +101,6 @@ _SCHEMAS = {
     RowKind.REFERENCE: BY_REFERENCE,
     RowKind.BYTES: BYTES,
     RowKind.HEADERS: HEADERS,
-    RowKind.OFFSETS: OFFSETS,
 }
 
 

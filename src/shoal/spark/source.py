@@ -30,7 +30,6 @@ from shoal.spark.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from shoal.spark.offset_rows import offset_rows
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Planner, Starts, TaskPartition, reference_rows
 from shoal.spark.rows import RowKind
@@ -53,9 +52,6 @@ _ARROW_HEADERS = 16_384
 def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     """Yield the rows of one task. Runs in the task."""
     refuse_revealing_in_task(options)
-    if options.rows is RowKind.OFFSETS:
-        yield from offset_rows(options)
-        return
     if options.rows is RowKind.REFERENCE:
         yield from reference_rows(partition)
         return
@@ -104,7 +100,7 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
 @sentence_first
 class BatchReader(DataSourceReader):
     """
-    The reader of ``spark.read``: the records between two offsets of each partition, or offset maps.
+    The reader of ``spark.read``: the records between two offsets of each partition.
 
     Spark makes it on the driver and pickles it for the tasks, so it contains only options.
 
@@ -115,8 +111,6 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Runs once, on the driver."""
-        if self._options.rows is RowKind.OFFSETS:
-            return [TaskPartition([])]
         with Cluster(self._options.source) as cluster:
             return [TaskPartition(each) for each in Planner(self._options).batch(cluster)]
 
