@@ -173,3 +173,16 @@ def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
     with suppress(ApiError):  # there is no such group yet
         world.fencing.leave(world.brokers.settings.group)
         world.brokers.forget_pairs()
+
+
+@happens(
+    Family.POSITIONS,
+    weight=2,
+    # All is copied again behind an emptied copy, which is longer than its source then.
+    incidents=[IncidentKind.SOURCE_RESET],
+    stops=[*SILENT_STOPS, "all deleted since", "nothing shows which program wrote them"],
+)
+def positions_are_deleted_after_retention(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the positions of copies that begin later than their sources."""
+    retention_deletes_from_the_copy(world, dice)
+    positions_are_deleted(world, dice)

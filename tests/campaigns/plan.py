@@ -23,7 +23,7 @@ _FAMILIES: dict[Family | None, int] = {
     None: 5,
     Family.INCIDENTS: 6,
     Family.CLEANER: 2,
-    Family.POSITIONS: 1,
+    Family.POSITIONS: 2,
     Family.OTHER_WRITERS: 1,
 }
 
