@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import ssl
@@ -17,6 +18,7 @@ import pytest
 from rig.authority import Authority
 from shoal.errors import ConfigError, Disconnected
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
+from shoal.net.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
 from tests.batches import batch, message
@@ -240,6 +242,27 @@ def test_requests_before_a_tls_close_are_served(
         wait_until(lambda: encrypted.gateway.connections == 1, "the client is not served")
         wire.say_goodbye()
     wait_until(lambda: encrypted.gateway.connections == 0, "its thread waits for the broker")
+
+
+def test_request_of_a_client_that_hung_up_is_served_after_others(behind: Behind, connect: Connect) -> None:
+    topic, looks = behind.new_topic(), list[int]()
+
+    def wait_beside() -> None:
+        with CORES.share("beside", check=lambda: looks.append(1)):
+            pass
+
+    beside = threading.Thread(target=wait_beside)
+    with contextlib.ExitStack() as cores:
+        for _ in range(os.cpu_count() or 1):
+            cores.enter_context(CORES.share("others"))
+        with Wire(behind.address(topic)) as wire:
+            wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([(topic, 0, message(0))], acks=0))
+        wait_until(lambda: CORES.waiting == 1, "it does not wait for a core")
+        beside.start()
+        wait_until(lambda: len(looks) >= 3, "nobody looks at the clients that wait")
+    beside.join()
+    direct = connect(behind.direct(topic))
+    wait_until(lambda: direct.end_offset(topic) == 1, "the record is lost")
 
 
 def test_client_without_tls_is_disconnected(encrypted: Behind, authority: Authority) -> None:

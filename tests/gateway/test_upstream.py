@@ -43,6 +43,8 @@ class Patient:
     def check_answer(self) -> None:
         pass
 
+    check_open = check_answer
+
 
 class Asked(Upstream):
     """A request was sent, and its answer begins."""

@@ -75,16 +75,22 @@ class Client:
 
     def check_answer(self) -> None:
         """
-        Drop an answer if its client hung up, or another thread has closed the connection.
+        Drop an answer if its client hung up.
 
         If the client sent more requests before it hung up, they are served, as a broker does (KAFKA-3703).
         Producers with ``acks=0`` do not wait for answers, and many old consumers did not wait for that of
         their last commit.
         """
+        if has_hung_up(self._socket) and not self.has_sent_more():
+            raise ClientGone("it did not wait for its answer")
+
+    def check_open(self) -> None:
+        """End a wait as :meth:`check_answer`, and if the connection is broken or another thread closed it."""
+        self.check_answer()
         poll = select.poll()
         poll.register(self._socket, select.POLLHUP | select.POLLERR)
-        if poll.poll(0) or (has_hung_up(self._socket) and not self.has_sent_more()):
-            raise ClientGone("it did not wait for its answer")
+        if poll.poll(0):
+            raise ClientGone("the connection is closed")
 
     @property
     def socket(self) -> socket.socket:

@@ -312,7 +312,7 @@ class Session:
 
     def _rewritten(self, upstream: Upstream, header: RequestHeader) -> bytes:
         frame = upstream.receive()
-        with self._work.decoding(len(frame)):
+        with self._work.decoding(len(frame), is_answer=True):
             return rewrite(header, frame, upstream.connection.sizes.values, self._nodes)
 
     def _translate(self, upstream: Upstream, request: ClientRequest) -> None:

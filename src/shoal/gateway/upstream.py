@@ -121,7 +121,7 @@ class Upstream:
         """Send a request with a client's correlation and client id, and return the decoded answer."""
         self.send(header, api_key, version, **fields)
         frame = self.receive()
-        with self.work.decoding(len(frame)):
+        with self.work.decoding(len(frame), is_answer=True):
             return codec.decode_response(api_key, version, frame, self.connection.sizes.values)
 
     def send(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:

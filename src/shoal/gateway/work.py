@@ -52,10 +52,17 @@ class Work:
         return self._client.network
 
     @contextmanager
-    def decoding(self, size_bytes: int) -> Iterator[None]:
-        """Wait for a turn to decode and encode a message of this size."""
+    def decoding(self, size_bytes: int, *, is_answer: bool = False) -> Iterator[None]:
+        """
+        Wait for a turn to decode and encode a message of this size.
+
+        Args:
+            is_answer: End the wait if the client hung up. A request is served regardless: a producer with
+                ``acks=0`` may have sent its last records.
+
+        """
         turns = LARGE if size_bytes > LARGE_BYTES else CORES
-        with turns.share(self.network, check=self._client.check_answer):
+        with turns.share(self.network, check=self._client.check_answer if is_answer else None):
             yield
 
     @contextmanager
@@ -93,7 +100,7 @@ class Work:
         if size_bytes <= LARGE_BYTES:
             return None
         try:
-            share = self._memory.take(self.network, size_bytes, check=self._client.check_answer)
+            share = self._memory.take(self.network, size_bytes, check=self._client.check_open)
         except Refused as error:
             self._warn(
                 f"the gateway closed the connection of {self._client.host}: a message of {size_bytes} bytes "
