@@ -554,6 +554,11 @@ class Mortal(Watched):
             raise Killed
         return super().membership()
 
+    def report(self, report: TaskReport) -> None:
+        super().report(report)
+        if any(each.waiting_for for each in report.partitions):
+            self._die()
+
     def wait(self, seconds: float) -> None:
         self._die()
 

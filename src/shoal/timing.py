@@ -88,19 +88,15 @@ class Timing:
             twice as long. As Kafka's retry.backoff.ms.
         longest_retry_ms: The longest such pause in milliseconds: an operator who has repaired a broker waits
             for it.
-        admission_s: The longest pause of a worker that waits for partitions which others give away.
-        look_interval_s: The time between two looks for partitions that failed, or are due again, while others
-            are copied.
+        admission_s: The longest pause of a worker: others may pass partitions on to it.
+        look_interval_s: The time between two looks for partitions that have lost track, while others are
+            copied.
         fetch_max_wait_ms: How long a source broker may wait for data before it answers a fetch, in
             milliseconds. As Kafka's fetch.max.wait.ms: a task's end waits for the answer.
-        hold_look_s: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
-        turn_s: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
-        longest_hold_s: The longest pause of a copy loop that the throttle holds. The next loop has other
-            connections and metadata, before a broker closes connections without requests
-            (connections.max.idle.ms, ten minutes).
+        hold_look_s: The time between two looks of a pair that the throttle holds; a grant ends it early.
         recreated_after_s: After so long without a look at a topic, it may have been deleted and created
-            again: a copy loop begins with newer metadata, and looks again if it neither fetched nor sent by
-            the topic's name. A fetch without data is answered in half a second.
+            again. An alignment begins with newer metadata, and a pair looks again before it sends anything,
+            if requests list the topic by name.
         quiet_s: A task is quiet after so long without data.
         last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
             or aligns.
@@ -126,6 +122,8 @@ class Timing:
         commit_interval_s: The time between two commits of a task's positions.
         last_commit_patience_s: The time for the last commit of a task, before Spark has to repeat the task.
         requested_commit_patience_s: The same if the mirror ends: a person may be waiting.
+        plan_patience_s: A batch behind a gap waits so long for the commit of the map that leads to it.
+            The other partitions of its leaders wait, too. Then its partition waits alone.
 
     """
 
@@ -176,8 +174,6 @@ class Timing:
     look_interval_s: float = 0.05
     fetch_max_wait_ms: int = 500
     hold_look_s: float = 0.05
-    turn_s: float = 1.0
-    longest_hold_s: float = 60.0
     recreated_after_s: float = 1.0
     quiet_s: float = 5.0
     last_moments_s: float = 1.0
@@ -193,6 +189,7 @@ class Timing:
     unexplained_patience_s: float = 60.0
     commit_interval_s: float = 5.0
     last_commit_patience_s: float = 60.0
+    plan_patience_s: float = 1.0
     requested_commit_patience_s: float = 5.0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 from unittest.mock import patch
 
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task import copy_loop
+from shoal.mirroring.task.sender import wall_clock_ms
 from tests.verifying import verified
 from tests.world.quiet import check_in_quiet
 from tests.world.tasks import Outcome, TaskWorld
@@ -109,20 +108,12 @@ def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
     ]
 
 
-class _WrongClock:
-    """The module ``time``, with the wall clock of a world, which may be wrong."""
-
-    def __init__(self, world: TaskWorld) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(time, name)
-
-    def time(self) -> float:
-        return time.time() + self._world.clock_is_wrong_by_s
-
-
 @contextmanager
 def _clock_that_is_wrong(world: TaskWorld) -> Iterator[None]:
-    with patch.object(copy_loop, "time", _WrongClock(world)):
+    """Let the wall clock of a task be wrong, by as much as the world has it."""
+
+    def wrong_clock_ms() -> float:
+        return wall_clock_ms() + 1000 * world.clock_is_wrong_by_s
+
+    with patch("shoal.mirroring.task.sender.wall_clock_ms", wrong_clock_ms):
         yield

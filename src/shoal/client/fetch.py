@@ -251,7 +251,7 @@ class Fetcher:
         if not self._wanted:
             self.start_over()
             return False
-        if self._lists_ids and any(each.topic_id is None for each in listed):
+        if self.lists_ids and any(each.topic_id is None for each in listed):
             self.start_over(self._begin_with)
         if self._next_epoch == _NEW_SESSION_EPOCH:
             listed, forgotten = self._everything(), []
@@ -267,13 +267,14 @@ class Fetcher:
         return True
 
     @property
-    def _lists_ids(self) -> bool:
+    def lists_ids(self) -> bool:
+        """Whether the last request listed topics by id, so that the broker refuses one created again."""
         return self._version >= TOPIC_IDS_FROM
 
     def _choose_version(self, listed: Iterable[FetchFrom]) -> None:
         """List topics by id if each has one, until the next full request."""
         self._version = self._newest_version
-        if self._lists_ids and any(each.topic_id is None for each in listed):
+        if self.lists_ids and any(each.topic_id is None for each in listed):
             self._version = TOPIC_IDS_FROM - 1
 
     def _everything(self) -> list[FetchFrom]:
@@ -318,7 +319,7 @@ class Fetcher:
 
     def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
         """Return the topic's key in the request: its id or its name."""
-        if not self._lists_ids:
+        if not self.lists_ids:
             return wanted.partition.topic
         assert wanted.topic_id is not None, "a request without all ids is sent by name"
         self._names[wanted.topic_id] = wanted.partition.topic

@@ -43,7 +43,7 @@ class Leader:
         marked: bool = False,
     ) -> None:
         self.connections: list[FakeConnection] = []
-        self.accepting = {1, 2}
+        self.accepting = {1, 2} if marked else {2}
 
         def connect(is_marked: bool) -> Connection:
             self.connections.append(FakeConnection(is_marked))
@@ -55,7 +55,7 @@ class Leader:
             return {each: answers[each] for each in partitions if each in answers}
 
         monkeypatch.setattr(destination_leader, "query_multi_batch", query)
-        self.tested = DestinationLeader(1, connect, {}, self.accepting, marked=marked)
+        self.tested = DestinationLeader(1, connect, self.accepting, can_be_marked=True)
 
     @property
     def open(self) -> list[bool]:
@@ -73,11 +73,10 @@ def leader_of(monkeypatch: pytest.MonkeyPatch) -> LeaderOf:
 
 def test_query_of_a_leader_that_takes_several_goes_on_with_the_marked_connection(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False})
-    leader.accepting.clear()
-    leader.tested.query([ORDERS, CLICKS], can_be_marked=True)
+    leader.tested.query([ORDERS, CLICKS])
     assert leader.open == [True]
     assert leader.tested.connection is cast(object, leader.connections[1])
-    assert leader.accepting == {1}
+    assert leader.accepting == {1, 2}
     assert [leader.tested.takes_multi_batch(each) for each in ("orders", "clicks")] == [True, False]
 
 
@@ -86,40 +85,41 @@ def test_query_of_a_leader_that_takes_one_keeps_the_connection(
     leader_of: LeaderOf, answers: Mapping[TopicPartition, bool]
 ) -> None:
     leader = leader_of(answers)
-    leader.tested.query([ORDERS], can_be_marked=True)
+    leader.tested.query([ORDERS])
     assert leader.open == [False]
     assert leader.accepting == {2}
     assert leader.tested.has_answered_for("orders")
     assert not leader.tested.takes_multi_batch("orders")
 
 
-def test_query_keeps_the_connection_if_some_partitions_may_not_be_marked(
-    leader_of: LeaderOf,
-) -> None:
-    leader = leader_of({ORDERS: True})
-    leader.tested.query([ORDERS], can_be_marked=False)
-    assert leader.open == [False]
-    assert leader.tested.needs_two_connections
-    assert 1 in leader.accepting
+def test_leader_whose_partitions_may_not_be_marked_begins_unmarked() -> None:
+    connections: list[bool] = []
+
+    def connect(is_marked: bool) -> Connection:
+        connections.append(is_marked)
+        return cast(Connection, FakeConnection(is_marked))
+
+    DestinationLeader(1, connect, {1}, can_be_marked=False)
+    assert connections == [False]
 
 
 def test_query_on_a_marked_connection_opens_no_other(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
-    leader.tested.query([ORDERS], can_be_marked=True)
-    leader.tested.query([CLICKS], can_be_marked=True)
+    leader.tested.query([ORDERS])
+    leader.tested.query([CLICKS])
     assert leader.open == [True]
     assert leader.accepting == {1, 2}  # it takes several for one of its topics
 
 
 def test_forgotten_answers_are_unknown(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
-    leader.tested.query([ORDERS, CLICKS], can_be_marked=True)
+    leader.tested.query([ORDERS, CLICKS])
     leader.tested.forget("orders")
     assert [leader.tested.has_answered_for(each) for each in ("orders", "clicks")] == [False, True]
 
 
 def test_close_closes_the_connection_that_is_used_now(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True})
-    leader.tested.query([ORDERS], can_be_marked=True)
+    leader.tested.query([ORDERS])
     leader.tested.close()
     assert leader.open == []

@@ -42,6 +42,7 @@ def aligned(**options: Any) -> PartitionCopy:
     )
     settings = CopySettings(source, destination, "group", rules="rules", **options)
     copy = PartitionCopy(CopyRange("topic", 0, "topic", 100, 1000), settings)
+    copy.begin_alignment(0, 0)
     copy.align(MirrorPosition(100, 40, ProducerIdentity(9, 1, 0), (100, 40), None, None, None, 0, "rules"))
     return copy
 

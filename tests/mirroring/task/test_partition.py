@@ -13,7 +13,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import resume, worker
+from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -198,7 +198,7 @@ def test_second_refusal_after_a_long_alignment_stops_the_partition(
         return align(*args)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(worker, "resume_partitions", resume_partitions)
+    monkeypatch.setattr(aligner, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
     (stopped,) = brokers.start().result().stopped
@@ -221,7 +221,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
         return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(worker, "resume_partitions", resume_partitions)
+    monkeypatch.setattr(aligner, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)
     result = brokers.start().result()

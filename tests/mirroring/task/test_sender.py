@@ -173,7 +173,7 @@ def send(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | No
     ):
         if isinstance(broker, ChokingBroker):
             broker.connection = connection
-        leader = DestinationLeader(1, lambda marked: connection, {}, set(), marked=False)
+        leader = DestinationLeader(1, lambda marked: connection, set(), can_be_marked=False)
         of_worker = WorkerControl(control or Uncontrolled())
         sender = Sender(leader, cluster, settings, of_worker, SmallBatchesWatch(math.inf))
         try:
@@ -223,7 +223,7 @@ def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker = ScriptedBroker(lambda number, offset: (code, -1) if number >= failing else (0, offset))
     send(broker, copy)
-    assert copy.state.current is PartitionState.UNALIGNED
+    assert copy.state.current is PartitionState.WAITING
     assert len(set(sequences(broker))) == len(broker.received) <= failing + 5
     assert copy.next_offset == 100 + 2 * failing
     assert copy.counters.records == 2 * failing
@@ -258,7 +258,7 @@ def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
         lambda number, offset: (code, -1) if number == 3 else (0, offset - 2 * (number > 3))
     )
     send(broker, copy)
-    assert copy.state.current is PartitionState.UNALIGNED
+    assert copy.state.current is PartitionState.WAITING
     assert copy.next_offset == 106
 
 
@@ -267,7 +267,7 @@ def test_lost_connection_leaves_everything_in_flight_unknown(copy: PartitionCopy
     broker = ScriptedBroker(lambda number, offset: None if number == cut else (0, offset))
     with pytest.raises(Disconnected):
         send(broker, copy)
-    assert copy.state.current is PartitionState.UNALIGNED
+    assert copy.state.current is PartitionState.WAITING
     assert copy.next_offset == 100 + 2 * cut
     assert not copy.outbound.queue
 
@@ -284,7 +284,7 @@ def test_malformed_answer_leaves_everything_in_flight_unknown(
     monkeypatch.setattr(broker, "send", lie)
     with pytest.raises(ProtocolError):
         send(broker, copy)
-    assert copy.state.current is PartitionState.UNALIGNED
+    assert copy.state.current is PartitionState.WAITING
     assert copy.next_offset == 102
 
 
@@ -302,7 +302,7 @@ def test_nothing_is_sent_after_the_end_of_the_lease(copy: PartitionCopy) -> None
         send(broker, copy, control)
     assert len(broker.received) == seen[0] < BATCHES
     assert copy.next_offset <= 100 + 2 * len(broker.received)
-    assert copy.state.current in {PartitionState.UNALIGNED, PartitionState.COPYING}
+    assert copy.state.current in {PartitionState.WAITING, PartitionState.COPYING}
 
 
 def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> None:
@@ -313,4 +313,4 @@ def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> No
     with pytest.raises((BrokerError, Disconnected)):
         send(broker, copy, control)
     assert 0 < broker.arrived_bytes < 64 << 20
-    assert copy.state.current is PartitionState.UNALIGNED
+    assert copy.state.current is PartitionState.WAITING

@@ -297,9 +297,9 @@ def test_ended_task_leaves_no_fetch_buffer_to_the_process(brokers: TwoBrokers, h
     history.plain(3)
     gc.disable()  # what is left to the collector is seen
     try:
-        before = [each for each in gc.get_objects() if isinstance(each, worker.LeaderPairWorker)]
+        before = [each for each in gc.get_objects() if isinstance(each, worker.Worker)]
         brokers.run()
-        left = [each for each in gc.get_objects() if isinstance(each, worker.LeaderPairWorker)]
+        left = [each for each in gc.get_objects() if isinstance(each, worker.Worker)]
     finally:
         gc.enable()
     assert len(left) <= len(before)

@@ -17,8 +17,10 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.model.handover import Handover, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.task.aligner import Aligner
+from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import LeaderPairWorker, Stop
+from shoal.mirroring.task.worker import Stop
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
@@ -328,16 +330,14 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
 ) -> None:
     history.plain(2)
     control = WorkerControl(Uncontrolled())
-    fenced = LeaderPairWorker(
-        [PartitionCopy(brokers.ranges()[0], brokers.settings)],
+    fenced = Aligner(
         brokers.settings,
         control,
-        Cluster(brokers.settings.source),
-        Cluster(brokers.settings.destination),
-        known_at=time.monotonic(),
-        buffer_bytes=1024 * 1024,
+        Known(None, None, time.monotonic()),
         report=lambda report: None,
+        pass_on=lambda copies, known: None,
     )
+    fenced.admit([PartitionCopy(brokers.ranges()[0], brokers.settings)])
     fenced.stop(Stop.FENCED)
     with pytest.raises(Stopped):
         fenced.run()
@@ -373,6 +373,27 @@ def test_coordinator_that_does_not_answer_delays_no_copy(brokers: TwoBrokers) ->
     stall.release()
     end(running, control)
     assert brokers.position("topic", 0).source_offset == 22
+
+
+def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(plan_patience_s=0.05)
+    dense, behind_gap = brokers.topic("topic", 2)
+    dense.plain(1)
+    behind_gap.plain(1)
+    control = Watched()
+    running = brokers.start(open_ranges(2), control)
+    wait_until(lambda: is_copied(brokers, dense, 0) and is_copied(brokers, behind_gap, 1))
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+    behind_gap.gap(1).plain(1)
+    stall.wait_for_one()
+    for _ in range(20):
+        dense.plain(1)
+        wait_until(lambda: is_copied(brokers, dense, 0))
+    assert len(brokers.copied("topic", 1)) == 1
+    stall.release()
+    wait_until(lambda: is_copied(brokers, behind_gap, 1))
+    end(running, control)
+    assert brokers.copied("topic", 1) == behind_gap.committed
 
 
 class Next(Watched):

@@ -175,6 +175,11 @@ class WorkerControl:
         return seen != self._seen
 
     @property
+    def seen_interruptions(self) -> int:
+        """The number of interruptions before which this worker has begun."""
+        return self._seen
+
+    @property
     def generation(self) -> int:
         """The number of the group's present generation."""
         return self._control.generation

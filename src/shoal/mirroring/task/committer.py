@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Self
 
@@ -62,6 +62,7 @@ class Commits:
             GroupPositions(self._coordinator, settings.group, self._membership)
         )
         self._under_way: dict[PartitionCopy, MirrorPosition] = {}
+        self._under_way_since = 0.0
         self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._began_at = time.monotonic()
         self._is_last = False
@@ -122,37 +123,47 @@ class Commits:
 
     # The copying
 
-    def plan(self, copies: Iterable[PartitionCopy]) -> None:
-        """
-        Commit the maps of partitions whose queue they do not lead to yet, and wait for the outcome.
+    def unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
+        """Return the partitions whose queue the committed maps do not lead to."""
+        generation = self._control.generation
+        return [copy for copy in copies if copy.state.is_aligned and not copy.is_planned(generation)]
 
-        A partition whose map cannot be committed now waits, and is aligned again.
+    def plan(self, copies: Sequence[PartitionCopy]) -> None:
+        """
+        Commit the maps of such partitions, and wait for it as long as a coordinator takes that is well.
+
+        A partition whose map is not committed then waits, and is aligned again.
 
         Raises:
             ShoalError: The commit failed for good.
 
         """
-        if not self._unplanned(copies):
-            return
-        self.settle()  # one at a time; it may have been the one that is wanted
-        ahead = self._unplanned(copies)
         try:
-            self._begin(self._positions_of(ahead))
-            self._end()
+            # One at a time; it may have been the one that is wanted.
+            if self._await() and (ahead := self.unplanned(copies)):
+                self._begin(self._positions_of(ahead))
+                self._await()
         except ShoalError as error:
             if not can_heal(error):
                 raise
-        unplanned = self._unplanned(ahead)
-        if any(copy.is_in_doubt for copy in unplanned):
+        unplanned = self.unplanned(copies)
+        if any(copy.is_in_doubt and not self.is_under_way(copy) for copy in unplanned):
             self._control.begin_generation()
         for copy in unplanned:
-            reason = copy.commit_waits_for or "the group to refuse an earlier commit of unknown outcome"
+            refusal = "the group to refuse an earlier commit of unknown outcome"
+            coordinator = "the group's coordinator to take its map"
             copy.lose_track()
-            copy.wait(reason)
+            copy.wait(copy.commit_waits_for or (refusal if copy.is_in_doubt else coordinator))
 
-    def _unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
-        generation = self._control.generation
-        return [copy for copy in copies if copy.state.is_aligned and not copy.is_planned(generation)]
+    def _await(self) -> bool:
+        """Wait a little for the commit under way, if there is one; return whether none is any more."""
+        if self._outcome is None:
+            return True
+        left_s = self._under_way_since + self._timing.plan_patience_s - time.monotonic()
+        if not wait([self._outcome], timeout=max(0.0, left_s)).done:
+            return False
+        self._end()
+        return True
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
         """Commit without waiting for it, at the interval of the settings."""
@@ -162,7 +173,12 @@ class Commits:
             if self._outcome is not None and self._outcome.done():
                 self._end()
         if now - self._began_at >= self._timing.commit_interval_s and self._outcome is None:
-            self._begin(self._positions_of(copies))
+            # A waiting partition is aligned without a commit under way.
+            self._begin(
+                self._positions_of(
+                    copy for copy in copies if copy.state.current is not PartitionState.WAITING
+                )
+            )
             self._began_at = now
 
     def the_rest(self, copies: Iterable[PartitionCopy], look: Callable[[], object]) -> None:
@@ -225,8 +241,7 @@ class Commits:
         return {
             copy: position
             for copy in copies
-            if copy.state.current is not PartitionState.HANDED_ON
-            and not copy.source_is_gone
+            if not copy.source_is_gone
             and (copy.is_in_doubt or not self.has(copy))
             and (position := copy.mark())
         }
@@ -234,6 +249,7 @@ class Commits:
     def _begin(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
         if positions:
             self._under_way = dict(positions)
+            self._under_way_since = time.monotonic()
             self._outcome = self._positions.begin_commit(
                 {copy.source: position for copy, position in positions.items()}
             )

@@ -8,7 +8,7 @@ connection, the sequence of each partition is its offset.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from ...client.cluster import Cluster
@@ -24,22 +24,15 @@ __all__ = ["DestinationLeader"]
 
 class DestinationLeader:
     """
-    The destination leader of a copy loop, which queries it, and of its sender.
+    The destination leader of a pair, which queries it, and of its sender.
 
     Attributes:
         connection: The connection that is used now; :meth:`query` may replace it.
-        needs_two_connections: Whether some partitions need a marked connection, and others may not have one.
 
     """
 
     def __init__(
-        self,
-        node_id: int,
-        connect: Callable[[bool], Connection],
-        topic_ids: Mapping[TopicPartition, uuid.UUID | None],
-        accepting: set[int],
-        *,
-        marked: bool,
+        self, node_id: int, connect: Callable[[bool], Connection], accepting: set[int], *, can_be_marked: bool
     ) -> None:
         """
         Open the first connection to the leader.
@@ -47,45 +40,36 @@ class DestinationLeader:
         Args:
             node_id: The leader's node id.
             connect: Opens a connection; its argument is whether it is marked.
-            topic_ids: The id of each partition's topic, if it has one.
             accepting: The node ids of the leaders that took several batches when they were queried last. A
                 query adds this leader, or removes it.
-            marked: Whether the first connection is marked: only if the sequence of each partition is its
-                offset.
+            can_be_marked: Whether the sequence of each partition is its offset. Else no query is allowed.
 
         """
-        self._topic_ids = topic_ids
-        self.connection = connect(marked)
-        self._listing = self._listing_of(self.connection)
-        self.needs_two_connections = False
         self._node_id = node_id
-        self._accepting = accepting
         self._connect = connect
-        self._marked = marked
+        self._accepting = accepting
+        self._marked = can_be_marked and node_id in accepting
+        self.connection = connect(self._marked)
+        self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
+        self._listing = self._listing_of(self.connection)
         #: By topic, as the leader answered.
         self._takes: dict[str, bool] = {}
 
     @classmethod
-    def of(cls, cluster: Cluster, node_id: int, copies: Sequence[PartitionCopy], accepting: set[int]) -> Self:
-        """
-        Connect to the destination leader of aligned partitions.
-
-        Args:
-            cluster: The destination.
-            node_id: The leader's node id.
-            copies: The partitions. Requests have the ids of their topics, if the cluster has such ids.
-            accepting: See the constructor.
-
-        """
+    def of(cls, cluster: Cluster, node_id: int, accepting: set[int], *, can_be_marked: bool) -> Self:
+        """Connect to a leader of the destination cluster; see the constructor."""
 
         def connect(is_marked: bool) -> Connection:
             client_id = marked(cluster.config.client_id) if is_marked else None
             # A produce request must not outlive its sender: aborted on close.
             return cluster.connect(node_id, abort_on_close=True, client_id=client_id)
 
-        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
-        is_marked = node_id in accepting and all(copy.sequence_is_offset for copy in copies)
-        return cls(node_id, connect, topic_ids, accepting, marked=is_marked)
+        return cls(node_id, connect, accepting, can_be_marked=can_be_marked)
+
+    def keep_topic_ids(self, copies: Iterable[PartitionCopy]) -> None:
+        """List topics by the ids that partitions are aligned with, if the cluster has such ids."""
+        self._topic_ids.update({copy.destination: copy.destination_topic_id for copy in copies})
+        self._listing = self._listing_of(self.connection)
 
     def _listing_of(self, connection: Connection) -> TopicListing:
         return TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), self._topic_ids)
@@ -115,13 +99,12 @@ class DestinationLeader:
         """Forget the answer for a topic: the broker may have been restarted without its agent."""
         self._takes.pop(topic, None)
 
-    def query(self, partitions: Sequence[TopicPartition], *, can_be_marked: bool) -> None:
+    def query(self, partitions: Sequence[TopicPartition]) -> None:
         """
         Query the leader about topics; if it takes several for any, continue on a marked connection.
 
         Args:
             partitions: One of each topic. Nothing is in flight.
-            can_be_marked: Whether the sequence of each partition on the connection is its offset.
 
         """
         connection = self.connection if self._marked else self._connect(True)
@@ -129,16 +112,11 @@ class DestinationLeader:
         answers = query_multi_batch(connection, partitions, listing)
         # A topic without an answer is queried on the next connection.
         takes = {partition.topic: answers.get(partition, False) for partition in partitions}
-        if self._marked:
-            pass
-        elif not any(takes.values()):
-            connection.close()
-        elif can_be_marked:
+        if any(takes.values()) and not self._marked:
             self.connection.close()
             self.connection, self._listing, self._marked = connection, listing, True
-        else:
+        elif not self._marked:
             connection.close()
-            self.needs_two_connections = True
         self._takes |= takes
         if any(self._takes.values()):
             self._accepting.add(self._node_id)

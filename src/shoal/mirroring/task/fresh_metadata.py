@@ -1,24 +1,43 @@
 """
 The metadata of both clusters, as fresh as a worker needs them.
 
-A copy loop begins only with metadata of the last second. The answers to Fetch and Produce do not show
-everything after which a partition must be aligned again: not a topic that was deleted and created again.
+The answers to Fetch and Produce do not show everything after which a partition must be aligned again: not a
+topic that was deleted and created again, if requests list it by name. So before anything of such a topic is
+sent, its metadata are at most a second old.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from ...client.cluster import Cluster
+from ...client.metadata import Metadata
 from ...error_codes import ErrorCode
 from ...errors import ShoalError
 from ...timing import Timing
 from .partition import PartitionCopy
 from .resume import still_aligned
 
-__all__ = ["FreshMetadata"]
+__all__ = ["FreshMetadata", "Known"]
+
+
+class Known(NamedTuple):
+    """
+    Metadata of both clusters that one worker gives to another.
+
+    Attributes:
+        source: Those of the source; None if there are none.
+        destination: Those of the destination.
+        at: When they were requested, on the monotonic clock.
+
+    """
+
+    source: Metadata | None
+    destination: Metadata | None
+    at: float
 
 
 class FreshMetadata:
@@ -28,7 +47,7 @@ class FreshMetadata:
     Attributes:
         source: The source cluster.
         destination: The destination cluster.
-        is_stale: Whether an error, or another partition, needs newer metadata than these, whatever their age.
+        is_stale: Whether an error needs newer metadata than these, whatever their age.
 
     """
 
@@ -47,41 +66,75 @@ class FreshMetadata:
         self.destination = destination
         self._known_at = known_at
         self._timing = timing
+        self._looked_at: dict[tuple[Cluster, str], float] = {}
         #: Topics that a cluster did not have at the last look: the times of the first such look and the last.
         self._missing: dict[tuple[Cluster, str], tuple[float, float]] = {}
 
     @property
+    def known(self) -> Known:
+        """The metadata that another worker may begin with."""
+        return Known(self.source.known, self.destination.known, self._known_at)
+
+    @property
     def is_old(self) -> bool:
-        """Whether the next copy loop needs newer metadata."""
+        """Whether the next alignment needs newer metadata."""
         return self.is_stale or time.monotonic() - self._known_at > self._timing.recreated_after_s
 
     def refresh(self, copies: Sequence[PartitionCopy]) -> None:
-        """Refresh all metadata; partitions whose topic or leader has changed have to be aligned again."""
+        """Refresh all metadata of partitions; those that have changed have to be aligned again."""
         self.refresh_source(copies)
-        self.refresh_destination(copies)
+        self._look(self.destination, {copy.destination.topic for copy in copies})
         self.is_stale = False
         self._known_at = time.monotonic()
+        self._lose_changed(copies)
 
     def refresh_source(self, copies: Iterable[PartitionCopy]) -> None:
         """Refresh the metadata of some partitions' topics, and compare nothing."""
         self._look(self.source, {copy.source.topic for copy in copies})
 
-    def refresh_destination(self, copies: Sequence[PartitionCopy]) -> None:
-        """Refresh the metadata of some partitions' copies, and compare both sides with the alignment."""
-        self._look(self.destination, {copy.destination.topic for copy in copies})
-        for copy in copies:
-            with suppress(ShoalError):  # without a leader: looking for its loop finds that, too
-                if copy.state.is_aligned and not still_aligned(copy, self.source, self.destination):
-                    copy.lose_track()
+    def look_again(self, copies: Collection[PartitionCopy], *, source: bool, destination: bool) -> None:
+        """
+        Refresh metadata that are older than a second; partitions that have changed have to be aligned again.
 
-    def _look(self, cluster: Cluster, topics: Iterable[str]) -> None:
-        metadata, now = cluster.refresh(topics), time.monotonic()
+        Args:
+            copies: Aligned partitions.
+            source: Whether requests to the source list topics by name.
+            destination: The same of the destination.
+
+        """
+        if source:
+            self._look(self.source, self._old(self.source, {copy.source.topic for copy in copies}))
+        if destination:
+            topics = {copy.destination.topic for copy in copies}
+            self._look(self.destination, self._old(self.destination, topics))
+        if source or destination:
+            self._lose_changed(copies)
+
+    def _old(self, cluster: Cluster, topics: Iterable[str]) -> set[str]:
+        before = time.monotonic() - self._timing.recreated_after_s
+        return {topic for topic in topics if self._looked_at.get((cluster, topic), self._known_at) < before}
+
+    def _look(self, cluster: Cluster, topics: Collection[str]) -> None:
+        if not topics:
+            return
+        now = time.monotonic()
+        metadata = cluster.refresh(topics)
+        self._looked_at.update(dict.fromkeys(((cluster, topic) for topic in topics), now))
         for topic in topics:
             if metadata.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                now = time.monotonic()
                 first, _ = self._missing.get((cluster, topic), (now, now))
                 self._missing[cluster, topic] = first, now
             else:
                 self._missing.pop((cluster, topic), None)
+
+    def _lose_changed(self, copies: Iterable[PartitionCopy]) -> None:
+        """Let those lose track whose topic, leader or leader epoch is not that of their alignment."""
+        for copy in copies:
+            if copy.state.is_aligned:
+                with suppress(ShoalError):  # without a leader: Fetch and Produce find that, too
+                    if not still_aligned(copy, self.source, self.destination):
+                        copy.lose_track()
 
     def missing_at_source_s(self, copy: PartitionCopy) -> float:
         """Return for how long the source has not had a partition's topic, from the first look to the last."""

@@ -74,7 +74,7 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
     of a disk that was put back does this without an election.
 
     Args:
-        copy: A partition of a copy loop, with nothing queued.
+        copy: A partition of a pair, with nothing queued.
 
     Returns:
         False if the log may still have the records: its high watermark only lags behind.

@@ -34,13 +34,10 @@ from .lot import Lot
 from .moving_map import MovingMap
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
-from .partition_state import Event, PartitionState, StateMachine
+from .partition_state import PartitionState, StateMachine
 from .suspicion import Suspicions
 
 __all__ = ["PartitionCopy", "Skipped"]
-
-#: The destination acknowledged something since the alignment, or nothing is left that it could refuse.
-_PROVEN = frozenset({PartitionState.COPYING, PartitionState.DONE})
 
 
 class Skipped(NamedTuple):
@@ -74,6 +71,7 @@ class PartitionCopy:
         counters: The counts since the last report.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
+        seen_interruptions: The number of interruptions of the membership in the group before the alignment.
         leader_epochs: The leader epochs of source and destination at the last alignment.
         commit_waits_for: The reason why the last commit failed; None if it did not.
         committed_offset: The source offset that this task committed last; None before the first commit.
@@ -96,6 +94,7 @@ class PartitionCopy:
         inherited: InheritedPosition | None = None,
         waiting_for: str | None = None,
         accepted: IncidentKind | None = None,
+        interruptions: int = 0,
     ) -> None:
         """
         Begin without a position.
@@ -105,6 +104,7 @@ class PartitionCopy:
             inherited: The position that a former task handed over.
             waiting_for: The reason why a former task could not go on, for reports.
             accepted: The kind of incident that an operator has accepted once.
+            interruptions: The number of interruptions of the membership in the group before ``inherited``.
 
         """
         self.range = copy_range
@@ -121,6 +121,7 @@ class PartitionCopy:
         self.counters = Counters()
         self.out_of_range = False
         self.inherited = inherited
+        self.seen_interruptions = interruptions
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
@@ -173,13 +174,13 @@ class PartitionCopy:
         state = self.state
         if not state.is_aligned or state.waiting_for is not None:
             return False
-        return state.current in _PROVEN or self.next_offset >= self.end_offset
+        return state.is_proven or self.next_offset >= self.end_offset
 
     @property
     def needs_data(self) -> bool:
         """Whether there is more to fetch."""
         state = self.state
-        is_open = state.is_aligned and state.current is not PartitionState.STOPPING
+        is_open = state.is_aligned and state.refusal is None
         return is_open and self.intake.fetch_offset < self.range.end_offset
 
     @property
@@ -220,6 +221,22 @@ class PartitionCopy:
             return True
         return self._position.is_committed_up_to(outbound.landing_offset, outbound.next_offset, generation)
 
+    def begin_alignment(self, interruptions: int, generation: int) -> None:
+        """
+        Begin to align: after an interruption by the group's map, since another process may have written.
+
+        Args:
+            interruptions: The number of interruptions of the membership in the group.
+            generation: The number of the group's present generation.
+
+        """
+        if interruptions != self.seen_interruptions:
+            self.seen_interruptions = interruptions
+            self.inherited = None
+            self._position.committed = None
+            self._position.end_doubts(generation)
+        self.state.become(PartitionState.ALIGNING)
+
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
         self._position.put(position)
@@ -229,7 +246,7 @@ class PartitionCopy:
         self.suspicions.forget_log()
         self._accepted = None  # later incidents stop the partition again
         self._reported = ()  # and are reported again
-        self.state.happens(Event.ALIGN)
+        self.state.become(PartitionState.COPYING)
         self.intake.rewind(position)
         self._reaches_end()
 
@@ -245,14 +262,14 @@ class PartitionCopy:
         """Let the range end at the log end of the present log."""
         self.range = self.range._replace(end_offset=offset)
         self.end_is_former = False
-        self.state.happens(Event.MOVE_END)
+        self.state.become(PartitionState.COPYING)
         self._reaches_end()
 
     def end_without_source(self) -> None:
         """Let the range end at the position, since the source topic was deleted."""
         self.range = self.range._replace(end_offset=self.next_offset)
         if self.state.current is not PartitionState.DONE:
-            self.state.happens(Event.REACH_END)
+            self.state.become(PartitionState.DONE)
         self.state.report_waiting(None)
 
     def take_skipped(self) -> Skipped | None:
@@ -395,7 +412,7 @@ class PartitionCopy:
         if self._position.source_offset < self.range.end_offset:
             return False
         if self.state.current is not PartitionState.DONE:
-            self.state.happens(Event.REACH_END)
+            self.state.become(PartitionState.DONE)
         return True
 
     def mark(self) -> MirrorPosition | None:
@@ -411,19 +428,14 @@ class PartitionCopy:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
         if self.state.is_aligned:
             self._advance()
-            self.state.refetch()
+            self.state.refusal = None
             self.intake.rewind(self._known_position())
             self._reaches_end()
-
-    def forget_group(self, generation: int) -> None:
-        """Read the group's map at the next alignment: another process may have committed one."""
-        self._position.committed = None
-        self._position.end_doubts(generation)
 
     def lose_track(self) -> None:
         """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
         self._forget_outbound()
-        self.state.happens(Event.LOSE_TRACK)
+        self.state.become(PartitionState.WAITING)
 
     def _forget_outbound(self) -> None:
         self._advance()
@@ -533,31 +545,6 @@ class PartitionCopy:
         """Return the position that a former task handed over, once."""
         inherited, self.inherited = self.inherited, None
         return inherited
-
-    def hand_on(self) -> PartitionCopy:
-        """
-        Return this partition, which is not aligned, as a new object for another worker.
-
-        The new object has the position, the suspicions and the state. Only the counts stay here, for this
-        worker's last report.
-
-        """
-        successor = PartitionCopy(self.range, self._settings, accepted=self._accepted)
-        successor._position.put(self.position)
-        successor._position.committed = self._position.committed
-        successor._position.doubts = self._position.doubts
-        successor._position.most_characters = self._position.most_characters
-        successor.commit_waits_for = self.commit_waits_for
-        successor.out_of_range = self.out_of_range
-        successor.end_is_former = self.end_is_former
-        successor._last_end_offset = self._last_end_offset
-        successor.suspicions = self.suspicions
-        successor._skipped = self._skipped
-        successor._reported = self._reported
-        successor.intake.make_at_most(self.intake.most_bytes)
-        successor.outbound.keep_limits_of(self.outbound)
-        successor.state = self.state.hand_on()
-        return successor
 
     # Counts and commits, for reports
 

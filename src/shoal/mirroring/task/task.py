@@ -1,9 +1,8 @@
 """
-One copy task: it shares its partitions out to workers by their leaders, and reports to the driver.
+One copy task: its partitions go from aligners to pairs and back, and it reports to the driver.
 
-Each worker has a thread, so that one that waits for a leader delays no other. Partitions that fail
-while others of the same leaders go on are *in trouble*: a further worker copies those of each pair of
-leaders.
+An aligner and a pair for each two leaders: each has a thread, so that one that waits for a leader delays no
+other, and an alignment delays no copying. Each begins with its first partition, and ends with its last.
 
 The task's own thread looks after the workers four times a second. Its time limits follow on one another:
 
@@ -21,29 +20,34 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...client.cluster import Cluster
-from ...client.metadata import Metadata, leader_in
+from ...client.metadata import leader_in
 from ...errors import PartitionStopped, ShoalError
 from ..control import Control, WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
 from ..model.reports import TaskReport, left_out_report
+from .aligner import Aligner
+from .fresh_metadata import Known
+from .pair import Pair
 from .partition import PartitionCopy
-from .partition_state import PartitionState
 from .session import TaskSession
-from .worker import LeaderPairWorker, Stop
+from .worker import Stop, Worker
 
 __all__ = ["TaskResult", "run_copy_task"]
 
 #: The leaders at source and destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
-#: The least buffer of a worker, if its task has as much: one batch of max.message.bytes' default.
+#: A pair's leaders, and whether the sequence of each of its partitions is its offset.
+_PairKey: TypeAlias = "tuple[tuple[int, int], bool]"
+
+#: The least buffer of a pair, if its task has as much: one batch of max.message.bytes' default.
 _LEAST_BUFFER_BYTES = 1024 * 1024
 
 _LOOK_INTERVAL_S = 0.25
@@ -90,96 +94,111 @@ class _TaskWorkers:
         self._control = control
         self._session = TaskSession(control, settings.timing)
         self._ranges = ranges
-        self._known: tuple[Metadata | None, Metadata | None] = (None, None)
-        self._known_at = 0.0
         self._buffer_bytes = settings.fetch_buffer_bytes
-        self._workers: list[LeaderPairWorker] = []
-        self._in_trouble: dict[_Leaders, LeaderPairWorker] = {}
-        self._threads: dict[LeaderPairWorker, threading.Thread] = {}
-        self._ended: queue.SimpleQueue[LeaderPairWorker] = queue.SimpleQueue()
+        #: Destination leaders that took several batches in a request when they were queried last.
+        self._accepting: set[int] = set()
         self._starting = threading.Lock()
-        self._requested_rebalance = False
+        self._is_over = False
+        self._aligners: dict[_Leaders, Aligner] = {}
+        self._pairs: dict[_PairKey, Pair] = {}
+        self._left: list[PartitionCopy] = []
+        self._failure: BaseException | None = None
+        self._threads: dict[Worker, threading.Thread] = {}
+        self._ended: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
     def run(self) -> TaskResult:
         self._session.report()  # the driver's clock starts here
-        groups = self._share_out()
-        if len(groups) > 1:
-            share = self._settings.fetch_buffer_bytes // len(groups)
-            self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
-        for (_, in_trouble), copies in groups.items():
-            if in_trouble:
-                self._copy_in_trouble(copies)
-            else:
-                self._start(self._worker(copies, give_away=self._copy_in_trouble))
-        self._wait_for_workers()
-        for worker in self._workers:
-            if worker.failure is not None:
-                raise worker.failure
-        copies = [
-            copy
-            for worker in self._workers
-            for copy in worker.copies
-            if copy.state.current is not PartitionState.HANDED_ON
-        ]
-        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
-        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
-
-    # Workers
-
-    def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
-        """Group the partitions by their leaders, and by whether they are in trouble."""
         # First, since the driver may answer only after the tasks of the window before have ended.
-        self._look_at_clusters()
+        known = self._look_at_clusters()
+        copies = self._take_copies()
+        pairs = {_leaders_of(copy, known) for copy in copies}
+        if len(pairs) > 1:
+            share = self._settings.fetch_buffer_bytes // len(pairs)
+            self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
+        self._align(copies, known)
+        self._wait_for_workers()
+        with self._starting:
+            self._is_over = True
+        if self._failure is not None:
+            raise self._failure
+        stopped = tuple(copy.state.stopped for copy in self._left if copy.state.stopped)
+        return TaskResult(stopped, complete=all(copy.state.is_over for copy in self._left))
+
+    def _look_at_clusters(self) -> Known:
+        at = time.monotonic()
+        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
+            with suppress(ShoalError):  # the aligners try again, and report the error
+                source.refresh({each.source.topic for each in self._ranges})
+                destination.refresh({each.destination.topic for each in self._ranges})
+            return Known(source.known, destination.known, at)
+
+    def _take_copies(self) -> list[PartitionCopy]:
+        interruptions = self._control.interruptions
         handover = self._control.take([each.source for each in self._ranges])
-        groups: dict[tuple[_Leaders, bool], list[PartitionCopy]] = defaultdict(list)
-        for each in self._ranges:
-            if each.source in handover.given_up:
-                continue
-            copy = PartitionCopy(
+        return [
+            PartitionCopy(
                 each,
                 self._settings,
                 inherited=handover.left.get(each.source),
                 waiting_for=handover.in_trouble.get(each.source),
                 accepted=handover.accepted.get(each.source),
+                interruptions=interruptions,
             )
-            leaders = self._leaders_of(copy)
-            groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)
-        return groups
+            for each in self._ranges
+            if each.source not in handover.given_up
+        ]
 
-    def _look_at_clusters(self) -> None:
-        self._known_at = time.monotonic()
-        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
-            with suppress(ShoalError):  # the workers try again, and report the error
-                source.refresh({each.source.topic for each in self._ranges})
-                destination.refresh({each.destination.topic for each in self._ranges})
-            self._known = source.known, destination.known
+    # Passing partitions on, from any thread
 
-    def _leaders_of(self, copy: PartitionCopy) -> _Leaders:
-        source, destination = self._known
-        return leader_in(source, copy.source), leader_in(destination, copy.destination)
+    def _align(self, copies: Sequence[PartitionCopy], known: Known) -> None:
+        """Give partitions to the aligners of their leaders."""
+        groups: dict[_Leaders, list[PartitionCopy]] = defaultdict(list)
+        for copy in copies:
+            groups[_leaders_of(copy, known)].append(copy)
+        for leaders, group in groups.items():
+            with self._starting:
+                aligner = self._aligners.get(leaders)
+                if aligner is None or not aligner.admit(group):
+                    aligner = self._aligners[leaders] = Aligner(
+                        self._settings,
+                        WorkerControl(self._control),
+                        known,
+                        report=self._session.report,
+                        pass_on=self._copy,
+                    )
+                    self._start(aligner, group)
 
-    def _worker(
-        self,
-        copies: Sequence[PartitionCopy],
-        *,
-        give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
-        stays: bool = False,
-    ) -> LeaderPairWorker:
-        source, destination = self._known
-        return LeaderPairWorker(
-            copies,
-            self._settings,
-            WorkerControl(self._control),
-            Cluster(self._settings.source, source),
-            Cluster(self._settings.destination, destination),
-            known_at=self._known_at,
-            buffer_bytes=self._buffer_bytes,
-            report=self._session.report,
-            give_away=give_away,
-            stays=stays,
-        )
+    def _copy(self, copies: Sequence[PartitionCopy], known: Known) -> None:
+        """Give aligned partitions to the pairs of their leaders."""
+        groups: dict[_PairKey, list[PartitionCopy]] = defaultdict(list)
+        for copy in copies:
+            source, destination = _leaders_of(copy, known)
+            assert source is not None, "it is aligned with it"
+            assert destination is not None, "the same"
+            groups[(source, destination), copy.sequence_is_offset].append(copy)
+        for key, group in groups.items():
+            with self._starting:
+                pair = self._pairs.get(key)
+                if pair is None or not pair.admit(group):
+                    leaders, sequence_is_offset = key
+                    pair = self._pairs[key] = Pair(
+                        self._settings,
+                        WorkerControl(self._control),
+                        known,
+                        report=self._session.report,
+                        pass_on=self._align,
+                        leaders=leaders,
+                        buffer_bytes=self._buffer_bytes,
+                        accepting=self._accepting,
+                        can_be_marked=sequence_is_offset,
+                    )
+                    self._start(pair, group)
 
-    def _start(self, worker: LeaderPairWorker) -> None:
+    def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
+        """Start a worker with its first partitions; nothing, if the task has ended without the caller."""
+        if self._is_over:
+            return
+
         def run() -> None:
             try:
                 worker.run()
@@ -188,36 +207,19 @@ class _TaskWorkers:
                     worker.failure = error
             self._ended.put(worker)
 
+        worker.admit(copies)
         thread = threading.Thread(target=run, name="shoal-worker", daemon=True)
-        self._workers.append(worker)
         self._threads[worker] = thread
         thread.start()
-
-    def _copy_in_trouble(self, copies: Sequence[PartitionCopy]) -> None:
-        """Go on with partitions that failed by themselves; from any worker's thread."""
-        with self._starting:
-            for copy in copies:
-                leaders = self._leaders_of(copy)
-                if leaders not in self._in_trouble:
-                    self._in_trouble[leaders] = self._worker([], stays=True)
-                    self._start(self._in_trouble[leaders])
-                self._in_trouble[leaders].admit([copy])
 
     # The task's own thread
 
     def _wait_for_workers(self) -> None:
         """Wait until every worker has ended; report the broker that a stalled one waits for."""
         while self._threads:
-            self._let_go_of_those_in_trouble()
             with suppress(queue.Empty):
-                ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
-                with self._starting:
-                    # A fenced worker may end all the same.
-                    thread = self._threads.pop(ended, None)
-                if thread is not None:
-                    thread.join()
-                    self._leave(ended)
-            if any(worker.failure for worker in self._workers):
+                self._end(self._ended.get(timeout=_LOOK_INTERVAL_S))
+            if self._failure is not None:
                 for worker in list(self._threads):
                     worker.stop(Stop.SOON)
             elif not self._control.stop_requested:
@@ -225,30 +227,41 @@ class _TaskWorkers:
                 continue
             self._hurry()
 
-    def _let_go_of_those_in_trouble(self) -> None:
-        """Stop the workers in trouble once no other worker can give them partitions."""
+    def _end(self, worker: Worker) -> None:
+        """Keep what an ended worker leaves."""
+        thread = self._take_off(worker)
+        if thread is None:
+            return  # it is fenced
+        thread.join()
+        self._failure = self._failure or worker.failure
+        if leaves := worker.leaves():
+            self._session.report(TaskReport(leaves=leaves))
+
+    def _take_off(self, worker: Worker) -> threading.Thread | None:
+        """Forget a worker, but not its partitions; return its thread, or None if it is forgotten already."""
         with self._starting:
-            in_trouble = set(self._in_trouble.values())
-            if in_trouble.issuperset(self._threads):
-                for worker in in_trouble:
-                    worker.stop(Stop.WITHOUT_PARTITIONS)
+            thread = self._threads.pop(worker, None)
+            if thread is None:
+                return None
+            self._aligners = {key: each for key, each in self._aligners.items() if each is not worker}
+            self._pairs = {key: each for key, each in self._pairs.items() if each is not worker}
+        self._left += worker.copies
+        return thread
 
     def _look_after_workers(self) -> None:
-        for worker in list(self._threads):
+        workers = list(self._threads)
+        for worker in workers:
             if worker.silent_for_s > self._timing.stalled_s:
-                stuck = [copy for copy in list(worker.copies) if not copy.state.is_over]
+                stuck = [copy for copy in worker.copies if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
         self._session.show_life()
         if self._session.ends_soon:
-            if any(each.aligns for each in list(self._threads)):
+            if any(each.aligns for each in workers):
                 self._session.report(TaskReport(aligns=True))
-            elif all(each.is_quiet for each in self._threads):
+            elif all(each.is_quiet for each in workers):
                 self._session.report(TaskReport(is_idle=True))
-        if not self._requested_rebalance and any(worker.needs_rebalance for worker in list(self._threads)):
-            self._requested_rebalance = True
-            self._session.report(TaskReport(assign_again=True))
 
     def _hurry(self) -> None:
         """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
@@ -257,10 +270,8 @@ class _TaskWorkers:
                 worker.stop(Stop.NOW)
             if worker.gave_up_for_s > self._timing.give_up_patience_s and not worker.commits:
                 worker.stop(Stop.FENCED)
-                with self._starting:
-                    self._threads.pop(worker, None)
+                self._take_off(worker)
 
-    def _leave(self, worker: LeaderPairWorker) -> None:
-        """Report the partitions that the worker has ended in good order."""
-        if leaves := worker.leaves():
-            self._session.report(TaskReport(leaves=leaves))
+
+def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:
+    return leader_in(known.source, copy.source), leader_in(known.destination, copy.destination)

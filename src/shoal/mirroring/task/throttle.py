@@ -5,7 +5,7 @@ The driver steers a mirror where it fetches, and nowhere else. A batch that was 
 committed at once, and another thread renews the lease. So neither ever waits for a limit. The sender
 obeys for the same reason: it gets what was fetched.
 
-If nothing is paused or limited, a copy loop asks one question per turn: has the driver's steering changed?
+If nothing is paused or limited, a pair asks one question per turn: has the driver's steering changed?
 """
 
 from __future__ import annotations

@@ -303,7 +303,6 @@ def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBroker
 
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, side: str) -> None:
-    brokers = brokers.with_timing(turn_s=0.0)
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(1, 2)

@@ -1,0 +1,412 @@
+"""
+A pair copies partitions from one source leader to one destination leader, in one thread, turn by turn.
+
+A fetch response has record sets of many partitions. Each partition decides about its batches and stamps them
+where they lie in the fetch buffer, and views of the buffer go out: many partitions in a request, several
+requests in flight, several requests in one system call. The next fetch is on its way meanwhile, so the source
+works while the destination does.
+
+- Before the buffer is used again, everything in it is acknowledged or forgotten: producing returns with
+  nothing in flight.
+- A partition has one batch in a request, unless the broker accepts several. The pair queries the broker once
+  a response has several, and again on each connection (``client/multi_batch.py``).
+- A turn examines only partitions in the response, and partitions that pause: of a thousand, most may be
+  idle.
+- A partition that loses track is passed on at the end of the turn, and comes back after its alignment.
+- If a connection fails, so has the pair: it passes all partitions on, and ends.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+
+from ...client.config import IsolationLevel
+from ...client.fetch import Fetcher, FetchFrom
+from ...error_codes import ErrorCode, named_code
+from ...errors import ProtocolError, ShoalError
+from ...protocol.fetch import FetchedPartition, FetchResponse
+from ...records import has_several
+from ...topic_partition import TopicPartition
+from ..control import WorkerControl
+from ..model.acls import Acl
+from ..model.copy_options import CopySettings
+from ..model.reports import TaskReport
+from .destination_leader import DestinationLeader
+from .fresh_metadata import Known
+from .lost_range import ends_with_the_log
+from .partition import PartitionCopy
+from .sender import Sender
+from .small_batches import SmallBatchesWatch
+from .throttle import Throttle
+from .worker import PassOn, Worker
+
+__all__ = ["Pair"]
+
+
+class Pair(Worker):
+    """Aligned partitions that share their leaders on both sides."""
+
+    def __init__(
+        self,
+        settings: CopySettings,
+        control: WorkerControl,
+        known: Known,
+        *,
+        report: Callable[[TaskReport], None],
+        pass_on: PassOn,
+        leaders: tuple[int, int],
+        buffer_bytes: int,
+        accepting: set[int],
+        can_be_marked: bool,
+    ) -> None:
+        """
+        Prepare a pair without partitions; see :class:`.Worker`.
+
+        Args:
+            leaders: The node ids of both leaders.
+            buffer_bytes: The size of the fetch buffer.
+            accepting: The destination leaders that take several batches in a request; see
+                :class:`.DestinationLeader`.
+            can_be_marked: Whether the sequence of each partition is its offset.
+
+        """
+        super().__init__(settings, control, known, report=report, pass_on=pass_on)
+        self._source_leader, self._destination_leader = leaders
+        self._buffer_bytes = buffer_bytes
+        self._accepting = accepting
+        self._can_be_marked = can_be_marked
+        self._throttle = Throttle(control)
+        is_joining = settings.rebatch is not None
+        self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
+        self._by_source: dict[TopicPartition, PartitionCopy] = {}
+        #: Partitions whose part of the fetch request may have to change, in this order.
+        self._changed: dict[PartitionCopy, None] = {}
+        #: Aligned partitions that are not due.
+        self._pausing: dict[PartitionCopy, None] = {}
+        #: Topics that are paused: they are not in the fetch request.
+        self._held: frozenset[str] = frozenset()
+        #: Whether the throttle holds everything: there is no fetch on its way.
+        self._is_held = False
+        self._fetched_at = time.monotonic()
+        self._looked_at = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all of its partitions stand where their logs end, and have for a while."""
+        return time.monotonic() - self._fetched_at >= self._timing.quiet_s and super().is_quiet
+
+    def _work(self) -> None:
+        try:
+            with (
+                closing(self._connect_fetcher()) as self._fetcher,
+                closing(self._connect_leader()) as self._leader,
+            ):
+                self._sender = Sender(
+                    self._leader, self._destination, self._settings, self._control, self._small_batches
+                )
+                while not self._has_ended():
+                    self._last_response_at = time.monotonic()
+                    self._turn()
+        except ShoalError as error:
+            self._close()
+            self._hold_up(self._unfinished(), error)
+            if not self._control.stop_requested:
+                self._pass(self._without_commit())
+                self._commits.settle()
+                self._pass(self._unfinished())
+
+    def _connect_fetcher(self) -> Fetcher:
+        return Fetcher(
+            self._source.connect(self._source_leader),
+            buffer_bytes=self._buffer_bytes,
+            isolation_level=self._settings.source.isolation_level,
+            max_wait_ms=self._timing.fetch_max_wait_ms,
+            timing=self._timing,
+        )
+
+    def _connect_leader(self) -> DestinationLeader:
+        return DestinationLeader.of(
+            self._destination, self._destination_leader, self._accepting, can_be_marked=self._can_be_marked
+        )
+
+    def _turn(self) -> None:
+        """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""
+        if not self._fetcher.is_waiting:
+            self._send_fetch()
+        if not self._fetcher.is_waiting:
+            self._progress(0)
+            self._wait_until_due()
+            return
+        self._control.check_lease()
+        response = self._fetcher.receive()
+        touched = self._take(response)
+        self._produce_slices(touched)
+        if not self._control.stop_requested:
+            self._send_fetch()
+        self._produce(touched)
+        self._progress(sum(len(each.record_set) for each in response.partitions))
+
+    def _wait_until_due(self) -> None:
+        """Wait for the throttle, for the end of a pause, or for partitions."""
+        if self._is_held:
+            self._pause(self._timing.hold_look_s, self._throttle.wait)
+        elif self._unfinished():
+            retry_at = min((copy.state.retry_at for copy in self._pausing), default=math.inf)
+            self._pause(max(0.0, min(retry_at - time.monotonic(), self._timing.admission_s)))
+
+    def _progress(self, fetched_bytes: int) -> None:
+        """Commit, report and pass on from time to time; nothing is in flight."""
+        now = time.monotonic()
+        self._commits.now_and_then(self.copies, now)
+        if fetched_bytes:
+            self._fetched_at = now
+        self._reports.fetched_bytes += fetched_bytes
+        self._reports.now_and_then(self.copies)
+        if found := self._small_batches.take_finding():
+            self._report(TaskReport(small_batches=found))
+        self._pass_lost(now)
+
+    # Partitions that come and go
+
+    def _admit(self) -> None:
+        """Take partitions; no fetch is on its way, so no response has records of their former alignments."""
+        admitted = self._take_admitted()
+        if not admitted:
+            return
+        for copy in admitted:
+            if copy.seen_interruptions != self._control.seen_interruptions:
+                copy.lose_track()
+            self._by_source[copy.source] = copy
+            self._changed[copy] = None
+        self._leader.keep_topic_ids(admitted)
+
+    def _pass_lost(self, now: float) -> None:
+        """Pass on the partitions that have lost track."""
+        if now - self._looked_at < self._timing.look_interval_s:
+            return
+        self._looked_at = now
+        lost = self._without_commit()
+        for copy in lost:
+            del self._by_source[copy.source]
+            self._changed.pop(copy, None)
+            self._pausing.pop(copy, None)
+            self._fetcher.forget(copy.source)
+        self._pass(lost)
+
+    def _without_commit(self) -> list[PartitionCopy]:
+        """Return the partitions that have lost track, without those whose commit is under way."""
+        return [
+            copy
+            for copy in self.copies
+            if not copy.state.is_aligned and not copy.state.is_over and not self._commits.is_under_way(copy)
+        ]
+
+    # Fetching
+
+    def _send_fetch(self) -> None:
+        """Send the next fetch, for all partitions that need data; none if the throttle holds all of them."""
+        self._admit()
+        self._throttle.look()
+        if self._throttle.is_on or self._held:
+            self._hold()
+        for copy in self._pausing:
+            if copy.state.is_due or not copy.needs_data:
+                self._changed[copy] = None
+        for copy in self._changed:
+            self._update_fetch(copy)
+        self._changed.clear()
+        if self._throttle.is_on:
+            self._throttle.ask(self._topics_behind())
+        if self._throttle.is_on or self._is_held:
+            self._is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self.copies))
+            if self._is_held:
+                return
+        # All tasks of a window end together: a longer fetch would delay the next one.
+        is_sent = self._fetcher.send(
+            self._control.remaining_s * 1000, self._throttle.fetch_bytes if self._throttle.is_on else None
+        )
+        self._is_held = bool(self._held) and not is_sent and any(map(self._is_held_back, self.copies))
+
+    def _is_held_back(self, copy: PartitionCopy) -> bool:
+        return copy.source.topic in self._held and _is_missing_data(copy)
+
+    def _hold(self) -> None:
+        """Take topics that are paused out of the next fetch, and put the others back into it."""
+        held = self._throttle.paused if self._throttle.is_on else frozenset[str]()
+        moved, self._held = held ^ self._held, held
+        if moved:
+            self._changed.update((copy, None) for copy in self.copies if copy.source.topic in moved)
+
+    def _topics_behind(self) -> Iterator[str]:
+        """Yield the topic of each partition that has something to fetch now."""
+        for copy in self.copies:
+            end = copy.known_end_offset
+            if copy.needs_data and (end is None or copy.intake.fetch_offset < end):
+                yield copy.source.topic
+
+    def _update_fetch(self, copy: PartitionCopy) -> None:
+        """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
+        self._pausing.pop(copy, None)
+        if not copy.needs_data:
+            self._fetcher.forget(copy.source)
+        elif not copy.state.is_due:
+            self._pausing[copy] = None
+            self._fetcher.forget(copy.source)
+        elif copy.source.topic in self._held:
+            self._fetcher.forget(copy.source)
+        else:
+            known_end = -1 if copy.range.is_open else copy.range.end_offset
+            self._fetcher.ask(
+                FetchFrom(
+                    copy.source,
+                    copy.intake.fetch_offset,
+                    copy.leader_epochs[0],
+                    known_end,
+                    topic_id=copy.source_topic_id,
+                )
+            )
+            if copy.intake.empty_answers:
+                # Only the first partition of a full request gets its next batch whole, if there is one.
+                self._fetcher.start_over(copy.source)
+
+    # A response
+
+    def _take(self, response: FetchResponse) -> list[PartitionCopy]:
+        """Decide about everything that a response brings, and queue it; return the partitions it affects."""
+        if response.error_code:
+            raise ProtocolError(
+                f"{self._source} refuses Fetch with {named_code(response.error_code)}. The broker's log has "
+                "the reason"
+            )
+        # A source that lists a partition twice does not make it send twice.
+        parts = {
+            copy: each
+            for each in response.partitions
+            if (copy := self._by_source.get(TopicPartition(each.topic, each.partition))) is not None
+        }
+        brings = [copy for copy, part in parts.items() if len(part.record_set) and copy.state.is_aligned]
+        self._look_at_topics(brings)
+        if self._settings.tries_multi_batch and self._can_be_marked:
+            self._query_multi_batch(copy for copy in brings if has_several(parts[copy].record_set))
+        throttled = response.throttle_time_ms > 0
+        touched = [copy for copy, part in parts.items() if self._take_part(copy, part, throttled=throttled)]
+        self._changed.update(dict.fromkeys(touched))
+        return touched
+
+    def _look_at_topics(self, copies: Sequence[PartitionCopy]) -> None:
+        """Let partitions lose track whose topic was created again; requests may list topics by name."""
+        self._metadata.look_again(
+            copies, source=not self._fetcher.lists_ids, destination=not self._leader.lists_ids
+        )
+        self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
+
+    def _query_multi_batch(self, copies: Iterable[PartitionCopy]) -> None:
+        """Query whether the broker takes several batches in a request, once a response has several."""
+        brings_several = {copy.destination.topic: copy.destination for copy in copies}
+        if all(map(self._leader.has_answered_for, brings_several)):
+            return
+        # All topics at once: each query may take a connection.
+        others = {copy.destination.topic: copy.destination for copy in self.copies}
+        queried = {**others, **brings_several}
+        self._leader.query(
+            [partition for topic, partition in queried.items() if not self._leader.has_answered_for(topic)]
+        )
+
+    def _take_part(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
+        """Take a partition's part of a response; return whether it changes the partition."""
+        size = len(fetched.record_set)
+        asked = self._fetcher.wanted.get(copy.source)
+        if not copy.state.is_aligned or asked is None or asked.offset != copy.intake.fetch_offset:
+            # A partition that failed since it was asked for has moved back.
+            return bool(size or fetched.error_code)
+        if fetched.error_code:
+            self._source_refuses(copy, fetched.error_code)
+            return True
+        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
+        if size and copy.take(fetched, self._settings.source.isolation_level):
+            if self._throttle.is_on:
+                self._throttle.spend(copy.intake.taken_bytes)
+            return True
+        is_first = self._fetcher.first_of_full == copy.source
+        if not throttled and is_first and fetched.preferred_read_replica < 0:
+            self._nothing_for_the_first(copy, fetched)
+            return True
+        if size:
+            self._fetcher.start_over(copy.source)  # cut short; the first's is not
+        return size > 0
+
+    def _nothing_for_the_first(self, copy: PartitionCopy, fetched: FetchedPartition) -> None:
+        """React to no batch: the first in a full request gets its next batch, whole, if there is one."""
+        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        end = fetched.end_offset(committed=committed)
+        offset = copy.intake.fetch_offset
+        if len(fetched.record_set):
+            copy.suspect(offset, f"{self._source} sent the batch at offset {offset} cut short")
+        elif copy.range.is_open and end <= offset:
+            pass  # that is all, for now
+        elif copy.range.is_open or end >= copy.range.end_offset:
+            self._gaps.take_empty_answer(copy, end)
+        elif not ends_with_the_log(copy, self._source, self._settings):
+            copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
+
+    def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
+        code = ErrorCode.of(error_code)
+        offset = copy.intake.fetch_offset
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # The alignment finds out which end of the log it is, and how to continue.
+            copy.lose_offset()
+            copy.suspect(offset, f"{self._source} does not have offset {offset}")
+        elif code is ErrorCode.CORRUPT_MESSAGE:
+            copy.suspect(offset, f"{self._source} has the batch at offset {offset} damaged")
+        elif code.retriable:
+            copy.lose_track()
+            copy.wait(f"the source's leader ({code.name})")
+        elif code.may_pass:
+            # The log is the same, so there is nothing to resume.
+            copy.wait(
+                f"{self._source} to send offset {offset}: the broker answers Fetch with "
+                f"{named_code(error_code)}. The broker's log has the reason"
+            )
+        else:
+            remedy = "read the broker's log"
+            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                remedy = self._settings.remedy_by(Acl("source", "topic", copy.source.topic, "READ"))
+            copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}: {remedy}")
+
+    # Producing
+
+    def _produce_slices(self, touched: Sequence[PartitionCopy]) -> None:
+        """Produce all but the last slice of responses that have more runs than a commit has room for."""
+        sliced = [copy for copy in touched if copy.intake.has_rest]
+        while sliced:
+            self._produce(sliced)
+            sliced = [copy for copy in sliced if copy.take_rest() and copy.intake.has_rest]
+
+    def _produce(self, touched: Sequence[PartitionCopy]) -> None:
+        """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
+        ahead = self._commits.unplanned(touched)
+        behind_gaps = set(ahead)
+        self._send([copy for copy in touched if copy not in behind_gaps])
+        if ahead:
+            self._commits.plan(ahead)
+            self._look_at_topics([copy for copy in ahead if copy.state.is_aligned])
+            self._send(ahead)
+        for copy in touched:
+            if copy.state.is_aligned:
+                copy.settle(copy.leader_epochs[1])
+                if self._can_be_marked and not copy.sequence_is_offset:
+                    copy.lose_track()  # another program's records have moved it: it needs another connection
+            else:
+                self._changed[copy] = None
+
+    def _send(self, copies: Sequence[PartitionCopy]) -> None:
+        self._sender.send_all([copy for copy in copies if copy.state.is_aligned])
+
+
+def _is_missing_data(copy: PartitionCopy) -> bool:
+    """Whether a partition would be fetched if the throttle did not hold it."""
+    return copy.needs_data and copy.state.is_due
