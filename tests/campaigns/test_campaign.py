@@ -83,19 +83,20 @@ def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "wrong"),
+    ("owner", "name", "wrong", "first_seed"),
     [
-        (OffsetMap, "to_destination", _translated_by(1)),
-        (OffsetMap, "to_destination", _translated_by(-1)),
-        (group_decisions, "decide_offset", _decided_without_present),
+        (OffsetMap, "to_destination", _translated_by(1), 1),
+        (OffsetMap, "to_destination", _translated_by(-1), 1),
+        # Few trials move a group back: of the first hundred, number 52.
+        (group_decisions, "decide_offset", _decided_without_present, 50),
     ],
     ids=["skips a record", "repeats a record", "moves backwards"],
 )
 def test_campaign_finds_a_wrong_translation(
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, wrong: Callable[..., object]
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, wrong: Callable[..., object], first_seed: int
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
-    assert any(run_trial(draw_readers(seed)).problems for seed in range(1, 200))
+    assert any(run_trial(draw_readers(seed)).problems for seed in range(first_seed, first_seed + 100))
 
 
 def _while_the_topic_is_created_again(world: TaskWorld, dice: Random) -> TaskEnd:
