@@ -87,7 +87,7 @@ def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
     [
         (OffsetMap, "to_destination", _translated_by(1), 1),
         (OffsetMap, "to_destination", _translated_by(-1), 1),
-        # Few trials move a group back: of the first hundred, number 52.
+        # Few trials move a group back: number 52 is the first that does.
         (group_decisions, "decide_offset", _decided_without_present, 50),
     ],
     ids=["skips a record", "repeats a record", "moves backwards"],
