@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -29,7 +29,7 @@ from shoal_broker.storage.log import Log
 from tests import batches
 from tests.campaigns.fault_events import some_rebatch
 from tests.two_brokers import Killed, Mortal, TwoBrokers, Watched, batches_of, compacted, let_pass, lose_tail
-from tests.world.source import SourcePartition
+from tests.world.source import SourcePartition, Written
 
 PARTITION = TopicPartition("topic", 0)
 FOREIGN = b"of somebody else"
@@ -176,17 +176,17 @@ class Trial:
 
     # The comparison
 
-    def landed(self) -> dict[int, list[int]]:
-        """Return the destination's offsets of each record, by source offset."""
+    def landed(self) -> dict[Written, list[int]]:
+        """Return the destination's offsets of each record, in the order of its source offsets."""
         log = self.brokers.destination.log("topic")
-        offsets = {each.content.value: each.offset for each in self.history.of_this_topic if each.is_shown}
-        found: dict[int, list[int]] = {}
+        shown = {each.content.value: each for each in self.history.of_this_topic if each.is_shown}
+        found: dict[Written, list[int]] = {}
         for batch in batches_of(log):
             decoded = MemoryRecords(bytes(batch.view)).next_batch()
             assert decoded is not None
             for record in decoded:
-                if record.value in offsets:
-                    found.setdefault(offsets[record.value], []).append(record.offset)
+                if record.value in shown:
+                    found.setdefault(shown[record.value], []).append(record.offset)
         return found
 
     def translations(self) -> Counter[Exactness]:
@@ -195,10 +195,9 @@ class Trial:
         offsets = position.offsets
         landed = self.landed()
         # A reader of the source would not see the others any more.
-        there_still = {each.offset for each in self.history.of_this_topic if each.is_there}
-        present = there_still & landed.keys()
+        present = needed = {each for each in landed if each.is_there}
         if self.has_doubles:  # what is behind the position is mirrored again
-            present = {each for each in present if each < position.source_offset}
+            needed = {each for each in present if each.offset < position.source_offset}
         first_copied = self.brokers.destination.log("topic").log_start_offset
         seen: Counter[Exactness] = Counter()
         with Cluster(self.brokers.settings.source) as source:
@@ -206,16 +205,16 @@ class Trial:
             taken = SourceTaken(source, PARTITION, self.brokers.settings)
             for offset in range(self.history.log.log_start_offset, self.history.next_offset + 2):
                 there = offsets.to_destination(offset, taken)
-                wanted = {each for each in landed if each >= offset}
+                wanted = {each for each in landed if each.offset >= offset}
                 read = Counter(each for each, places in landed.items() for at in places if at >= there.offset)
                 seen[there.exactness] += 1
-                self._check(offset, there, offsets, wanted & present, wanted, read)
+                self._check(offset, there, offsets, wanted & needed, wanted, read)
             for at in range(first_copied, self.brokers.destination.log("topic").log_end_offset + 2):
                 back = offsets.to_source(at, taken)
                 wanted = {each for each, places in landed.items() if places[0] >= at}
-                read = Counter(each for each in landed if each >= back.offset)
+                read = Counter(each for each in present if each.offset >= back.offset)
                 seen[back.exactness] += 1
-                self._check(at, back, offsets, wanted & present, wanted, read)
+                self._check(at, back, offsets, wanted & needed, wanted, read)
         return seen
 
     def _check(
@@ -223,15 +222,19 @@ class Trial:
         offset: int,
         found: Translation,
         offsets: OffsetMap,
-        needed: set[int],
-        wanted: set[int],
-        read: Counter[int],
+        needed: set[Written],
+        wanted: set[Written],
+        read: Counter[Written],
     ) -> None:
         about = offset, found, offsets
-        assert needed <= read.keys(), ("skipped", about, sorted(needed - read.keys()))
+        assert needed <= read.keys(), ("skipped", about, _offsets_of(needed - read.keys()))
         if found.exactness is Exactness.EXACT:
-            twice = sorted((read - Counter(wanted)).keys())
+            twice = _offsets_of((read - Counter(wanted)).keys())
             assert not twice, ("read twice", about, twice)
+
+
+def _offsets_of(records: Iterable[Written]) -> list[int]:
+    return sorted(each.offset for each in records)
 
 
 def events_of(trial: Trial) -> list[Callable[[], object]]:

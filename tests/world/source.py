@@ -28,7 +28,7 @@ _LEADER_EPOCH = slice(12, 16)
 _LONG_PRODUCER_ID = 4_711
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Written:
     """
     A record that a producer wrote, and its fate.
