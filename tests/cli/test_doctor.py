@@ -217,7 +217,7 @@ def test_missing_directory_of_a_file_is_wrong(
 
 
 def test_options_come_from_the_mirror_s_file(patient: Patient, tmp_path: Path) -> None:
-    (tmp_path / "orders.toml").write_text('topics = "nothing"\nslice = 10\n')
+    (tmp_path / "orders.toml").write_text('topics = "nothing"\nrefresh = 10\n')
     code = main(
         [
             *("doctor", "--config", str(tmp_path / "orders.toml"), "--json"),

@@ -41,11 +41,11 @@ def requests_for_little(api_key: ApiKey) -> dict[str, object]:
     """Return the fields of a request that asks for one thing, as far as its bound comes of them."""
     if api_key is ApiKey.FETCH:
         return {"max_bytes": MIB}
-    return {"topics": [object()], "resources": [object()], "groups": [object()]}
+    return {each: [object()] for each in ("topics", "resources", "groups", "transactional_ids")}
 
 
 #: Their answers grow with the cluster, or with the bytes that are asked for.
-UNBOUNDED = {ApiKey.FETCH, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_ACLS}
+UNBOUNDED = {ApiKey.FETCH, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_ACLS}
 
 
 @pytest.mark.parametrize("api_key", sorted(CLIENT_VERSIONS.keys() - UNBOUNDED))
@@ -59,12 +59,14 @@ def test_bound_of_each_api_follows_its_request(api_key: ApiKey) -> None:
 
 BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
-#: The members' metadata are not in the request, but in one record of the group's coordinator.
+#: The members' metadata, or a transaction's partitions, are not in the request, but in one record of the
+#: coordinator.
 OF_GROUPS = {
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
     ApiKey.DESCRIBE_GROUPS,
     ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
 }
 
 

@@ -7,6 +7,11 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.spark.launch.jvm import Abort, start_jvm
 
+pytestmark = [
+    pytest.mark.usefixtures("failed_starts"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 
 def sentence(tmp_path: Path, *says: str) -> str:
     """Return the error for a JVM that dies with these lines."""

@@ -24,6 +24,11 @@ from tests.two_brokers import wait_until
 
 TIMEOUT_S = 240
 
+pytestmark = [
+    pytest.mark.usefixtures("failed_starts"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 
 @pytest.mark.parametrize(
     ("given", "used"),

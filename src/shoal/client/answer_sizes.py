@@ -52,8 +52,8 @@ _TOPIC_BYTES = 4 * 1024 * 1024
 #: The outcome for one topic, and its settings: a message and lists of throttled replicas have 32 KiB each.
 _RESULT_BYTES = 128 * 1024
 
-#: The subscriptions and assignments of a group's members: the coordinator keeps them in one record, which may
-#: have a megabyte by default. 380,000 producers of a partition fit in.
+#: The subscriptions and assignments of a group's members, or a transaction's partitions: the coordinator keeps
+#: them in one record, which may have a megabyte by default. 380,000 producers of a partition fit in.
 _STATE_BYTES = 16 * 1024 * 1024
 
 
@@ -117,7 +117,7 @@ _BOUNDS: Mapping[ApiKey, _Bound | None] = {
     ApiKey.ALTER_CONFIGS: _Bound(asked="resources", each=_RESULT_BYTES),
     ApiKey.DELETE_GROUPS: _Bound(growth=8),
     ApiKey.DESCRIBE_CLUSTER: _Bound(_BROKERS_BYTES),
-    ApiKey.DESCRIBE_TRANSACTIONS: None,
+    ApiKey.DESCRIBE_TRANSACTIONS: _Bound(asked="transactional_ids", each=_STATE_BYTES),
     ApiKey.LIST_TRANSACTIONS: None,
 }
 
