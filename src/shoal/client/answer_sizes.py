@@ -52,8 +52,8 @@ _TOPIC_BYTES = 4 * 1024 * 1024
 #: The outcome for one topic, and its settings: a message and lists of throttled replicas have 32 KiB each.
 _RESULT_BYTES = 128 * 1024
 
-#: The subscriptions and assignments of a group's members, or a transaction's partitions: the coordinator keeps
-#: them in one record, which may have a megabyte by default. 380,000 producers of a partition fit in.
+#: The subscriptions and assignments of a group's members, or the partitions of a transaction. The coordinator
+#: keeps them in one record, which may have a megabyte by default. 380,000 producers of a partition fit in.
 _STATE_BYTES = 16 * 1024 * 1024
 
 
