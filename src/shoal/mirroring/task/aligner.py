@@ -36,7 +36,8 @@ class Aligner(Worker):
         while not self._has_ended():
             self._last_response_at = time.monotonic()
             self._take_admitted()
-            self._step([copy for copy in self._unfinished() if copy.state.is_due])
+            if due := [copy for copy in self._unfinished() if copy.state.is_due]:
+                self._step(due)
             self._reports.now_and_then(self.copies)
             self._wait_until_due()
 
@@ -54,7 +55,7 @@ class Aligner(Worker):
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
         if self._metadata.is_old or any(copy.position is not None for copy in due):
-            self._metadata.refresh(due)
+            self._metadata.refresh(self._unfinished())
 
     def _wait_until_due(self) -> None:
         waiting = self._unfinished()

@@ -82,6 +82,8 @@ class FreshMetadata:
 
     def refresh(self, copies: Sequence[PartitionCopy]) -> None:
         """Refresh all metadata of partitions; those that have changed have to be aligned again."""
+        if not copies:
+            return
         self.refresh_source(copies)
         self._look(self.destination, {copy.destination.topic for copy in copies})
         self.is_stale = False
