@@ -50,7 +50,8 @@ class Aligner(Worker):
             self._align([copy for copy in due if not copy.state.is_over])
         except ShoalError as error:
             self._hold_up([copy for copy in due if not copy.state.is_over], error)
-        self._pass([copy for copy in self.copies if copy.state.current is PartitionState.COPYING])
+        if not self._control.stop_requested:
+            self._pass([copy for copy in self.copies if copy.state.current is PartitionState.COPYING])
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
@@ -68,8 +69,9 @@ class Aligner(Worker):
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         for copy in copies:
-            copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
+            # In this order: an interruption does not end the doubts of a former task.
             self._commits.inherit_doubts(copy)
+            copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
             if left.committed is not None:
                 copy.keep_commit(left.committed)

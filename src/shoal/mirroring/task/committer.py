@@ -242,6 +242,8 @@ class Commits:
             copy: position
             for copy in copies
             if not copy.source_is_gone
+            # After an interruption, another process may have committed a newer one.
+            and (copy.state.is_aligned or copy.committed is not None)
             and (copy.is_in_doubt or not self.has(copy))
             and (position := copy.mark())
         }

@@ -134,13 +134,13 @@ class Pair(Worker):
 
     def _turn(self) -> None:
         """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""
+        self._control.check_lease()  # an interruption ends the pair, also one that fetches nothing
         if not self._fetcher.is_waiting:
             self._send_fetch()
         if not self._fetcher.is_waiting:
             self._progress(0)
             self._wait_until_due()
             return
-        self._control.check_lease()
         response = self._fetcher.receive()
         touched = self._take(response)
         self._produce_slices(touched)
@@ -393,17 +393,17 @@ class Pair(Worker):
         self._send([copy for copy in touched if copy not in behind_gaps])
         if ahead:
             self._commits.plan(ahead)
-            self._look_at_topics([copy for copy in ahead if copy.state.is_aligned])
             self._send(ahead)
         for copy in touched:
             if copy.state.is_aligned:
                 copy.settle(copy.leader_epochs[1])
-                if self._can_be_marked and not copy.sequence_is_offset:
+                if copy.state.is_aligned and self._can_be_marked and not copy.sequence_is_offset:
                     copy.lose_track()  # another program's records have moved it: it needs another connection
             else:
                 self._changed[copy] = None
 
     def _send(self, copies: Sequence[PartitionCopy]) -> None:
+        self._look_at_topics([copy for copy in copies if copy.outbound.queue])
         self._sender.send_all([copy for copy in copies if copy.state.is_aligned])
 
 

@@ -101,7 +101,6 @@ class _TaskWorkers:
         self._is_over = False
         self._aligners: dict[_Leaders, Aligner] = {}
         self._pairs: dict[_PairKey, Pair] = {}
-        self._left: list[PartitionCopy] = []
         self._failure: BaseException | None = None
         self._threads: dict[Worker, threading.Thread] = {}
         self._ended: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -121,8 +120,8 @@ class _TaskWorkers:
             self._is_over = True
         if self._failure is not None:
             raise self._failure
-        stopped = tuple(copy.state.stopped for copy in self._left if copy.state.stopped)
-        return TaskResult(stopped, complete=all(copy.state.is_over for copy in self._left))
+        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
+        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
 
     def _look_at_clusters(self) -> Known:
         at = time.monotonic()
@@ -245,7 +244,6 @@ class _TaskWorkers:
                 return None
             self._aligners = {key: each for key, each in self._aligners.items() if each is not worker}
             self._pairs = {key: each for key, each in self._pairs.items() if each is not worker}
-        self._left += worker.copies
         return thread
 
     def _look_after_workers(self) -> None:

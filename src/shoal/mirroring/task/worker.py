@@ -217,6 +217,8 @@ class Worker(ABC):
         return {copy.source: each for copy, each in left.items() if each or not copy.is_in_doubt}
 
     def _left(self, copy: PartitionCopy) -> InheritedPosition | None:
+        if copy.inherited is not None:
+            return copy.inherited  # the task has ended before the first alignment
         if not copy.state.is_aligned or not copy.position or copy.source_is_gone:
             return None
         return InheritedPosition(copy.position, copy.leader_epochs, copy.committed, copy.doubts)
