@@ -114,9 +114,9 @@ def test_client_that_does_not_read_its_response_yields_its_memory(
 
 
 def shrink_send_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(client: Client, connected: socket.socket, idle_s: float) -> None:
+    def begin(client: Client, connected: socket.socket, idle_s: float, host: str) -> None:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
-        original(client, connected, idle_s)
+        original(client, connected, idle_s, host)
 
     original = Client.__init__
     monkeypatch.setattr(Client, "__init__", begin)

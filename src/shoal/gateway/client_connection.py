@@ -50,12 +50,13 @@ class Client:
 
     """
 
-    def __init__(self, connected: socket.socket, idle_s: float) -> None:
+    def __init__(self, connected: socket.socket, idle_s: float, host: str) -> None:
         connected.settimeout(idle_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.host = str(connected.getpeername()[0])
-        self.network = network_of(self.host)
+        # Not from the socket: of a client that hung up it has none any more, but unread requests.
+        self.host = host
+        self.network = network_of(host)
         self._socket = connected
         self._idle_s = idle_s
         self._deadline: float | None = None

@@ -285,7 +285,7 @@ class Gateway:
                 own = begin_tls(connected, self._tls)
                 if self._settings.tls is not None and self._settings.tls.client_authorities is not None:
                     place.prove()
-            client = Client(own, self._settings.idle_s)
+            client = Client(own, self._settings.idle_s, place.address)
             session = Session(
                 self._settings,
                 self._nodes,
