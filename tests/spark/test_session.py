@@ -24,11 +24,6 @@ from tests.two_brokers import wait_until
 
 TIMEOUT_S = 240
 
-pytestmark = [
-    pytest.mark.usefixtures("failed_starts"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 
 @pytest.mark.parametrize(
     ("given", "used"),
@@ -162,6 +157,7 @@ def test_directory_without_spark_is_named(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.usefixtures("failed_starts")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # PySpark leaves a pipe
 def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
     environ, abort = spark_home(tmp_path, "sleep 600"), Abort()

@@ -353,11 +353,6 @@ class Intake:
 
     # Smaller batches
 
-    @property
-    def most_bytes(self) -> int:
-        """The largest batch to make, unless one record is larger."""
-        return self._rebuilder.most_bytes
-
     def make_at_most(self, most_bytes: int) -> None:
         """Make no larger batches than this from now on."""
         self._rebuilder.most_bytes = most_bytes

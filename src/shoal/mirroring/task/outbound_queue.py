@@ -55,10 +55,6 @@ class OutboundQueue:
         self.one_by_one_until = -1
         self.newest_ms: int | None = None
 
-    def keep_limits_of(self, other: OutboundQueue) -> None:
-        """Send as much at a time as another queue did."""
-        self.together_bytes, self.one_by_one_until = other.together_bytes, other.one_by_one_until
-
     def put(self, outgoing: OutboundBatch) -> Lot:
         """Stamp a batch for the place behind all that is queued, and queue it."""
         identity = self.identity

@@ -270,7 +270,7 @@ class Worker(ABC):
         """Whether an end is requested, or nothing is left to do; then nothing more is admitted."""
         if self._control.stop_requested:
             return True
-        if self._unfinished():
+        if not all(copy.state.is_over for copy in self.copies):
             return False
         with self._admitting:
             self._is_closed = not self._admitted

@@ -35,7 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from ...errors import ConfigError, OptionError
 from ...state_directory import make_state_directory, open_no_link
 
-__all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm"]
+__all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm", "using_state_directory"]
 
 _TELLING = re.compile(r"[Ee]rror|Exception|[Ii]nvalid|Not allowed")
 
@@ -145,6 +145,18 @@ def _launch(log_file: Path, home: str) -> Any:
     return gateway
 
 
+@contextmanager
+def using_state_directory(state_dir: Path) -> Iterator[None]:
+    """Raise an OSError of the block as a ConfigError with the state directory and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"the state directory {state_dir} cannot be used: {error.strerror or error}. "
+            "Make it writable, or set XDG_STATE_HOME to a directory that is"
+        ) from error
+
+
 def slim_java(java: Path, state_dir: Path) -> Path:
     """
     Return a JAVA_HOME whose ``java`` leaves the module out; create it if it is missing.
@@ -156,7 +168,7 @@ def slim_java(java: Path, state_dir: Path) -> Path:
     key = hashlib.sha256(str(java).encode()).hexdigest()[:12]
     home = state_dir / f"java-{key}"
     script = home / "bin" / "java"
-    try:
+    with using_state_directory(state_dir):
         if not script.exists():
             make_state_directory(state_dir)
             make_state_directory(script.parent)
@@ -165,11 +177,6 @@ def slim_java(java: Path, state_dir: Path) -> Path:
                 file.write(_JAVA.format(java=shlex.quote(str(java))))
             Path(unfinished).chmod(0o700)
             Path(unfinished).rename(script)  # another process may run it
-    except OSError as error:
-        raise ConfigError(
-            f"the state directory {state_dir} cannot be used: {error.strerror or error}. "
-            "Make it writable, or set XDG_STATE_HOME to a directory that is"
-        ) from error
     return home
 
 

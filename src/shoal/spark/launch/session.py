@@ -47,7 +47,7 @@ from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
 from ..slots import doubled
 from .java import OLDEST_JAVA, find_java
-from .jvm import Abort, conf_dir, during, slim_java, start_jvm
+from .jvm import Abort, conf_dir, during, slim_java, start_jvm, using_state_directory
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 
@@ -217,15 +217,10 @@ def slim_home(real: Path, state_dir: Path) -> Path:
     """
     key = hashlib.sha256(f"{pyspark.__version__} {real}".encode()).hexdigest()[:12]
     home = state_dir / f"spark-{pyspark.__version__}-{key}"
-    try:
+    with using_state_directory(state_dir):
         make_state_directory(state_dir)
         if not home.exists():
             _make_slim_home(real, home)
-    except OSError as error:
-        raise ConfigError(
-            f"the state directory {state_dir} cannot be used: {error.strerror or error}. "
-            "Make it writable, or set XDG_STATE_HOME to a directory that is"
-        ) from error
     return home
 
 
