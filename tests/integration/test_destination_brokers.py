@@ -12,9 +12,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import log_end_offsets
 from shoal.client.quorum import controller_ahead_ms
-from shoal.mirroring.task import write_rows as write_module
-from shoal.mirroring.task.write_rows import new_writer, write_rows
 from shoal.net.address import parse_bootstrap
+from shoal.spark import write_rows as write_module
+from shoal.spark.write_rows import new_writer, write_rows
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import arrive, given_to_send

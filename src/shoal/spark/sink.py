@@ -13,13 +13,13 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
-from shoal.mirroring.task.write_rows import new_writer, write_rows
 from shoal.mirrormaker.task import run_handler_task
 from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
 from shoal.spark.speculation import refuse_speculation_in_task
+from shoal.spark.write_rows import new_writer, write_rows
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["StreamWriter", "Writer"]

@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from ...client.admin import IDEMPOTENT_WRITE, init_producer_id
-from ...client.cluster import Cluster, patiently
-from ...client.config import ClientConfig
-from ...client.lot import Limits, Lot, Refused, open_gate
-from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from ...client.producers import last_sequence
-from ...client.scan import read_batches
-from ...client.send import send
-from ...error_codes import ErrorCode
-from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
-from ...records import ENTRY, Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
-from ...topic_partition import TopicPartition
-from ..model.position import ProducerIdentity
+from shoal.client.admin import IDEMPOTENT_WRITE, init_producer_id
+from shoal.client.cluster import Cluster, patiently
+from shoal.client.config import ClientConfig
+from shoal.client.lot import Limits, Lot, Refused, open_gate
+from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from shoal.client.producers import last_sequence
+from shoal.client.scan import read_batches
+from shoal.client.send import send
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
+from shoal.mirroring.model.position import ProducerIdentity
+from shoal.records import ENTRY, Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["WrittenRows", "new_writer", "write_rows"]
 

@@ -12,10 +12,10 @@ from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, UnsupportedBatch
 from shoal.mirroring.model.position import ProducerIdentity
-from shoal.mirroring.task import write_rows as module
-from shoal.mirroring.task.write_rows import WrittenRows, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.spark import write_rows as module
+from shoal.spark.write_rows import WrittenRows, new_writer, write_rows
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests import batches
