@@ -14,13 +14,13 @@ BROKER = ROOT / "broker" / "src" / "shoal_broker"
 
 
 def test_files_named_in_architecture_and_decisions_exist() -> None:
-    pages = [ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "decisions").glob("*.md")]
+    pages = [ROOT / "docs" / name for name in ("architecture.md", "decisions.md")]
     named = {
         path
         for page in pages
         for path in re.findall(r"`([\w./-]+/[\w./-]*)`", page.read_text(encoding="utf-8"))
     }
-    assert len(named) > 50
+    assert len(named) > 30
     places = (PACKAGE, BROKER.parent, ROOT)
     assert [each for each in named if not any((place / each).exists() for place in places)] == []
 

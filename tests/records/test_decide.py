@@ -1,4 +1,4 @@
-"""One decision per batch, in the order of the table in docs/decisions/0019-decide-from-the-header.md."""
+"""One decision per batch, in the order that `records/decide.py` asks."""
 
 from __future__ import annotations
 

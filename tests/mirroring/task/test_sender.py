@@ -1,4 +1,4 @@
-"""Sends a partition by either sender to a broker that answers by a script: docs/decisions, 0002."""
+"""Sends a partition by either sender to a broker that answers by a script."""
 
 from __future__ import annotations
 
