@@ -33,7 +33,6 @@ from rig.load import (
     load_committed_transaction,
     load_every_kind,
     load_plain,
-    recreate_topic,
 )
 from rig.old_kafka import OLD_CODECS, OldKafka, load_old_batch, load_without_timestamps
 from rig.read import (
@@ -82,7 +81,6 @@ __all__ = [
     "load_plain",
     "load_without_timestamps",
     "read_topic",
-    "recreate_topic",
     "start_in_parallel",
     "two_clusters",
     "wait_until",

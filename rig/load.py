@@ -47,7 +47,6 @@ __all__ = [
     "load_plain",
     "load_values",
     "random_records",
-    "recreate_topic",
     "send_batch",
     "transactional_producer",
 ]
@@ -92,24 +91,6 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
     admin.create_topics([new])[topic].result()
-    await_leaders(bootstrap, topic, partitions)
-
-
-def recreate_topic(bootstrap: str, topic: str, partitions: int = 1) -> None:
-    """Delete a topic, and create another one with the same name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result()
-
-    def created() -> bool:
-        try:
-            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            return False
-        return True
-
-    wait_until(created, f"the deletion of {topic}")
     await_leaders(bootstrap, topic, partitions)
 
 

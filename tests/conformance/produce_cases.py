@@ -828,11 +828,12 @@ def _multi_batch() -> Iterator[ProduceCase]:
             sent(0, *[2] * count, base_offset=0, stored=again),
             sent(2 * count, 1),
         )
-        yield case(
-            f"{count} batches of which the first is written",
-            sent(0, 2),
-            sent(0, *[2] * count, base_offset=0),
-        )
+        for written in {1, count - 1}:
+            yield case(
+                f"{count} batches of which {written} were written",
+                sent(0, *[2] * written),
+                sent(0, *[2] * count, base_offset=0),
+            )
     for codec in Codec:
         yield case(
             f"several batches of {codec.name.lower()}",

@@ -20,9 +20,8 @@ from shoal.records import Codec as BatchCodec
 from shoal.records import split
 from shoal.records.down_conversion import DownConversion
 from tests.batches import before_padding
+from tests.broker.wire import Wire
 from tests.java_gzip import with_javas_gzip_header
-from tests.vectors.record import fetch
-from tests.vectors.wire import Recorder
 
 KAFKA_CHUNK_BYTES = 128 * 1024
 LOG_VERSION = 12
@@ -40,10 +39,9 @@ def kafka_3() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Recorder]:
-    plain = Recorder("")
-    yield plain
-    plain.close()
+def wire(kafka_3: KafkaCluster) -> Iterator[Wire]:
+    with Wire(kafka_3.bootstrap) as connected:
+        yield connected
 
 
 @dataclass
@@ -103,23 +101,16 @@ def read_by_kafka_python(data: bytes) -> list[Values]:
     return found
 
 
-def steps(
-    kafka: KafkaCluster,
-    connection: Recorder,
-    topic: str,
-    partition: int,
-    magic: int,
-    most_bytes: int,
-    offset: int = 0,
-) -> Iterator[Step]:
+def steps(wire: Wire, topic: str, magic: int, most_bytes: int, offset: int = 0) -> Iterator[Step]:
     """Read a partition as an old client, from its last offset; skip markers, which no client passes."""
     while True:
         fetched = []
         for version in (LOG_VERSION, VERSION_OF_MAGIC[magic]):
-            request = fetch({topic: {partition: offset}}, version=version, partition_max_bytes=most_bytes)
-            answer = connection.ask(kafka.bootstrap, request).responses[0].partitions[0]
+            answer = wire.fetch(
+                topic, offset, version=version, max_bytes=10_000_000, partition_max_bytes=most_bytes
+            )
             assert answer.error_code == 0, answer
-            fetched.append(bytes(answer.records or b""))
+            fetched.append(bytes(answer.record_set))
         if offset == answer.high_watermark:
             assert fetched == [b"", b""]
             return
@@ -160,15 +151,13 @@ def assert_same(step: Step) -> str:
     return "the same records"
 
 
-def assert_alike(
-    kafka: KafkaCluster, connection: Recorder, topic: str, partition: int, magic: int, most_bytes: int
-) -> Counter[str]:
+def assert_alike(wire: Wire, topic: str, magic: int, most_bytes: int) -> Counter[str]:
     """Compare a partition step by step, and all of it with what kafka-python reads in magic 2."""
     outcomes: Counter[str] = Counter()
     all_theirs: list[Values] = []
     all_ours: list[Values] = []
     in_log: list[Values] = []
-    for step in steps(kafka, connection, topic, partition, magic, most_bytes):
+    for step in steps(wire, topic, magic, most_bytes):
         outcomes[assert_same(step)] += 1
         for found, data in (
             (all_theirs, step.theirs),
@@ -196,12 +185,12 @@ def every_kind(kafka_3: KafkaCluster) -> dict[Codec, str]:
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_batches_of_every_kind_are_converted_as_by_kafka_3(
-    kafka_3: KafkaCluster, connection: Recorder, every_kind: dict[Codec, str], codec: Codec, magic: int
+    wire: Wire, every_kind: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """Idempotent, plain and transactional ones, of 1 to 1,500 records, with headers and tombstones."""
     # If a batch is larger than the limit, a client before Fetch 3 gets no data at all.
     for most_bytes in (1_048_576,) if magic == 0 else (60_000, 1_048_576):
-        outcomes = assert_alike(kafka_3, connection, every_kind[codec], 0, magic, most_bytes)
+        outcomes = assert_alike(wire, every_kind[codec], magic, most_bytes)
         print(f"{codec} magic {magic} limit {most_bytes}: {dict(outcomes)}")
         assert outcomes.total() > 2
 
@@ -216,21 +205,21 @@ def compacted(kafka_3: KafkaCluster) -> dict[Codec, str]:
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_compacted_batches_are_converted_as_by_kafka_3(
-    kafka_3: KafkaCluster, connection: Recorder, compacted: dict[Codec, str], codec: Codec, magic: int
+    wire: Wire, compacted: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
-    outcomes = assert_alike(kafka_3, connection, compacted[codec], 0, magic, 1_048_576)
+    outcomes = assert_alike(wire, compacted[codec], magic, 1_048_576)
     print(f"compacted {codec} magic {magic}: {dict(outcomes)}")
 
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_append_times_are_converted_as_by_kafka_3(
-    kafka_3: KafkaCluster, connection: Recorder, topic: str, codec: Codec, magic: int
+    kafka_3: KafkaCluster, wire: Wire, topic: str, codec: Codec, magic: int
 ) -> None:
     create_topic(kafka_3.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
     for count in (1, 20, 300):
         load_batch(kafka_3.bootstrap, topic, 0, _records(count), codec)
-    outcomes = assert_alike(kafka_3, connection, topic, 0, magic, 1_048_576)
+    outcomes = assert_alike(wire, topic, magic, 1_048_576)
     print(f"append times {codec} magic {magic}: {dict(outcomes)}")
 
 
@@ -247,17 +236,17 @@ def two_batches(kafka_3: KafkaCluster) -> dict[Codec, str]:
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_fetch_from_any_offset_is_converted_as_by_kafka_3(
-    kafka_3: KafkaCluster, connection: Recorder, two_batches: dict[Codec, str], codec: Codec, magic: int
+    wire: Wire, two_batches: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """From inside of batches too."""
     for offset in range(10):
-        step = next(steps(kafka_3, connection, two_batches[codec], 0, magic, 1_048_576, offset))
+        step = next(steps(wire, two_batches[codec], magic, 1_048_576, offset))
         assert_same(step)
 
 
 @EVERY_MAGIC
 def test_known_transactions_leave_only_committed_records(
-    kafka_3: KafkaCluster, connection: Recorder, topic: str, magic: int
+    kafka_3: KafkaCluster, wire: Wire, topic: str, magic: int
 ) -> None:
     """Kafka does not do this for old clients: they read aborted records."""
     create_topic(kafka_3.bootstrap, topic, config={"segment.ms": "1000000000000"})
@@ -276,14 +265,13 @@ def test_known_transactions_leave_only_committed_records(
     expected = read_topic(kafka_3.bootstrap, topic, "read_committed")[0]
     assert len(expected) == 2 * 5 + 4 * 3
 
-    request = fetch({topic: {0: 0}}, version=LOG_VERSION, isolation_level=1)
-    answer = connection.ask(kafka_3.bootstrap, request).responses[0].partitions[0]
+    answer = wire.fetch(topic, version=LOG_VERSION, committed=True)
     found = DownConversion(
-        [memoryview(bytes(answer.records))],
+        [answer.record_set],
         magic=magic,
         fetch_offset=0,
         source_bytes=1 << 20,
-        aborted=[(each.producer_id, each.first_offset) for each in answer.aborted_transactions],
+        aborted=answer.aborted_transactions,
     )
     assert read_by_kafka_python(b"".join(found.chunks())) == [
         (record.offset, record.timestamp if magic else -1, record.key, record.value) for record in expected

@@ -80,9 +80,9 @@ def test_consumers_move_in_both_directions_by_all_protocols() -> None:
     assert not any(plan.setup.groups for plan in PLANS)
 
 
-@pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
-    with open_arena() as opened:
+@pytest.fixture(scope="module", params=[False, True], ids=["stock", "with the agent"])
+def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    with open_arena(with_agent=request.param) as opened:
         yield opened
 
 
