@@ -7,20 +7,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shoal.records import Codec
-from shoal.verify import PartitionReport, VerifyReport, verify
+from shoal.verify import Difference, DifferenceKind, OffsetRange, PartitionReport, VerifyReport, verify
 from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 
 __all__ = [
     "Item",
+    "altered",
     "cut",
     "encode",
+    "extra",
     "flip",
     "lay_out",
+    "missing",
     "old_message",
     "old_wrapper",
     "partition",
+    "reordered",
     "rewrite",
     "verified",
 ]
@@ -112,6 +116,30 @@ def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
     """Verify its one partition."""
     (report,) = verified(brokers, "topic", **options).partitions
     return report
+
+
+def _of_kind(report: PartitionReport, kind: DifferenceKind) -> list[Difference]:
+    return [each for each in report.differences if each.kind is kind]
+
+
+def missing(report: PartitionReport) -> list[OffsetRange]:
+    """Return the source offsets that are not at the destination."""
+    return [each.source for each in _of_kind(report, DifferenceKind.MISSING)]
+
+
+def extra(report: PartitionReport) -> list[OffsetRange]:
+    """Return the destination offsets that are not in the source."""
+    return [each.destination for each in _of_kind(report, DifferenceKind.EXTRA)]
+
+
+def altered(report: PartitionReport) -> list[tuple[OffsetRange, OffsetRange]]:
+    """Return the source and destination offsets that hold different records."""
+    return [(each.source, each.destination) for each in _of_kind(report, DifferenceKind.ALTERED)]
+
+
+def reordered(report: PartitionReport) -> list[tuple[OffsetRange, OffsetRange]]:
+    """Return the source offsets, and the destination offsets that hold them out of order."""
+    return [(each.source, each.destination) for each in _of_kind(report, DifferenceKind.REORDERED)]
 
 
 def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[bytearray]]) -> None:

@@ -287,8 +287,8 @@ def test_result_on_a_terminal_is_a_table(command: list[str], monkeypatch: pytest
         "partition",
         "outcome",
         "records",
-        "behind",
         "differences",
+        "behind",
         "aligned",
         "by",
     ]

@@ -32,6 +32,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome, PartitionReport, Side, VerifyReport, verify
+from tests.verifying import altered, extra, missing, reordered
 
 #: Batches of the topics to damage: codec and number of records.
 BATCHES: list[tuple[CodecName, int]] = [
@@ -151,13 +152,13 @@ def test_unchanged_batches_are_equal(mirrored_with: Callable[[Edit], PartitionRe
 
 def test_omitted_batch_is_missing(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
     report = mirrored_with(lambda found: found[:2] + found[3:])
-    assert report.missing == [(STARTS[2], STARTS[3])]
+    assert missing(report) == [(STARTS[2], STARTS[3])]
     assert len(report.differences) == 1
 
 
 def test_batch_produced_twice_is_extra(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
     report = mirrored_with(lambda found: [*found[:5], bytearray(found[4]), *found[5:]])
-    assert report.extra == [(STARTS[5], STARTS[5] + 60)]
+    assert extra(report) == [(STARTS[5], STARTS[5] + 60)]
     assert report.differences[0].copy_of == (STARTS[4], STARTS[5])
     assert len(report.differences) == 1
 
@@ -166,7 +167,7 @@ def test_of_two_swapped_batches_the_smaller_one_is_reordered(
     mirrored_with: Callable[[Edit], PartitionReport],
 ) -> None:
     report = mirrored_with(lambda found: [*found[:1], found[2], found[1], *found[3:]])
-    assert report.reordered == [((STARTS[2], STARTS[3]), (STARTS[1], STARTS[1] + 25))]
+    assert reordered(report) == [((STARTS[2], STARTS[3]), (STARTS[1], STARTS[1] + 25))]
     assert len(report.differences) == 1
 
 
@@ -225,8 +226,8 @@ def test_omitted_or_duplicated_batch_in_a_recompressing_destination_is_found(
     found = read_raw(source_cluster, topic)
     produce_raw(destination_cluster, topic, [*found[:2], *found[3:6], bytearray(found[5]), *found[6:]])
     (report,) = verified(source_cluster, destination_cluster, topic).partitions
-    assert report.missing == [(STARTS[2], STARTS[3])]
-    assert report.extra == [(STARTS[6] - 25, STARTS[6] - 23)]
+    assert missing(report) == [(STARTS[2], STARTS[3])]
+    assert extra(report) == [(STARTS[6] - 25, STARTS[6] - 23)]
     assert report.records == END - 25
 
 
@@ -270,7 +271,7 @@ def test_mirrors_of_old_messages_are_equal_and_a_missing_one_is_found(
     (report,) = verify(
         config("source", old_kafka), config("destination", destination_cluster), {topic: other}, group="none"
     ).partitions
-    assert report.missing == [(30, 31)]
+    assert missing(report) == [(30, 31)]
     assert report.records == count - 1
 
 
@@ -305,7 +306,7 @@ def test_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
 
     (report,) = verified(source_cluster, own_destination, topic, group).partitions
     (difference,) = report.differences
-    assert report.altered == [((STARTS[4], STARTS[5]), (STARTS[4], STARTS[5]))]
+    assert altered(report) == [((STARTS[4], STARTS[5]), (STARTS[4], STARTS[5]))]
     assert difference.damaged == (Side.DESTINATION,)
     assert report.records == END - 60
 

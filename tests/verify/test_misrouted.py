@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from shoal.cli import main
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
-from shoal.verify.report import Elsewhere, Side
+from shoal.verify.findings import Elsewhere, Side
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, cut, lay_out
 

@@ -15,10 +15,22 @@ from hypothesis import strategies as st
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
-from shoal.verify.report import Side
+from shoal.verify.findings import Side
 from shoal_broker.storage.log import Log
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
-from tests.verifying import Item, cut, encode, lay_out, old_message, old_wrapper, verified
+from tests.verifying import (
+    Item,
+    altered,
+    cut,
+    encode,
+    extra,
+    lay_out,
+    missing,
+    old_message,
+    old_wrapper,
+    reordered,
+    verified,
+)
 
 LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
@@ -211,7 +223,7 @@ def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> N
     wrong = [found[0]._replace(timestamp=appended + 1), *found[1:]]
     lay_out(sides.brokers, cut([*wrong, *sides.items[4:]], 4, codec=Codec.GZIP))
     report = sides.report()
-    assert report.altered == [((0, 1), (0, 1))]
+    assert altered(report) == [((0, 1), (0, 1))]
     assert "timestamp" in str(report.differences[0].detail)
 
 
@@ -225,7 +237,7 @@ def test_verify_accepts_both_times_next_to_a_difference(sides: Sides, of_append:
     copy[2] = copy[2]._replace(value=b"other")
     lay_out(sides.brokers, cut(copy, 4))
     report = sides.report()
-    assert (report.altered, report.records) == ([((2, 3), (2, 3))], 5)
+    assert (altered(report), report.records) == ([((2, 3), (2, 3))], 5)
 
 
 def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(sides: Sides) -> None:
@@ -239,7 +251,7 @@ def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(side
     copy[1] = copy[1]._replace(value=b"other")
     lay_out(sides.brokers, cut(copy, 4))
     report = sides.report()
-    assert (report.altered, report.records) == ([((1, 2), (1, 2))], 14)
+    assert (altered(report), report.records) == ([((1, 2), (1, 2))], 14)
 
 
 def test_verify_ignores_times_of_a_log_append_time_destination(sides: Sides) -> None:
@@ -259,7 +271,7 @@ def test_verify_ignores_times_of_a_log_append_time_destination(sides: Sides) -> 
         sides.brokers,
         [encode(changed[:4], append_time=NOW_MS + 5000), encode(changed[4:], append_time=NOW_MS + 6000)],
     )
-    assert sides.report().altered == [((5, 6), (5, 6))]
+    assert altered(sides.report()) == [((5, 6), (5, 6))]
 
 
 def test_verify_of_a_resumed_mirror_is_equal(sides: Sides) -> None:
@@ -277,7 +289,7 @@ def test_verify_of_a_partly_mirrored_old_batch_is_equal(sides: Sides) -> None:
     sides.mirror()
     position = sides.brokers.position()
     lay_out(sides.brokers, cut(sides.items[:7], 2))
-    assert sides.report().missing == [(7, 10)]
+    assert missing(sides.report()) == [(7, 10)]
     sides.brokers.commit(replace(position, source_offset=7, destination_offset=7))
     report = sides.report()
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
@@ -322,7 +334,7 @@ def test_verify_after_compaction_of_the_source_is_equal_if_the_keys_follow(
 
 def test_verify_after_compaction_of_the_source_names_records_whose_keys_do_not_follow(sides: Sides) -> None:
     report = after_compaction(sides, Codec.NONE, later([*items(1, 91), *items(1, 92)]))
-    assert (report.outcome, report.extra, report.removed) == (Outcome.DIFFERENT, [(4, 5)], 1)
+    assert (report.outcome, extra(report), report.removed) == (Outcome.DIFFERENT, [(4, 5)], 1)
 
 
 def test_verify_after_compaction_names_a_record_whose_key_is_left_before_it(sides: Sides) -> None:
@@ -334,7 +346,7 @@ def test_verify_after_compaction_names_a_record_whose_key_is_left_before_it(side
     sides.mirror()
     lay_out(sides.brokers, cut([*sides.items[:2], *items(1, 90), *sides.items[2:]]))
     report = sides.report()
-    assert (report.outcome, report.extra) == (Outcome.DIFFERENT, [(2, 3)])
+    assert (report.outcome, extra(report)) == (Outcome.DIFFERENT, [(2, 3)])
 
 
 def test_verify_after_compaction_of_a_deleted_key_is_equal(sides: Sides) -> None:
@@ -384,7 +396,7 @@ def test_verify_names_a_lost_record_whose_tombstone_is_not_mirrored_yet(sides: S
     # The position shows that the record itself has taken the only offset at the end.
     lay_out(sides.brokers, [encode(sides.items[1:2], deltas=[1], size=3)])
     report = sides.report()
-    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(0, 1), (2, 3)])
+    assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(0, 1), (2, 3)])
 
 
 def test_verify_after_compaction_of_the_source_and_retention_of_the_copy_is_equal(sides: Sides) -> None:
@@ -430,7 +442,7 @@ def test_verify_names_a_double_before_its_original_beside_a_gap(sides: Sides) ->
     # The key follows the gap, but so does the record itself.
     lay_out(sides.brokers, cut([found[1], *found]))
     report = sides.report(group="none")
-    assert (report.outcome, report.extra, report.removed) == (Outcome.DIFFERENT, [(0, 1)], 0)
+    assert (report.outcome, extra(report), report.removed) == (Outcome.DIFFERENT, [(0, 1)], 0)
 
 
 def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: Sides) -> None:
@@ -452,7 +464,7 @@ def test_verify_names_a_doubled_record_without_a_key_beside_a_gap(sides: Sides) 
     sides.mirror()
     lay_out(sides.brokers, cut([found[0], found[1], found[1], found[2]], 2))
     report = sides.report()
-    assert (report.outcome, report.extra) == (Outcome.DIFFERENT, [(2, 3)])
+    assert (report.outcome, extra(report)) == (Outcome.DIFFERENT, [(2, 3)])
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
@@ -469,7 +481,7 @@ def test_verify_after_compaction_of_the_destination_is_equal_only_if_the_keys_fo
     lay_out(sides.brokers, [*cut(sides.items[:3]), rest, *cut(behind)])
     report = sides.report()
     assert (report.records, report.removed) == (8, 2 * is_followed)
-    assert (report.outcome, report.missing) == (
+    assert (report.outcome, missing(report)) == (
         (Outcome.EQUAL, []) if is_followed else (Outcome.DIFFERENT, [(4, 6)])
     )
 
@@ -496,7 +508,7 @@ def test_verify_names_more_missing_records_than_a_gap_has_offsets(sides: Sides) 
     kept = encode([sides.items[0], sides.items[4]], deltas=[0, 2])
     lay_out(sides.brokers, [kept, *cut(behind)])
     report = sides.report()
-    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(1, 4)])
+    assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(1, 4)])
 
 
 def test_verify_after_compaction_compares_the_records_left(sides: Sides) -> None:
@@ -511,7 +523,7 @@ def test_verify_after_compaction_compares_the_records_left(sides: Sides) -> None
     )
     report = sides.report()
     assert report.outcome is Outcome.DIFFERENT
-    assert (report.altered, report.missing, report.records) == ([((4, 5), (6, 7))], [(5, 7)], 7)
+    assert (altered(report), missing(report), report.records) == ([((4, 5), (6, 7))], [(5, 7)], 7)
 
 
 # Different
@@ -548,7 +560,7 @@ def test_verify_names_one_altered_record(
     changed[at] = changed[at]._replace(**change)  # type: ignore[arg-type]
     report = differing(rebuilt, changed, sizes, Codec.ZSTD)
     source = rebuilt.offsets[at]
-    assert report.altered == [((source, source + 1), (at, at + 1))]
+    assert altered(report) == [((source, source + 1), (at, at + 1))]
     assert (len(report.differences), report.records) == (1, 12)
     assert report.differences[0].records == 1
 
@@ -560,7 +572,7 @@ def test_verify_names_one_missing_record(rebuilt: Sides, at: int, sizes: tuple[i
     shorter = [size - (number == before) for number, size in enumerate(sizes)]
     report = differing(rebuilt, changed, [size for size in shorter if size], Codec.LZ4)
     source = rebuilt.offsets[at]
-    assert report.missing == [(source, source + 1)]
+    assert missing(report) == [(source, source + 1)]
     assert report.differences[0].destination == (at, at)
     assert (len(report.differences), report.records) == (1, 12)
 
@@ -569,7 +581,7 @@ def test_verify_names_one_missing_record(rebuilt: Sides, at: int, sizes: tuple[i
 def test_verify_names_one_doubled_record(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
     changed = [*rebuilt.items[: at + 1], *rebuilt.items[at:]]
     report = differing(rebuilt, changed, sizes, Codec.GZIP)
-    assert report.extra == [(at + 1, at + 2)]
+    assert extra(report) == [(at + 1, at + 2)]
     source = rebuilt.offsets[at]
     assert report.differences[0].copy_of == (source, source + 1)
     assert (len(report.differences), report.records) == (1, 13)
@@ -587,7 +599,7 @@ def test_verify_names_one_of_two_swapped_records(
     report = differing(rebuilt, changed, sizes, Codec.SNAPPY)
     offsets = rebuilt.offsets
     moved = report.counts[DifferenceKind.REORDERED]
-    assert all(offsets[at] <= source.start <= offsets[other] for source, _ in report.reordered)
+    assert all(offsets[at] <= source.start <= offsets[other] for source, _ in reordered(report))
     assert (list(report.counts), moved + report.records) == ([DifferenceKind.REORDERED], len(rebuilt.items))
     assert moved <= other - at
 
@@ -608,13 +620,13 @@ def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_na
     sides.mirror()
     lay_out(sides.brokers, cut(swapped, *[1] * len(swapped)))
     report = sides.report()
-    assert (report.extra, report.missing, len(report.reordered)) == ([], [], 1)
+    assert (extra(report), missing(report), len(reordered(report))) == ([], [], 1)
 
 
 def test_verify_names_a_missing_rebuilt_batch(rebuilt: Sides) -> None:
     report = differing(rebuilt, [*rebuilt.items[:3], *rebuilt.items[9:]], (3, 4), Codec.GZIP)
-    assert sum(end - start for start, end in report.missing) >= 6
-    assert report.missing[0][0] == rebuilt.offsets[3]
+    assert sum(end - start for start, end in missing(report)) >= 6
+    assert missing(report)[0][0] == rebuilt.offsets[3]
     assert report.counts == {DifferenceKind.MISSING: 6}
     assert report.records == 7
 
@@ -622,7 +634,7 @@ def test_verify_names_a_missing_rebuilt_batch(rebuilt: Sides) -> None:
 def test_verify_names_a_doubled_rebuilt_batch(rebuilt: Sides) -> None:
     report = differing(rebuilt, [*rebuilt.items[:9], *rebuilt.items[3:]], (3, 6, 6, 4), Codec.GZIP)
     # Holes in the source keep the doubles apart.
-    assert [offset for doubled in report.extra for offset in range(*doubled)] == list(range(9, 15))
+    assert [offset for doubled in extra(report) for offset in range(*doubled)] == list(range(9, 15))
     doubled = [offset for each in report.differences if each.copy_of for offset in range(*each.copy_of)]
     assert doubled == rebuilt.offsets[3:9]
     assert report.records == 13
@@ -794,7 +806,7 @@ def test_verify_of_a_copy_by_consumer_and_producer_names_each_change(sides: Side
         changed[at] = changed[at]._replace(value=b"wrong")
     lay_out(sides.brokers, cut(changed, *[rng.randint(1, 50) for _ in range(400)], codec=Codec.LZ4))
     report = sides.report()
-    named = {offset for source, _ in report.altered for offset in range(*source)}
+    named = {offset for source, _ in altered(report) for offset in range(*source)}
     assert named == {sides.offsets[at] for at in wrong}
     assert report.records == len(changed) - 30
 
@@ -806,7 +818,7 @@ def test_verify_of_a_recut_copy_that_differs_at_once_names_each_change(sides: Si
     sides.mirror()
     lay_out(sides.brokers, cut(changed, *[5] * 42))
     report = sides.report()
-    assert (report.altered, report.missing) == ([((0, 1), (0, 1))], [(100, 101)])
+    assert (altered(report), missing(report)) == ([((0, 1), (0, 1))], [(100, 101)])
     assert report.records == 208
 
 
@@ -819,7 +831,7 @@ def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides,
     del sizes[6]
     lay_out(sides.brokers, cut([*sides.items[:33], *sides.items[33 + count :]], *sizes, codec=Codec.GZIP))
     report = sides.report()
-    assert (report.missing, report.records) == ([(33, 33 + count)], 66)
+    assert (missing(report), report.records) == ([(33, 33 + count)], 66)
     assert len(report.differences) == 1
 
 
@@ -831,7 +843,7 @@ def test_verify_reports_records_with_other_times_as_altered_in_place(sides: Side
     moved = [item._replace(timestamp=item.timestamp + 1) for item in sides.items[20:60]]
     lay_out(sides.brokers, cut([*sides.items[:20], *moved, *sides.items[60:]], *[10] * 10))
     report = sides.report()
-    assert (report.altered, report.records) == ([((20, 60), (20, 60))], 60)
+    assert (altered(report), report.records) == ([((20, 60), (20, 60))], 60)
     assert ["only the timestamp" in str(each.detail) for each in report.differences] == [True]
     assert report.counts == {DifferenceKind.ALTERED: 40}
 

@@ -8,11 +8,11 @@ from importlib import resources
 
 from ..printable import printable
 from ..result_file import write_result_file
-from ..static_page import static_page
+from ..static_page import Column, Table, section, static_page, table_section
 from ..static_page import text_in_html as _text
 from .bars import Bar, bar_chart
 from .report import ClusterReport
-from .tables import Table, tables
+from .tables import tables
 from .topic_report import TopicReport
 
 __all__ = ["page_html", "write_page"]
@@ -48,13 +48,9 @@ def page_html(report: ClusterReport) -> str:
         f"Batches of {report.cluster}",
         about,
         headline,
-        "\n".join([*body, *map(_table, tables(report)), _failures(report)]),
+        "\n".join([*body, *map(table_section, tables(report)), _failures(report)]),
         own_css=(resources.files(__package__) / "inspect.css").read_text(encoding="utf-8"),
     )
-
-
-def _section(heading: str, caption: str, content: str) -> str:
-    return f'<section><h2>{_text(heading)}</h2><p class="quiet">{_text(caption)}</p>{content}</section>'
 
 
 def _findings(report: ClusterReport) -> str:
@@ -64,7 +60,7 @@ def _findings(report: ClusterReport) -> str:
         f"<li><b>{_text(each.topic)}</b>: {_text(each.text)}.<br>{_text(each.remedy)}.</li>"
         for each in report.findings
     )
-    return _section("Findings", "Each has the setting that would help.", f'<ul class="findings">{items}</ul>')
+    return section("Findings", f'<ul class="findings">{items}</ul>')
 
 
 def _sizes(topics: Sequence[TopicReport]) -> str:
@@ -80,7 +76,7 @@ def _sizes(topics: Sequence[TopicReport]) -> str:
         if each.facts.batches
     )
     caption = f"As stored, of the {_MOST_CHARTS} topics with the most bytes." if charts else "No batches."
-    return _section("Batch sizes", caption, charts)
+    return section("Batch sizes", f'<p class="quiet">{caption}</p>{charts}')
 
 
 def _size_bars(topic: TopicReport) -> Iterator[Bar]:
@@ -98,19 +94,9 @@ def _bytes(size: int) -> str:
     return f"{size} B"
 
 
-def _table(table: Table) -> str:
-    heads = "".join(f"<th>{_text(each)}</th>" for each in table.columns)
-    rows = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    content = (
-        f'<div class="scroll long"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
-    return _section(table.heading, table.caption, content)
-
-
 def _failures(report: ClusterReport) -> str:
     if not report.not_inspected:
         return ""
     rows = [[str(each.partition), each.reason] for each in report.not_inspected]
-    return _table(
-        Table("Not inspected", "These partitions are missing above.", ["partition", "reason"], rows)
-    )
+    columns = {"partition": Column.NAME, "reason": Column.REASON}
+    return table_section(Table("Not inspected", "These partitions are missing above.", columns, rows))

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ..static_page import Column, Table
 from .report import ClusterReport
 from .topic_report import TopicReport
 
-__all__ = ["MOST_PRODUCERS_SHOWN", "Table", "tables"]
+__all__ = ["MOST_PRODUCERS_SHOWN", "tables"]
 
 #: The producers of a topic in its table: those with the most batches.
 MOST_PRODUCERS_SHOWN = 5
 
 _NONE = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """
-    A table of texts.
-
-    Attributes:
-        heading: Its heading.
-        caption: A sentence about its columns.
-        columns: The headings of the columns.
-        rows: The cells.
-
-    """
-
-    heading: str
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def tables(report: ClusterReport) -> Iterator[Table]:
@@ -64,10 +45,18 @@ _OF_LOGS = (
 _OF_PRODUCERS = f"At most {MOST_PRODUCERS_SHOWN} of each topic, of the batches that were read."
 _OF_OPEN = "No marker ends them. The coordinator of a hanging one does not have it, so none will."
 
-_BATCHES = (
-    *("topic", "partitions", "read", "records", "batches", "bytes a batch", "half below", "records a batch"),
-    *("codec", "ratio"),
-)
+_BATCHES = {
+    "topic": Column.NAME,
+    "partitions": Column.NUMBER,
+    "read": Column.NUMBER,
+    "records": Column.NUMBER,
+    "batches": Column.NUMBER,
+    "bytes a batch": Column.NUMBER,
+    "half below": Column.NUMBER,
+    "records a batch": Column.NUMBER,
+    "codec": Column.TEXT,
+    "ratio": Column.TEXT,
+}
 
 
 def _batches_row(topic: TopicReport) -> Sequence[str]:
@@ -88,7 +77,16 @@ def _batches_row(topic: TopicReport) -> Sequence[str]:
     )
 
 
-_WRITERS = ("topic", "producer ids", "idempotent", "transactional", "commits", "aborts", "open", "hanging")
+_WRITERS = {
+    "topic": Column.NAME,
+    "producer ids": Column.NUMBER,
+    "idempotent": Column.NUMBER,
+    "transactional": Column.NUMBER,
+    "commits": Column.NUMBER,
+    "aborts": Column.NUMBER,
+    "open": Column.NUMBER,
+    "hanging": Column.NUMBER,
+}
 
 
 def _writers_row(topic: TopicReport) -> Sequence[str]:
@@ -106,10 +104,16 @@ def _writers_row(topic: TopicReport) -> Sequence[str]:
     )
 
 
-_LOGS = (
-    *("topic", "oldest", "newest", "in the future", "backwards", "removed by compaction", "old formats"),
-    "leader epochs",
-)
+_LOGS = {
+    "topic": Column.NAME,
+    "oldest": Column.TEXT,
+    "newest": Column.TEXT,
+    "in the future": Column.TEXT,
+    "backwards": Column.TEXT,
+    "removed by compaction": Column.TEXT,
+    "old formats": Column.TEXT,
+    "leader epochs": Column.TEXT,
+}
 
 
 def _logs_row(topic: TopicReport) -> Sequence[str]:
@@ -128,7 +132,15 @@ def _logs_row(topic: TopicReport) -> Sequence[str]:
     )
 
 
-_PRODUCERS = ("topic", "producer id", "batches", "records", "bytes", "bytes a batch", "transactional")
+_PRODUCERS = {
+    "topic": Column.NAME,
+    "producer id": Column.TEXT,
+    "batches": Column.NUMBER,
+    "records": Column.NUMBER,
+    "bytes": Column.NUMBER,
+    "bytes a batch": Column.NUMBER,
+    "transactional": Column.NUMBER,
+}
 
 
 def _producer_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
@@ -144,7 +156,14 @@ def _producer_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
         )
 
 
-_OPEN = ("partition", "producer id", "first offset", "last batch", "held back", "hanging")
+_OPEN = {
+    "partition": Column.NAME,
+    "producer id": Column.TEXT,
+    "first offset": Column.NUMBER,
+    "last batch": Column.TEXT,
+    "held back": Column.NUMBER,
+    "hanging": Column.TEXT,
+}
 
 
 def _open_rows(topic: TopicReport) -> Iterator[Sequence[str]]:

@@ -14,20 +14,9 @@ partitions. :mod:`.state` keeps how far they are equal.
 
 from .explain import MOST_RANGES
 from .extent import WHOLE, Extent
-from .report import (
-    Aligned,
-    Alignment,
-    ComparedRange,
-    Difference,
-    DifferenceKind,
-    NotCompared,
-    OffsetRange,
-    Outcome,
-    PartitionReport,
-    Side,
-)
+from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
+from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .run import DEFAULT_PATIENCE_S, verify
-from .whole_report import VerifyProgress, VerifyReport
 
 __all__ = [
     "DEFAULT_PATIENCE_S",

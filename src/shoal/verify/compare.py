@@ -17,8 +17,8 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from .errors import DamagedLog
+from .findings import OffsetRange, Side
 from .log import ROW_BYTES, Log, LogRecord, Run
-from .report import OffsetRange, Side
 
 __all__ = [
     "MOST_AHEAD",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition
-from .report import Side
+from .findings import Side
 
 __all__ = ["DamagedLog", "NotComparable", "NotDecodable"]
 

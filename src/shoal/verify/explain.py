@@ -17,9 +17,9 @@ from typing import TypeAlias, TypeVar
 from ..client.config import IsolationLevel
 from ..records import Record, read_key_value_headers
 from .compare import MOST_KEPT, Place, Slot, Times
+from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Side
 from .locate import keys_of
 from .log import Log, LogRecord
-from .report import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
 __all__ = ["MOST_RANGES", "Findings", "explain", "joined", "records_by_kind"]
 

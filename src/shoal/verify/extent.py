@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import OptionError
 from ..mirroring.model.option_values import MOST_DIGITS
 from ..mirroring.model.options import Start
-from .report import OffsetRange
+from .findings import OffsetRange
 
 __all__ = ["LEAST_OFFSETS", "WHOLE", "Extent"]
 

@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeAlias
 from ..mirroring.model.position import MirrorPosition
 from .compare import MOST_AHEAD, Place, longest_ascending
 from .errors import NotComparable
+from .findings import OffsetRange, Side
 from .log import Log, LogRecord
-from .report import Aligned, Alignment, OffsetRange, Side
+from .report import Aligned, Alignment
 
 __all__ = ["Begin", "begin", "find_again", "find_first", "first_records", "keys_of", "place_of"]
 

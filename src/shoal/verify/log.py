@@ -41,7 +41,7 @@ from ..records import (
 from ..topic_partition import TopicPartition
 from .damage import end_of, ended_by, split_all
 from .errors import DamagedLog
-from .report import OffsetRange, Side
+from .findings import OffsetRange, Side
 
 __all__ = ["BUFFER_BYTES", "ROW_BYTES", "Log", "LogRecord", "Run"]
 

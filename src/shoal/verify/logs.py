@@ -12,7 +12,7 @@ from ..errors import ShoalError
 from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
-from .report import OffsetRange
+from .findings import OffsetRange
 
 __all__ = ["ask_high_watermarks", "ask_logs", "check_end"]
 

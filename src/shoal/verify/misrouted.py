@@ -26,9 +26,10 @@ from ..client.offsets import LATEST, list_offsets
 from ..errors import ShoalError
 from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
+from .findings import DifferenceKind, Elsewhere, OffsetRange, Side
 from .locate import Key, keys_of
 from .log import Log
-from .report import DifferenceKind, Elsewhere, OffsetRange, PartitionReport, Side
+from .report import PartitionReport
 
 __all__ = ["with_misrouted"]
 

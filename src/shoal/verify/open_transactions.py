@@ -16,7 +16,7 @@ from ..client.scan import read_batches, read_one_batch_each
 from ..errors import ShoalError
 from ..records import RecordBatch
 from ..topic_partition import TopicPartition
-from .report import OpenTransaction, Side
+from .findings import OpenTransaction, Side
 
 __all__ = ["LogEnds", "open_transactions"]
 

@@ -16,19 +16,11 @@ from ..mirroring.model.copy_options import CopyOptions
 from .compare import Cursor, Place, Same, Slot, Times, compare, split
 from .errors import DamagedLog
 from .explain import MOST_RANGES, Findings, explain, records_by_kind
+from .findings import Difference, DifferenceKind, OffsetRange, Side
 from .locate import Begin, begin, find_again
 from .log import Log, LogRecord
 from .plan import PartitionPlan
-from .report import (
-    Aligned,
-    Difference,
-    DifferenceKind,
-    OffsetRange,
-    Outcome,
-    PartitionReport,
-    Side,
-    has_destination,
-)
+from .report import Aligned, Outcome, PartitionReport, has_destination
 
 __all__ = ["PartitionComparison", "logs_of"]
 

@@ -12,10 +12,11 @@ from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
 from ..mirroring.model.position import MirrorPosition, ProducerIdentity
 from ..topic_partition import TopicPartition
+from .findings import OffsetRange, OpenTransaction, Side
 from .logs import ask_high_watermarks, ask_logs, check_end
 from .open_transactions import LogEnds, open_transactions
 from .positions import CommittedPositions
-from .report import OffsetRange, OpenTransaction, Side, has_destination
+from .report import has_destination
 
 __all__ = ["Mirrored", "PartitionPlan", "Plan", "make_plan"]
 

@@ -25,21 +25,12 @@ from .compare import Place
 from .errors import NotComparable
 from .explain import MOST_RANGES
 from .extent import LEAST_OFFSETS, Extent
+from .findings import Difference, DifferenceKind, OffsetRange
 from .locate import first_records, place_of
 from .log import Log
 from .partition import PartitionComparison, logs_of
 from .plan import PartitionPlan
-from .report import (
-    Aligned,
-    Alignment,
-    ComparedRange,
-    Difference,
-    DifferenceKind,
-    OffsetRange,
-    Outcome,
-    PartitionReport,
-    has_destination,
-)
+from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, has_destination
 
 __all__ = ["Assignment", "PortionComparison", "comparison_of"]
 

@@ -1,43 +1,27 @@
-"""The report of a partition (:mod:`.whole_report` has that of all)."""
+"""The report of each partition, and of all."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..topic_partition import TopicPartition
+from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, OpenTransaction, Side
 
 __all__ = [
-    "ABORTED",
     "Aligned",
     "Alignment",
+    "ComparedCluster",
     "ComparedRange",
-    "Difference",
-    "DifferenceKind",
-    "Elsewhere",
-    "NotCompared",
-    "OffsetRange",
-    "OpenTransaction",
     "Outcome",
     "PartitionReport",
-    "Side",
-    "as_json",
+    "VerifyProgress",
+    "VerifyReport",
     "has_destination",
 ]
-
-
-#: The detail of an extra range that a copy by a reader with ``read_uncommitted`` has.
-ABORTED = "aborted transactions of the source"
-
-
-class Side(enum.Enum):
-    """A cluster's part in the comparison."""
-
-    SOURCE = "source"
-    DESTINATION = "destination"
 
 
 class Outcome(enum.Enum):
@@ -61,161 +45,6 @@ _EXIT_CODES = {
     Outcome.EQUAL: EXIT_DONE,
     Outcome.NOTHING: EXIT_NOT_COMPARED,
 }
-
-
-class OffsetRange(NamedTuple):
-    """Offsets from ``start`` to before ``end``; an empty one is a place between two records."""
-
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        """Return the first and the last offset, as a person counts them."""
-        return f"{self.start}" if self.end - self.start <= 1 else f"{self.start} to {self.end - 1}"
-
-
-class DifferenceKind(enum.Enum):
-    """How both sides differ in a place."""
-
-    MISSING = "missing"
-    EXTRA = "extra"
-    ALTERED = "altered"
-    REORDERED = "reordered"
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """
-    The other half of a fault: records that were sent to the wrong topic or partition.
-
-    Attributes:
-        side: The cluster of the other partition.
-        partition: Its name. For extra records it is the source partition whose copy misses them, for missing
-            ones the destination partition that has them.
-        offsets: The first and the last of the records there.
-        records: The number of records that both have.
-        is_missing: Whether the right copy lacks them. If not, they were sent to both. None if they are in
-            no difference of this comparison, and not near their times in the right copy.
-
-    """
-
-    side: Side
-    partition: str
-    offsets: OffsetRange
-    records: int
-    is_missing: bool | None = True
-
-    def __str__(self) -> str:
-        """Return a phrase for the difference of the first half."""
-        size = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
-        if self.side is Side.SOURCE:
-            copy = {True: ", whose copy lacks them", False: ", whose copy has them, too", None: ""}
-            return (
-                f"misrouted: {size} of {self.partition}, source offsets {self.offsets}{copy[self.is_missing]}"
-            )
-        verb = "is" if self.records == 1 else "are"
-        return f"misrouted: {size} {verb} at {self.partition}, destination offsets {self.offsets}"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """
-    One range in which both sides differ.
-
-    Attributes:
-        kind: How.
-        source: The source's offsets; empty for extra records, at the place
-            at which the source would have them.
-        destination: The destination's offsets; empty for missing records.
-            A reordered range is at these instead of in its place.
-        records: How many, on the side that has more; if nothing can be decoded,
-            the number of offsets.
-        damaged: The sides on which a batch does not match its own CRC: the
-            bytes in that cluster's log are not those that were written.
-        copy_of: The source's offsets that an extra range doubles.
-        detail: More, as a phrase: the kind of damage.
-        misrouted: The other partition, if records were sent to the wrong one.
-
-    """
-
-    kind: DifferenceKind
-    source: OffsetRange
-    destination: OffsetRange
-    records: int
-    damaged: tuple[Side, ...] = ()
-    copy_of: OffsetRange | None = None
-    detail: str | None = None
-    misrouted: Elsewhere | None = None
-
-    def __str__(self) -> str:
-        """Return a phrase: kind, offsets, size, what more is known."""
-        phrase = f"{self._where()} ({_size(self)})"
-        if self.copy_of:
-            phrase += f": doubles source offsets {self.copy_of}"
-        if self.misrouted:
-            phrase += f": {self.misrouted}"
-        return f"{phrase}: {self.detail}" if self.detail else phrase
-
-    def _where(self) -> str:
-        if self.kind is DifferenceKind.REORDERED:
-            return f"reordered: source offsets {self.source} are at destination offsets {self.destination}"
-        sides = [
-            f"{side.value} offsets {offsets}"
-            for side, offsets in ((Side.SOURCE, self.source), (Side.DESTINATION, self.destination))
-            if offsets.start < offsets.end
-        ]
-        return f"{self.kind.value}: {', '.join(sides)}"
-
-
-@dataclass(frozen=True, slots=True)
-class NotCompared:
-    """
-    A range that could not be compared.
-
-    Attributes:
-        records: The number of records, on the side that has more.
-        reason: Why, as a phrase.
-
-    """
-
-    source: OffsetRange
-    destination: OffsetRange
-    records: int
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"not compared: source offsets {self.source}, destination offsets {self.destination} "
-            f"({_size(self)}): {self.reason}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """
-    A transaction that was open when the comparison began: no record behind its first one is compared.
-
-    Attributes:
-        side: The cluster that has it.
-        offset: Its first offset there, at which the comparison ends.
-        log_end: The end of the log there.
-        producer_id: Its producer; None if its first batch cannot be read.
-
-    """
-
-    side: Side
-    offset: int
-    log_end: int
-    producer_id: int | None
-
-    def __str__(self) -> str:
-        """Return a phrase: the offset and the producer."""
-        producer = "" if self.producer_id is None else f" of producer {self.producer_id}"
-        return f"not compared from {self.side.value} offset {self.offset} on: an open transaction{producer}"
-
-
-def _size(each: Difference | NotCompared) -> str:
-    return f"{each.records:,} {'record' if each.records == 1 else 'records'}"
 
 
 class Aligned(enum.Enum):
@@ -358,55 +187,9 @@ class PartitionReport:
         """How many of the listed extra records are aborted transactions of the source."""
         return sum(each.records for each in self.differences if each.detail == ABORTED)
 
-    def of_kind(self, kind: DifferenceKind) -> list[Difference]:
-        """Return the listed differences of one kind."""
-        return [each for each in self.differences if each.kind is kind]
-
-    @property
-    def missing(self) -> list[OffsetRange]:
-        """Source offsets that are not at the destination."""
-        return [each.source for each in self.of_kind(DifferenceKind.MISSING)]
-
-    @property
-    def extra(self) -> list[OffsetRange]:
-        """Destination offsets that are not in the source."""
-        return [each.destination for each in self.of_kind(DifferenceKind.EXTRA)]
-
-    @property
-    def altered(self) -> list[tuple[OffsetRange, OffsetRange]]:
-        """Source and destination offsets that hold different records."""
-        return [(each.source, each.destination) for each in self.of_kind(DifferenceKind.ALTERED)]
-
-    @property
-    def reordered(self) -> list[tuple[OffsetRange, OffsetRange]]:
-        """Source offsets, and the destination offsets that hold them out of order."""
-        return [(each.source, each.destination) for each in self.of_kind(DifferenceKind.REORDERED)]
-
     def to_json_object(self) -> dict[str, Any]:
         """Return the report for ``--json``."""
-        return {
-            "source": str(self.source),
-            "destination": str(self.destination),
-            "outcome": self.verdict.value,
-            "reason": self.reason,
-            "alignment": as_json(self.alignment),
-            "records": self.records,
-            "batches": self.batches,
-            "decoded_records": self.decoded_records,
-            "bytes_read": self.bytes_read,
-            "differences": as_json(self.differences),
-            "differences_omitted": self.differences_omitted,
-            "counts": {kind.value: records for kind, records in self.counts.items()},
-            "not_compared": as_json(self.not_compared),
-            "not_compared_omitted": self.not_compared_omitted,
-            "removed": self.removed,
-            "not_mirrored": self.not_mirrored,
-            "reached": self.reached,
-            "source_skipped": self.source_skipped,
-            "destination_skipped": self.destination_skipped,
-            "ranges": as_json(self.ranges),
-            "open_transactions": as_json(self.open_transactions),
-        }
+        return {**as_json(self), "outcome": self.verdict.value}
 
 
 def has_destination(found: Iterable[OpenTransaction]) -> bool:
@@ -418,8 +201,142 @@ def as_json(value: object) -> Any:
     """Return a value of the report for JSON: enums by their values, dataclasses by their fields."""
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, TopicPartition):
+        return str(value)
     if isinstance(value, tuple) and not isinstance(value, OffsetRange):
         return [as_json(each) for each in value]
+    if isinstance(value, Mapping):
+        return {as_json(name): as_json(each) for name, each in value.items()}
     if is_dataclass(value):
         return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
     return value
+
+
+#: The version of the JSON (docs/verify-report.schema.json). Later shoals may add names to it.
+LAYOUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCluster:
+    """
+    One of the two clusters.
+
+    Attributes:
+        cluster_id: Its id; None before Kafka 0.10.1.
+        servers: Its bootstrap servers, as they were given.
+
+    """
+
+    cluster_id: str | None
+    servers: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """
+    The result of a verification.
+
+    Attributes:
+        group: The consumer group whose positions were used; None if no name
+            could be made.
+        partitions: The partitions' results, by topic and number.
+        warnings: Sentences with the remedy.
+        elapsed_s: The duration, from start to end.
+        extent: The part of the topics that was to be compared, as a phrase; None for all of it.
+        at: The time of the start, in UTC (ISO 8601); None if it is not known.
+        source: The source cluster; None if it is not known.
+        destination: The destination cluster; None if it is not known.
+
+    """
+
+    group: str | None
+    partitions: tuple[PartitionReport, ...]
+    warnings: tuple[str, ...]
+    elapsed_s: float
+    extent: str | None = None
+    at: str | None = None
+    source: ComparedCluster | None = None
+    destination: ComparedCluster | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Different if any partition is; else not compared if any was not; else equal if any record is."""
+        found = {partition.verdict for partition in self.partitions}
+        return next((outcome for outcome in Outcome if outcome in found), Outcome.NOTHING)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both sides of all partitions were read to their ends, and none has a record."""
+        return bool(self.partitions) and all(each.is_empty for each in self.partitions)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all was compared, and no difference found."""
+        return self.outcome is Outcome.EQUAL
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, or empty on both sides; 1 different; 3 could not compare, or nothing was compared."""
+        return EXIT_DONE if self.is_empty else self.outcome.exit_code
+
+    @property
+    def records(self) -> int:
+        """The number of records that are the same on both sides."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def batches(self) -> int:
+        """The number of the source's batches that are the same on both sides."""
+        return sum(partition.batches for partition in self.partitions)
+
+    @property
+    def decoded_records(self) -> int:
+        """The number of those records that were compared one by one."""
+        return sum(partition.decoded_records for partition in self.partitions)
+
+    @property
+    def bytes_read(self) -> int:
+        """The number of bytes read from both clusters."""
+        return sum(partition.bytes_read for partition in self.partitions)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the report for ``--json``."""
+        return {
+            "type": "verify",
+            "version": LAYOUT,
+            **as_json(self),
+            "outcome": self.outcome.value,
+            "exit_code": self.exit_code,
+            "records": self.records,
+            "batches": self.batches,
+            "decoded_records": self.decoded_records,
+            "bytes_read": self.bytes_read,
+            "partitions": [partition.to_json_object() for partition in self.partitions],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """
+    How far a verification is. Totals are since its start.
+
+    Attributes:
+        elapsed_s: The seconds since the start.
+        partitions: The number of partitions to compare.
+        done: The number of partitions that are compared.
+        records: The number of records that are the same on both sides.
+        batches: The number of the source's batches that are the same on both sides.
+        bytes_read: The number of bytes read from both clusters.
+        differences: The number of ranges in which both sides differ.
+        fraction: The share of the source's offsets that is compared, 0 to 1.
+
+    """
+
+    elapsed_s: float
+    partitions: int
+    done: int
+    records: int
+    batches: int
+    bytes_read: int
+    differences: int
+    fraction: float

@@ -17,13 +17,13 @@ from ..client.config import ClientConfig
 from ..errors import Stopped
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from .extent import WHOLE, Extent
+from .findings import Difference, DifferenceKind, OffsetRange
 from .misrouted import with_misrouted
 from .partition import PartitionComparison
 from .plan import Mirrored, PartitionPlan, Plan, make_plan
 from .portion import Assignment, PortionComparison, comparison_of
-from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
+from .report import ComparedCluster, Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .state import VerifyState, read_state, topic_ids, write_state
-from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
 
 __all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
 

@@ -19,7 +19,8 @@ from ..errors import ConfigError
 from ..mirroring.model.json_values import typed, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
-from .report import NotCompared, OffsetRange, Outcome, PartitionReport
+from .findings import NotCompared, OffsetRange
+from .report import Outcome, PartitionReport
 
 __all__ = ["NamedPair", "VerifiedPartition", "VerifyState", "read_state", "topic_ids", "write_state"]
 
