@@ -138,7 +138,9 @@ def test_wheel_carries_licence_sbom_types_and_manual(distribution: Distributions
             "dist-info/sboms/shoal.cdx.json",
             "data/data/share/man/man1/shoal.1",
             "shoal/py.typed",
+            "shoal/mirroring/monitoring/page/page.css",
             "shoal/mirroring/monitoring/page/page.html",
+            "shoal/mirroring/monitoring/page/page.js",
             "shoal/static_page/document.html",
         } <= names
         (manual,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/shoal.1"))

@@ -116,7 +116,7 @@ def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_pat
     report = tmp_path / "run.html"
     with MirrorPage(Address("127.0.0.1", 0), str(report), about, metrics, LocalProcesses()) as shown:
         assert shown.url is not None
-        with urllib.request.urlopen(f"{shown.url}data.json?partitions=all", timeout=20) as answer:
+        with urllib.request.urlopen(f"{shown.url}state.json", timeout=20) as answer:
             live = answer.read().decode()
     _, _, embedded = report.read_text(encoding="utf-8").partition(
         '<script type="application/json" id="data">'

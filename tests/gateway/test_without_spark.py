@@ -17,7 +17,7 @@ from tests.broker.wire import Wire
 from tests.gateway.behind import messages
 
 #: The packages that only the mirror needs, and that take nine tenths of an installation.
-ABSENT = ("pyspark", "py4j", "pyarrow", "plotly", "psutil", "prometheus_client", "shtab")
+ABSENT = ("pyspark", "py4j", "pyarrow", "psutil", "prometheus_client", "shtab")
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
+import re
 import socket
 import threading
 from dataclasses import replace
@@ -19,13 +19,12 @@ from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.steering_status import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
-from shoal.mirroring.monitoring.page.history import History as PageHistory
-from shoal.mirroring.monitoring.page.history import Sample, columns
+from shoal.mirroring.monitoring.page.history import History, Sample
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.result_file import check_result_file
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
-from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until
+from tests.two_brokers import TwoBrokers, batches_of, wait_until
 
 ABOUT = About("west:9092", "east:9092", "shoal.west.east", ("topic a: keeps less",))
 ANYWHERE = Address("127.0.0.1", 0)
@@ -64,43 +63,35 @@ def summary(**changes: Any) -> Summary:
 
 
 def sample(number: int, **changes: Any) -> Sample:
-    return replace(
-        Sample(number * 1000, number, number, number, 0.5, 0.25, number, 0.0, 0, None, 1, 2, 3), **changes
-    )
+    return replace(Sample(number * 1000, number, number, 0, None, 0.5, 0.25, number, 1, 2, 3), **changes)
 
 
 # The history
 
 
-def test_history_of_a_long_run_is_bounded() -> None:
-    history = PageHistory(recent_samples=10, whole_samples=100)
-    for number in range(20_000):
+def test_history_keeps_the_last_hour_in_a_bounded_number_of_samples() -> None:
+    history, at = History(), 0.0
+    while at < 20_000:
+        history.add(sample(round(at)))
+        at += history.interval_s
+    times = history.columns()["at_ms"]
+    assert 400 <= len(times) <= 601
+    assert times[-1] - times[0] == pytest.approx(3_600_000, rel=0.01)
+
+
+def test_history_of_a_short_run_has_a_sample_of_each_second() -> None:
+    history = History()
+    for number in range(300):
+        history.add(sample(number, lag_s=1.23456))
+    assert history.columns()["at_ms"] == [number * 1000 for number in range(300)]
+    assert history.columns()["lag_s"][0] == 1.235
+
+
+def test_history_keeps_its_first_sample_as_it_thins() -> None:
+    history = History()
+    for number in range(700):
         history.add(sample(number))
-    assert len(history.recent()) == 10
-    assert 50 <= len(history.whole()) <= 101
-
-
-@pytest.mark.parametrize("samples", [1, 2, 7, 8, 9, 10, 16, 17, 1000, 1001])
-def test_thinning_keeps_counts_exact(samples: int) -> None:
-    history = PageHistory(recent_samples=3, whole_samples=8)
-    for number in range(samples):
-        history.add(sample(number))
-    whole = history.whole()
-    assert (whole[0], whole[-1]) == (sample(0), sample(samples - 1))
-    assert [each.at_ms for each in whole] == sorted({each.at_ms for each in whole})
-
-
-def test_thinning_keeps_the_largest_lag_and_memory() -> None:
-    history = PageHistory(recent_samples=3, whole_samples=8)
-    for number in range(999):
-        peak = number == 500
-        history.add(
-            sample(number, lag_s=9.0 if peak else None, lag_records=90 * peak, tasks_rss_bytes=70 * peak)
-        )
-    kept = columns(history.whole())
-    assert max(kept["lag_records"]) == 90
-    assert max(kept["tasks_rss_bytes"]) == 70
-    assert [each for each in kept["lag_s"] if each is not None] == [9.0]
+    assert history.columns()["at_ms"][:2] == [0, 2000]
 
 
 # The server
@@ -119,12 +110,19 @@ def get(address: Address | None, path: str, **headers: str) -> tuple[int, dict[s
         connection.close()
 
 
-def data(address: Address | None, query: str = "") -> dict[str, Any]:
-    status, _, body = get(address, f"/data.json{query}")
+def state(address: Address | None) -> dict[str, Any]:
+    status, _, body = get(address, "/state.json")
     assert status == 200
     found = json.loads(body)
     assert isinstance(found, dict)
     return found
+
+
+def rows_of(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the partitions of a state."""
+    return [
+        dict(zip(state["rows"], values, strict=True)) for values in zip(*state["rows"].values(), strict=True)
+    ]
 
 
 def test_used_address_is_refused_with_its_option() -> None:
@@ -135,13 +133,13 @@ def test_used_address_is_refused_with_its_option() -> None:
         watch(ui=Address(*taken.getsockname()))
 
 
-def test_page_is_sent_compressed_and_once() -> None:
+def test_page_is_one_file_without_other_addresses() -> None:
     with watch() as shown:
-        status, headers, body = get(shown.address, "/", Accept_Encoding="gzip")
-        assert (status, headers["Content-Encoding"]) == (200, "gzip")
-        assert b"<!DOCTYPE html>" in gzip.decompress(body)
-        assert get(shown.address, "/")[2] == gzip.decompress(body)
-        assert get(shown.address, "/", If_None_Match=headers["ETag"])[0] == 304
+        status, headers, body = get(shown.address, "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b"<!DOCTYPE html>" in body
+    assert set(re.findall(rb"https?://[^\s\"')]+", body)) == {b"http://www.w3.org/2000/svg"}
+    assert len(body) < 50_000
 
 
 def test_monitoring_without_page_and_report_starts_no_thread() -> None:
@@ -162,43 +160,21 @@ def copied(brokers: TwoBrokers, *topics: str) -> Metrics:
     return metrics
 
 
-def test_batches_and_their_sizes_are_counted_by_topic(brokers: TwoBrokers) -> None:
-    (large,), (small, _) = brokers.topic("large"), brokers.topic("small", 2)
-    large.plain(100, 100)
-    small.plain(1, 1, 1)
+def test_batches_and_bytes_of_a_partition_are_those_of_its_copy(brokers: TwoBrokers) -> None:
+    brokers.topic("large")[0].plain(100, 100)
+    brokers.topic("small", 2)[0].plain(1, 1, 1)
     metrics = copied(brokers, "large", "small")
     with watch(metrics) as shown:
-        topics = {row["topic"]: row for row in data(shown.address)["topics"]["rows"]}
+        rows = rows_of(state(shown.address))
     stored = {
-        name: sum(
-            batch.header.size
-            for log in brokers.destination.topics.topic(name).logs
-            for batch in batches_of(log)
-        )
-        for name in topics
+        (topic, number): [
+            batch.header.size for batch in batches_of(brokers.destination.topics.topic(topic).logs[number])
+        ]
+        for topic, number in (("large", 0), ("small", 0), ("small", 1))
     }
-    assert {name: row["bytes_out"] for name, row in topics.items()} == stored
-    assert topics["large"]["records_per_batch"] == 100
-    assert topics["large"]["bytes_per_batch"] == stored["large"] / 2
-    assert (topics["small"]["partitions"], topics["small"]["records_per_batch"]) == (2, 1)
-
-
-def test_bytes_of_unopened_batches_are_shown_only_if_known(brokers: TwoBrokers) -> None:
-    (plain,), (holed,) = brokers.topic("plain"), brokers.topic("holed")
-    plain.plain(3).transaction(2, ends=ABORT)
-    holed.plain(3).holed(5, [2])
-    metrics = copied(brokers, "plain")
-    with watch(metrics) as shown:
-        known = data(shown.address)["conversions"]
-        assert known == {
-            "unopened": 1,
-            "unopened_bytes": metrics.progress().bytes_out,
-            "opened": 0,
-            "dropped": 2,
-        }
-    with watch(copied(brokers, "plain", "holed")) as shown:
-        conversions = data(shown.address)["conversions"]
-        assert (conversions["opened"], conversions["unopened_bytes"]) == (1, None)
+    assert {(row["topic"], row["partition"]): [row["batches"], row["bytes_out"]] for row in rows} == {
+        name: [len(sizes), sum(sizes)] for name, sizes in stored.items()
+    }
 
 
 def told(metrics: Metrics, number: int, **changes: Any) -> None:
@@ -207,73 +183,44 @@ def told(metrics: Metrics, number: int, **changes: Any) -> None:
     metrics.apply(report_of(partition, pid_host=f"host:{number % 2}"))
 
 
-def test_stopped_and_waiting_partitions_are_named_by_reason() -> None:
+def test_partitions_have_their_state_and_its_reason() -> None:
     metrics = Metrics()
-    for number in range(50):
-        told(metrics, number, waiting_for="broker 3 does not answer")
-    told(metrics, 50, stopped=[7, "the destination refuses it"])
+    told(metrics, 0, waiting_for="broker 3 does not answer")
+    told(metrics, 1, stopped=[7, "the destination refuses it"])
+    told(metrics, 2)
     with watch(metrics) as shown:
-        found = data(shown.address)
-    assert found["stopped"] == {
-        "count": 1,
-        "reasons": [{"reason": "the destination refuses it", "partitions": ["topic-50"], "count": 1}],
-    }
-    (reason,) = found["waiting"]["reasons"]
-    assert (found["waiting"]["count"], reason["count"], len(reason["partitions"])) == (50, 50, 20)
+        found = state(shown.address)
+    assert [(row["state"], row["reason"]) for row in rows_of(found)] == [
+        ("waiting", "broker 3 does not answer"),
+        ("stopped", "the destination refuses it"),
+        ("up to date", None),
+    ]
+    assert (found["partitions"], found["states"]["waiting"]) == (3, 1)
 
 
 def test_steering_is_shown_as_sentences() -> None:
     metrics = Metrics()
     with watch(metrics) as shown:
-        assert data(shown.address)["steering"] == []
+        assert state(shown.address)["steering"] is None
     metrics.steering = SteeringStatus(paused_expressions=("logs",), paused=frozenset({"logs"}), limit=1024)
     with watch(metrics) as shown:
-        assert data(shown.address)["steering"] == ["paused: logs (1 topic)", "limit: 1k/s"]
+        assert state(shown.address)["steering"]["sentences"] == ["paused: logs (1 topic)", "limit: 1k/s"]
 
 
-def test_slowest_partitions_come_first_and_all_on_demand() -> None:
-    metrics = Metrics()
-    for number in range(1200):
-        told(metrics, number, end_offset=10 + number)
-    told(metrics, 1199, stopped=[7, "refused"], end_offset=10_000)
-    with watch(metrics) as shown:
-        slowest = data(shown.address)["partitions"]
-        every = data(shown.address, "?partitions=all")["partitions"]
-    assert slowest["count"] == every["count"] == len(every["rows"]) == 1200
-    assert [row["partition"] for row in every["rows"]][:20] == [row["partition"] for row in slowest["rows"]]
-    assert [row["state"] for row in slowest["rows"]] == ["stopped"] + ["behind"] * 19
-    first = every["rows"][0]
-    assert (first["partition"], first["lag_records"]) == ("topic-1199", 10_000 - 10)
-
-
-def test_task_is_a_process_with_its_partitions_and_rate() -> None:
+def test_task_is_a_process_that_its_partitions_name() -> None:
     metrics = Metrics()
     for number in range(5):
         told(metrics, number)
     with watch(metrics) as shown:
-        first = task_rows(shown.address)
-        assert {name: row["partitions"] for name, row in first.items()} == {"host:0": 3, "host:1": 2}
-        assert {row["bytes_per_s"] for row in first.values()} == {None}  # of one look there is no rate
-        told(metrics, 1)
-        second: dict[str, Any] = {}
-
-        def has_a_rate() -> bool:
-            second.update(task_rows(shown.address))  # of one look: at the next one it may be nothing again
-            return (second["host:1"]["bytes_per_s"] or 0) > 0
-
-        wait_until(has_a_rate)
-        assert second["host:1"]["cores"] > 0
-        assert second["host:0"]["bytes_per_s"] == 0
-
-
-def task_rows(address: Address | None) -> dict[str, Any]:
-    return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "task"}
+        found = state(shown.address)
+    workers = {each["name"] for each in found["processes"] if each["role"] == "worker"}
+    assert workers == {row["process"] for row in rows_of(found)} == {"host:0", "host:1"}
 
 
 def test_history_continues_without_an_open_page() -> None:
     with watch() as shown:
-        wait_until(lambda: len(data(shown.address)["history"]["at_ms"]) >= 3)
-        history = data(shown.address, "?range=whole")["history"]
+        wait_until(lambda: len(state(shown.address)["history"]["at_ms"]) >= 3)
+        history = state(shown.address)["history"]
         assert history["driver_rss_bytes"][0] > 1_000_000
         assert history["driver_cpu_s"] == sorted(history["driver_cpu_s"])
 
@@ -302,8 +249,7 @@ def test_report_shows_the_end_of_the_mirror(file: Path, brokers: TwoBrokers) -> 
     found = written(file)
     assert found["ending"]["good"]
     assert all(each in found["ending"]["sentence"] for each in ("7 records", "2 batches"))
-    assert (found["totals"]["records"], found["totals"]["batches"]) == (7, 2)
-    assert found["totals"]["cpu_s"] == 6.5
+    assert found["ending"]["cpu_s"] == 6.5
     assert found["warnings"] == ["topic a: keeps less"]
 
 
@@ -343,12 +289,12 @@ def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
 
 def test_late_values_are_shown_once_known() -> None:
     with MirrorPage(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
-        before = data(watching.address)
+        before = state(watching.address)
         watching.show_group("group", ["topic a: keeps less"])
-        wait_until(lambda: data(watching.address) != before and data(watching.address)["warnings"] != [])
-        after = data(watching.address)
-    assert (before["about"]["group"], before["warnings"]) == (None, [])
-    assert (after["about"]["group"], after["warnings"]) == ("group", ["topic a: keeps less"])
+        wait_until(lambda: state(watching.address) != before and state(watching.address)["warnings"] != [])
+        after = state(watching.address)
+    assert (before["group"], before["warnings"]) == (None, [])
+    assert (after["group"], after["warnings"]) == ("group", ["topic a: keeps less"])
 
 
 def test_report_replaces_an_older_one_only_at_the_end(file: Path) -> None:

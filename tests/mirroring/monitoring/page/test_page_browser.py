@@ -25,7 +25,7 @@ from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
-FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
+CHARTS = ["lag-records", "lag-time", "rate", "cpu", "memory"]
 
 SCHEMES = ["light", "dark"]
 
@@ -80,27 +80,19 @@ def url(shown: MirrorPage) -> str:
 
 
 def is_drawn(browser: Browser) -> bool:
-    drawn = browser.script(
-        "const charts = [...document.querySelectorAll('.chart')];"
-        "return charts.filter((each) => each.querySelector('.subplot')).length"
-    )
-    return bool(drawn == len(FIGURES))
+    drawn = browser.script("return document.querySelectorAll('.chart polyline').length")
+    return bool(drawn == 10)
 
 
-def traces(browser: Browser, figure: str) -> dict[str, list[Any]]:
-    """Return a figure's values by the traces' names."""
+def curves(browser: Browser, chart: str) -> list[list[tuple[float, float]]]:
+    """Return the points of a chart's curves, in pixels."""
     found = browser.script(
-        "return document.getElementById(arguments[0]).data.map((each) => [each.name || '', [...each.y]])",
-        f"chart-{figure}",
+        "return [...document.querySelectorAll(`#chart-${arguments[0]} polyline`)]"
+        ".map((each) => each.getAttribute('points'))",
+        chart,
     )
-    return {str(name): list(values) for name, values in found}
-
-
-def bars(browser: Browser, figure: str) -> dict[str, float]:
-    names, values = browser.script(
-        "const [bar] = document.getElementById(arguments[0]).data; return [bar.y, bar.x]", f"chart-{figure}"
-    )
-    return dict(zip(names, values, strict=True))
+    points = [[each.split(",") for each in str(curve).split()] for curve in found]
+    return [[(float(x), float(y)) for x, y in each] for each in points]
 
 
 # The live page
@@ -123,7 +115,7 @@ def test_page_shows_a_task_from_its_start_to_its_end(browser: Browser, brokers: 
         assert browser.text("#title") == "west.example:9092 → east.example:9092"
         assert "group shoal.west.east" in browser.text("#about")
         assert re.search(r"records.*copied", browser.text("#headline"))
-        assert "All 3 partitions" in browser.text("#partitions")
+        assert "3 partitions" in browser.text("#partitions")
         assert {
             name for name in ("orders-0", "orders-1", "clicks-0") if name in browser.text("#partitions")
         } == {
@@ -131,16 +123,17 @@ def test_page_shows_a_task_from_its_start_to_its_end(browser: Browser, brokers: 
             "orders-1",
             "clicks-0",
         }
-        assert bars(browser, "decisions") == metrics.progress().decisions
-        assert set(bars(browser, "batches")) == {"orders", "clicks"}
+        decisions = metrics.progress().decisions
+        assert all(f"{name}\t{count}" in browser.text("#decisions") for name, count in decisions.items())
+        assert all(topic in browser.text("#topics") for topic in ("orders", "clicks"))
         assert browser.complaints() == []
         assert {each.partition("?")[0] for each in browser.requests()} == {
             url(shown),
-            url(shown) + "data.json",
+            url(shown) + "state.json",
         }
 
 
-def test_figures_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) -> None:
+def test_charts_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0]
     for _ in range(50):
         history.plain(20)
@@ -151,22 +144,34 @@ def test_figures_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) 
         total = metrics.progress().bytes_in
 
         def all_of_it(browser: Browser) -> bool:
-            if not is_drawn(browser):
-                return False
-            # The rates, each times its duration, add up to the copied records.
+            # The rates, each times its duration, add up to the copied bytes.
             drawn = browser.script(
-                "const {data: [{x, y}], layout} = document.getElementById('chart-throughput');"
-                "const unit = new Map(SPEEDS).get(layout.yaxis.title.text);"
-                "const times = [latest.history.at_ms[0], ...x.map(Number)];"
-                "const seconds = (at) => (times[at + 1] - times[at]) / 1000;"
-                "return y.reduce((sum, rate, at) => sum + rate * unit * seconds(at), 0)"
+                "if (latest === null) return 0;"
+                "const times = latest.history.at_ms;"
+                "const [, , , [[, into]]] = charts(latest).find(([id]) => id === 'rate');"
+                "return into.reduce((sum, rate, at) =>"
+                " sum + (at ? rate * (times[at] - times[at - 1]) / 1000 : 0), 0)"
             )
             return bool(abs(drawn - total) < 1)
 
         browser.wait_for(all_of_it)
-        assert max(traces(browser, "lag")["records"]) == 1000
-        assert max(traces(browser, "memory")["driver"]) > 10
-        assert max(traces(browser, "cpu")["driver"]) > 0
+        browser.wait_for(is_drawn)
+        into, _ = curves(browser, "rate")
+        assert min(y for _, y in into) < 170  # the y of the line for 0
+        assert "MB" in browser.text("#chart-memory")
+
+
+def test_pointer_over_a_chart_shows_the_values_of_its_time(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(lambda browser: len((curves(browser, "memory") or [[]])[0]) >= 3)
+        browser.script(
+            "const chart = document.querySelector('#chart-memory svg'), box = chart.getBoundingClientRect();"
+            "chart.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 80, clientY: box.top}))"
+        )
+        assert re.search(
+            r"driver [\d.]+ MB.*\d\d:\d\d:\d\d", browser.text("#chart-memory .legend"), re.DOTALL
+        )
 
 
 def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBrokers) -> None:
@@ -186,7 +191,7 @@ def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBr
         reason = metrics.progress().stopped["topic-1"]
         assert reason in " ".join(browser.text("#stopped").split())
         positions = browser.script(
-            "return ['stopped', 'waiting', 'tiles', 'figures'].map("
+            "return ['stopped', 'waiting', 'tiles', 'charts'].map("
             "(id) => document.getElementById(id).getBoundingClientRect().top)"
         )
         assert positions == sorted(positions)
@@ -248,8 +253,9 @@ def ground(browser: Browser) -> int:
     return int(str(colour).strip("rgb()").split(",")[0])
 
 
-def test_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
-    metrics, width = busy(), 400
+@pytest.mark.parametrize("width", [320, 400])
+def test_phone_shows_names_and_reasons_whole(browser: Browser, width: int) -> None:
+    metrics = busy()
     with watch(metrics) as shown:
         shown.show_group("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
         browser.resize(width)
@@ -304,25 +310,19 @@ def test_phase_of_the_start_is_shown_and_no_partition_copies_yet(browser: Browse
         assert "Starting" in browser.text("#state")
         assert "behind" in browser.text("#partitions")
         assert "copying" not in browser.text("#partitions")
-        figures = browser.text("#figures")
-        assert "No batch" in figures
-        assert "µ" not in figures
-        assert browser.script("return document.getElementById('chart-decisions').hidden")
+        assert "No batch" in browser.text("#decisions")
 
 
-def test_figures_have_patterns_and_name_the_time_zone(browser: Browser) -> None:
+def test_curves_differ_by_dashes_and_times_name_their_zone(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
-        patterns = browser.script(
-            "return document.getElementById('chart-memory').data.map((each) => each.fillpattern.shape)"
-        )
-        assert len(set(patterns)) == 3
         dashes = browser.script(
-            "return document.getElementById('chart-lag').data.map((each) => each.line.dash || 'solid')"
+            "return [...document.querySelectorAll('#chart-memory polyline')]"
+            ".map((each) => getComputedStyle(each).strokeDasharray)"
         )
-        assert len(set(dashes)) == 2
-        zone = browser.script("return document.getElementById('chart-lag').layout.xaxis.title.text")
+        assert len(set(dashes)) == 3
+        zone = browser.script("return time(0).split(' ').pop()")
         assert zone
         assert re.search(rf"since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(zone)}", browser.text("#about"))
         # Also in the hours with one digit, whatever the machine's time zone is.
@@ -330,14 +330,16 @@ def test_figures_have_patterns_and_name_the_time_zone(browser: Browser) -> None:
         assert {re.sub(r"\d", "0", each.rsplit(" ", 1)[0]) for each in times} == {"0000-00-00 00:00:00"}
 
 
-def test_open_transaction_has_its_own_section(browser: Browser) -> None:
+def test_open_transaction_has_its_own_section(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
-    metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
+    before = time.time() - 50
+    with monkeypatch.context() as patch:
+        patch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: before)
+        metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
     with watch(metrics) as shown:
         browser.open(url(shown))
         browser.wait_for_text("20 more in open transactions", "#tiles")
         assert browser.script("return document.getElementById('held_back').hidden")
-        metrics._held_back_since["topic-0"] = (20, time.time() - 61)
         browser.wait_for_text("topic-0", "#held_back")
 
 
@@ -348,7 +350,7 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
     with watch(metrics, report) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
-        for section in ("consumer_groups", "followed", "compared"):
+        for section in ("consumer_groups", "followed"):
             assert browser.script("return document.getElementById(arguments[0]).hidden", section)
         follow(metrics)
         browser.wait_for_text("7 groups, translated", "#consumer_groups")
@@ -356,17 +358,17 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
         assert re.search(r"translated [\d.]+ s", groups)
         assert all(each in groups for each in ("11 exact", "2 ahead", "11 unchanged", "2 refused"))
         assert all(each in groups for each in ("left alone: billing", "shares: share groups"))
-        assert "retention.ms=1000" in browser.text("#followed")
-        compared = browser.text("#compared")
-        assert re.search(r"configurations: 1 .* 3 min", compared), compared
-        assert re.search(r"ACLs, synced: no .* [\d.]+ s", compared), compared
+        followed = browser.text("#followed")
+        assert "retention.ms=1000" in followed
+        assert re.search(r"configurations: 1 .* 3 min", followed), followed
+        assert re.search(r"ACLs, synced: no .* [\d.]+ s", followed), followed
         metrics.set_groups(replace(metrics.groups or GroupsStatus(), failure="no answer"))
         browser.wait_for_text("The last translation failed: no answer", "#consumer_groups")
         assert browser.complaints() == []
         shown.end(ended())
     browser.open(report.as_uri())
     browser.wait_for_text("before the end; 11 exact", "#consumer_groups")
-    assert "before the end" in browser.text("#compared")
+    assert "before the end" in browser.text("#followed")
     assert "retention.ms=1000" in browser.text("#followed")
     assert browser.complaints() == []
 
@@ -374,12 +376,60 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
 def test_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
-        browser.wait_for_text("The 20 furthest behind of 1,200", "#partitions")
-        assert rows(browser) == 20
+        browser.wait_for_text("100 of 1,200 partitions", "#partitions")
+        assert rows(browser) == 100
         browser.click("#all")
         browser.wait_for(lambda browser: rows(browser) == 1200)
         browser.click("#all")
-        browser.wait_for(lambda browser: rows(browser) == 20)
+        browser.wait_for(lambda browser: rows(browser) == 100)
+
+
+def first_cells(browser: Browser, count: int) -> list[str]:
+    """Return the texts of the first column of the first partitions."""
+    found = browser.script(
+        "const cells = document.querySelectorAll('#partitions tbody td:first-child');"
+        "return [...cells].map((each) => each.innerText)"
+    )
+    return list(found)[:count]
+
+
+def test_partitions_are_sorted_by_the_heading_that_is_clicked(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(lambda browser: first_cells(browser, 2) == ["topic-00-3", "topic-00-7"])
+        sort = (
+            "const buttons = document.querySelectorAll('#partitions th button');"
+            "[...buttons].find((each) => each.textContent === arguments[0]).click()"
+        )
+        for heading, descending, order in (
+            ("Lag, records", True, ["topic-49-23", "topic-49-22"]),
+            ("Lag, records", False, ["topic-00-0", "topic-00-1"]),
+            ("Partition", False, ["topic-00-0", "topic-00-1"]),
+            ("Partition", True, ["topic-49-23", "topic-49-22"]),
+        ):
+            browser.script(sort, heading)
+            assert first_cells(browser, 2) == order
+            direction = "descending" if descending else "ascending"
+            sorted_by = browser.script(
+                "return document.querySelector(`#partitions th[aria-sort=${arguments[0]}]`).textContent",
+                direction,
+            )
+            assert sorted_by == heading
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [("topic-07", 24), ("TOPIC-07-1 behind", 11), ("does not answer", 1), ("nothing", 0)]
+)
+def test_search_finds_partitions_by_all_of_its_words(browser: Browser, words: str, count: int) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(lambda browser: rows(browser) == 100)
+        browser.script(
+            "const search = document.getElementById('search'); search.value = arguments[0];"
+            "search.dispatchEvent(new Event('input'))",
+            words,
+        )
+        assert rows(browser) == count
 
 
 def rows(browser: Browser) -> int:
@@ -402,7 +452,7 @@ def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.Mon
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
         now = time.time()
-        monkeypatch.setattr("shoal.mirroring.monitoring.page.data.time.time", lambda: now + 45)
+        monkeypatch.setattr("shoal.mirroring.monitoring.page.state.time.time", lambda: now + 45)
         browser.wait_for_text("Silent", "#state")
         assert re.search(r"task.*reported", browser.text("#headline"))
 
@@ -436,29 +486,24 @@ def report(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_report_has_the_figures_and_sends_no_request(browser: Browser, report: Path, scheme: str) -> None:
+def test_report_has_the_charts_and_sends_no_request(browser: Browser, report: Path, scheme: str) -> None:
     incident = PartitionIncident("topic-00-9", "source-retention", "deleted", 200, True)
     with watch(busy(), report) as shown:
         shown.end(ended(stopped={"topic-00-3": "refused"}, incidents=(incident,)))
     browser.prefer(scheme)
     browser.open(report.as_uri())
     browser.wait_for(is_drawn)
-    headings = browser.script(
-        "return [...document.querySelectorAll('#figures h2')].map((each) => each.innerText)"
-    )
-    assert len(set(headings)) == len(FIGURES)
-    assert [bool(traces(browser, figure)) for figure in FIGURES] == [True] * 7
-    assert max(traces(browser, "memory")["tasks"]) == 320.0
-    assert re.search(r"started.*publish", browser.text("#says-gc"))
+    assert browser.text("#charts h2") == "Lag, records"
+    assert max(browser.script("return latest.history.worker_rss_bytes")) == 320_000_000
     assert "Ended with problems" in browser.text("#state")
     assert re.search(r"1,200,000.*25,200.*1.*1,200", browser.text())
-    conversions = browser.text("#says-decisions")
+    conversions = browser.text("#conversions")
     assert conversions.startswith("24,000 batches ")
     assert all(
         each in conversions for each in ("copied unchanged", "1,200 were decoded", "3,600 were dropped")
     )
     assert "95.2 %" in browser.text("#tiles")
-    assert rows(browser) == 1200
+    assert rows(browser) == 100
     assert browser.contrasts()[0][0] >= READABLE, browser.contrasts()[:5]
     assert browser.requests() == [report.as_uri()]
     assert browser.complaints() == []
@@ -473,7 +518,7 @@ def test_report_s_content_policy_forbids_requests(browser: Browser, report: Path
         outcome = browser.driver.execute_async_script(
             "const [url, done] = arguments;"
             "fetch(url, { mode: 'no-cors' }).then(() => done('answered'), () => done('refused'))",
-            url(elsewhere) + "data.json",
+            url(elsewhere) + "state.json",
         )
         assert outcome == "refused"
         assert any("Content Security Policy" in each for each in browser.complaints())

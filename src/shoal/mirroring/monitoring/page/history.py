@@ -1,34 +1,38 @@
-"""The history of a mirror's counts and resources, in bounded memory for any duration."""
+"""The last hour of a mirror, in at most 600 samples, for the charts of page and report."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import zip_longest
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Self, TypeAlias
 
-__all__ = ["History", "Sample", "columns"]
+from ...model.processes import ProcessRole, ProcessUsage
+from ..metrics import Metrics
 
-#: Ten minutes, with one sample a second.
-_RECENT_SAMPLES = 600
+__all__ = ["History", "Processes", "Sample", "Sampler"]
 
-#: The limit for samples of the whole run; beyond it, neighbours are merged.
-_WHOLE_SAMPLES = 1440
+_MOST_SAMPLES = 600
+_FIRST_INTERVAL_S = 1.0
+#: 450 samples are an hour then.
+_LAST_INTERVAL_S = 8.0
+_HOUR_MS = 3_600_000
+
+#: A task's process without a report for this long counts as ended.
+_SILENT_S = 60.0
+
+#: The driver and its JVMs, now.
+Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """
-    One sample of a mirror.
-
-    Counts only grow, so they stay exact if samples are merged. A gauge keeps its largest value.
+    One sample of a mirror. Bytes and CPU time count from the start, so a rate is exact between any two.
 
     Attributes:
         at_ms: The time, in milliseconds since 1970.
-        bytes_in: Bytes fetched since the start. ``bytes_out`` and ``records`` count from there, too.
-        driver_cpu_s: User and system time since the start, as for the other roles.
-        jvm_gc_s: Time in garbage collection pauses since the start; None if no JVM publishes it.
         lag_s: None while it is unknown.
 
     """
@@ -36,82 +40,103 @@ class Sample:
     at_ms: int
     bytes_in: int
     bytes_out: int
-    records: int
-    driver_cpu_s: float
-    jvm_cpu_s: float
-    tasks_cpu_s: float
-    jvm_gc_s: float | None
     lag_records: int
     lag_s: float | None
+    driver_cpu_s: float
+    jvm_cpu_s: float
+    worker_cpu_s: float
     driver_rss_bytes: int
     jvm_rss_bytes: int
-    tasks_rss_bytes: int
-
-    def followed_by(self, later: Sample) -> Sample:
-        """Return this sample merged with a later one."""
-        return replace(
-            later, **{name: _larger(getattr(self, name), getattr(later, name)) for name in _GAUGES}
-        )
-
-
-_GAUGES = ("lag_records", "lag_s", "driver_rss_bytes", "jvm_rss_bytes", "tasks_rss_bytes")
-
-
-def _larger(one: Any, other: Any) -> Any:
-    known = [value for value in (one, other) if value is not None]
-    return max(known) if known else None
+    worker_rss_bytes: int
 
 
 class History:
     """
-    The recent samples, and those of the whole run with a growing interval.
+    The samples. The interval between two doubles whenever they become too many, up to eight seconds.
 
-    One thread may add samples. Other threads may call :meth:`recent` and :meth:`whole` meanwhile.
+    One thread adds samples. Other threads may read them meanwhile.
     """
 
-    def __init__(self, recent_samples: int = _RECENT_SAMPLES, whole_samples: int = _WHOLE_SAMPLES) -> None:
-        self._recent: deque[Sample] = deque(maxlen=recent_samples)
-        self._whole: tuple[Sample, ...] = ()
-        self._most = whole_samples
-        self._stride = 1
-        self._pending: Sample | None = None
-        self._pending_samples = 0
+    def __init__(self) -> None:
+        self._samples: tuple[Sample, ...] = ()
+        self._interval_s = _FIRST_INTERVAL_S
+
+    @property
+    def interval_s(self) -> float:
+        """The time between two samples."""
+        return self._interval_s
 
     def add(self, sample: Sample) -> None:
-        """Add the next sample."""
-        self._recent.append(sample)
-        self._pending = self._pending.followed_by(sample) if self._pending else sample
-        self._pending_samples += 1
-        # The first sample stays unchanged, as the base of all counts.
-        if self._pending_samples >= self._stride or not self._whole:
-            self._whole, self._pending, self._pending_samples = (*self._whole, self._pending), None, 0
-        if len(self._whole) > self._most:
-            self._whole = _halved(self._whole)
-            self._stride *= 2
+        """Add the next sample, and drop those that are older than an hour."""
+        kept = tuple(each for each in self._samples if each.at_ms >= sample.at_ms - _HOUR_MS)
+        if len(kept) >= _MOST_SAMPLES and self._interval_s < _LAST_INTERVAL_S:
+            kept = kept[::2]
+            self._interval_s *= 2
+        self._samples = (*kept[-_MOST_SAMPLES:], sample)
 
-    def recent(self) -> list[Sample]:
-        """Return the samples of the last ten minutes."""
-        # The interpreter copies a deque in one step.
-        return list(self._recent)
-
-    def whole(self) -> list[Sample]:
-        """Return the samples of the whole run."""
-        pending = self._pending
-        return [*self._whole, pending] if pending else list(self._whole)
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the samples as one list for each attribute, rounded for figures."""
+        rows = [astuple(each) for each in self._samples]
+        return {
+            each.name: [round(row[at], 3) if isinstance(row[at], float) else row[at] for row in rows]
+            for at, each in enumerate(fields(Sample))
+        }
 
 
-def _halved(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """Merge each two samples after the first."""
-    first, *rest = samples
-    pairs = zip_longest(rest[::2], rest[1::2])
-    return (first, *(one.followed_by(other) if other else one for one, other in pairs))
+class Sampler:
+    """
+    A thread that keeps the history of a mirror while it is entered.
 
+    Attributes:
+        history: The samples.
 
-def columns(samples: Iterable[Sample]) -> dict[str, list[Any]]:
-    """Return samples as one list for each attribute, rounded for figures."""
-    rows = [asdict(sample) for sample in samples]
-    return {field.name: [_rounded(row[field.name]) for row in rows] for field in fields(Sample)}
+    """
 
+    def __init__(self, metrics: Metrics, local_processes: Processes) -> None:
+        self.history = History()
+        self._metrics = metrics
+        self._local_processes = local_processes
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample_until_over, name="shoal-sampler", daemon=True)
 
-def _rounded(value: float | None) -> float | None:
-    return round(value, 3) if isinstance(value, float) else value
+    def processes(self) -> list[ProcessUsage]:
+        """Return the usage of the mirror's running processes: the driver's, and the tasks' on any machine."""
+        now = time.time()
+        tasks = [each for each in self._metrics.workers() if now - each.last_report_at < _SILENT_S]
+        return [*self._local_processes(), *tasks]
+
+    def look(self) -> None:
+        """Add a sample."""
+        progress = self._metrics.progress()
+        processes = self.processes()
+
+        def total(role: ProcessRole, attribute: str) -> Any:
+            return sum(getattr(each, attribute) for each in processes if each.role is role)
+
+        self.history.add(
+            Sample(
+                int(time.time() * 1000),
+                progress.bytes_in,
+                progress.bytes_out,
+                progress.lag_records,
+                progress.lag_s,
+                total(ProcessRole.DRIVER, "cpu_s"),
+                total(ProcessRole.JVM, "cpu_s"),
+                self._metrics.task_cpu_s,
+                *(total(role, "rss_bytes") for role in ProcessRole),
+            )
+        )
+
+    def _sample_until_over(self) -> None:
+        while not self._over.wait(self.history.interval_s):
+            self.look()
+
+    def __enter__(self) -> Self:
+        self.look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.look()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from ....errors import ShoalError
 from ....net.address import Address
-from ....result_file import check_result_file
+from ....result_file import check_result_file, write_result_file
 from ...model.http_access import OPEN, HttpAccess
 from ...model.progress import Summary
+from ..http_server.server import Answer, HttpServer
 from ..metrics import Metrics
-from .data import Ending
-from .report import write_report
-from .sampler import About, Processes, Sampler
-from .server import PageServer
+from .history import Processes, Sampler
+from .html import html
+from .state import About, Ending, state_object
 
 __all__ = ["MirrorPage"]
+
+#: The lifetime of the object, which all clients share.
+_FRESH_S = 0.5
 
 
 class MirrorPage:
@@ -64,26 +71,45 @@ class MirrorPage:
             check_result_file("report", report)
         self._report = report
         self._on_warning = on_warning
-        self._sampler = Sampler(about, metrics, processes)
-        self._page = PageServer(ui, self._sampler, access) if ui else None
-        self.address = self._page.address if self._page else None
-        self.url = f"{self._page.url}/" if self._page else None
+        self._about = about
+        self._metrics = metrics
+        self._sampler = Sampler(metrics, processes)
+        self._lock = threading.Lock()
+        self._made: tuple[float, bytes] = (0.0, b"")
+        routes = {"/": lambda _: self._page(), "/state.json": lambda _: self._state()}
+        self._server = HttpServer("ui", ui, routes, access) if ui else None
+        self.address = self._server.address if self._server else None
+        self.url = f"{self._server.url}/" if self._server else None
         self._ending: Ending | None = None
         self._running = ExitStack()
 
+    def _page(self) -> Answer:
+        return Answer(html(None).encode(), {"Content-Type": "text/html; charset=utf-8"})
+
+    def _state(self) -> Answer:
+        with self._lock:
+            made_at, body = self._made
+            if not body or time.monotonic() - made_at >= _FRESH_S:
+                body = json.dumps(self._object()).encode()
+                self._made = time.monotonic(), body
+        return Answer(body, {"Content-Type": "application/json"})
+
+    def _object(self, ending: Ending | None = None) -> dict[str, Any]:
+        return state_object(self._about, self._metrics, self._sampler, ending)
+
     def show_group(self, group: str, warnings: Iterable[str]) -> None:
         """Set the group and the warnings once the mirror is prepared; a later call replaces the warnings."""
-        self._sampler.about = replace(self._sampler.about, group=group, warnings=tuple(warnings))
+        self._about = replace(self._about, group=group, warnings=tuple(warnings))
 
     def end(self, summary: Summary) -> None:
         """Set the result of the mirror. Without this call, an error has ended it."""
         self._ending = Ending.of(summary)
 
     def __enter__(self) -> MirrorPage:
-        if self._page or self._report is not None:
+        if self._server or self._report is not None:
             self._running.enter_context(self._sampler)
-        if self._page:
-            self._running.enter_context(self._page)
+        if self._server:
+            self._running.enter_context(self._server)
         return self
 
     def __exit__(
@@ -91,11 +117,11 @@ class MirrorPage:
     ) -> None:
         self._running.close()
         # A mirror that was refused at its start must not replace an older report.
-        if self._report is None or self._sampler.about.group is None:
+        if self._report is None or self._about.group is None:
             return
-        ending = self._ending or Ending.failed(str(error) or type(error).__name__)
+        ending = self._ending or Ending(False, f"The mirror failed: {str(error) or type(error).__name__}")
         try:
-            write_report(self._report, self._sampler, ending)
+            write_result_file("report", self._report, html(self._object(ending)))
         except ShoalError as problem:
             if self._on_warning:
                 self._on_warning(str(problem))
