@@ -73,7 +73,7 @@ def measure(installer: str, wheel: Path, room: Path) -> FirstMinute:
     tools = _tools(installer, room)
     environment = _bare_environment(room)
     begun = time.monotonic()
-    shoal = _INSTALL[installer](tools, f"{wheel}[java]", room, environment)
+    shoal = _INSTALL[installer](tools, f"{wheel}[spark,java]", room, environment)
     installation_s = time.monotonic() - begun
     with loaded_brokers() as (source, destination):
         clusters = ["--from", source.bootstrap, "--to", destination.bootstrap]

@@ -15,6 +15,7 @@ from shoal_broker import BrokerCluster
 from tests.batches import message
 from tests.broker.wire import Wire
 from tests.gateway.behind import messages
+from tests.without_spark import environment_without
 
 #: The packages that only the mirror needs, and that take nine tenths of an installation.
 ABSENT = ("pyspark", "py4j", "pyarrow", "psutil", "prometheus_client", "shtab")
@@ -23,9 +24,7 @@ ABSENT = ("pyspark", "py4j", "pyarrow", "psutil", "prometheus_client", "shtab")
 @pytest.fixture
 def without_spark(tmp_path: Path) -> dict[str, str]:
     """The environment of a Python that cannot import these packages."""
-    for name in ABSENT:
-        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}')\n")
-    return {"PYTHONPATH": str(tmp_path)}
+    return environment_without(tmp_path, *ABSENT)
 
 
 @pytest.mark.parametrize("name", ABSENT)
