@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import shoal
+from shoal.records import Codec, Record, write_batch, write_body
 from shoal_broker import Broker
 
 __all__ = ["ADDRESS", "OTHER_ADDRESS", "broker_with_orders", "example_of", "failures_of"]
@@ -28,10 +29,11 @@ def broker_with_orders() -> Iterator[Broker]:
     with Broker() as broker:
         for topic in ("orders", "copies", "payments"):
             broker.create_topic(topic)
-        properties = {"bootstrap.servers": broker.bootstrap, "compression.type": "gzip", "linger.ms": 1000}
+        orders = ((b"alice", b"1 x tea"), (b"bob", b"2 x coffee"), (b"alice", b"1 x cake"))
+        records = [Record(at, 0, write_body(*order)) for at, order in enumerate(orders)]
+        properties = {"bootstrap.servers": broker.bootstrap, "send.raw.bytes": True}
         with shoal.RawProducer(properties) as producer:
-            for customer, value in ((b"alice", b"1 x tea"), (b"bob", b"2 x coffee"), (b"alice", b"1 x cake")):
-                producer.send("orders", value, key=customer, partition=0)
+            producer.send("orders", write_batch(records, Codec.GZIP).view, partition=0)
         yield broker
 
 

@@ -17,15 +17,15 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
-from shoal.client.lot import Gate, Limits, Lot, Sent
+from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent
 from shoal.client.opening import open_socket
-from shoal.client.produce import ACKS_ALL, ProduceConnection
 from shoal.client.send import send
 from shoal.mirroring.task import sender
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
+from tests.produce_connection import ProduceConnection
 from tests.two_brokers import Acting, Killed, Watched
 
 __all__ = ["Doomed", "Requests", "arrive", "given_to_send", "through_tap"]

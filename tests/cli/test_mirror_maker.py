@@ -12,7 +12,6 @@ import pytest
 from shoal.cli import main, make_parser
 from shoal.cli.mirror_maker import parse
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.client.producer.settings import ProducerSettings
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
@@ -104,15 +103,22 @@ linger.ms=100
 def test_old_files_work_unchanged(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
     read(consumer=OLD_CONSUMER, producer=OLD_PRODUCER)
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 4
-    for word in ("zookeeper.connect", "client.rack", "metadata.broker.list", "partitioner.class"):
+    assert len(said) == 5
+    for word in (
+        "linger.ms",
+        "zookeeper.connect",
+        "client.rack",
+        "metadata.broker.list",
+        "partitioner.class",
+    ):
         assert any(word in line and ("no effect" in line or "ignores" in line) for line in said), word
 
 
 @pytest.mark.parametrize(
     ("producer", "said"),
     [
-        ("acks=1", "acks is overridden to 1: data loss or message reordering is possible"),
+        ("acks=1", "acks=1 has no effect: all in-sync replicas acknowledge each batch"),
+        ("enable.idempotence=false", "enable.idempotence=false has no effect: the producer is idempotent"),
         ("delivery.timeout.ms=120000", "delivery.timeout.ms is overridden to 120000"),
         ("max.in.flight.requests.per.connection=5", "Nothing is lost or reordered"),
     ],
@@ -137,8 +143,7 @@ def test_in_flight_above_5_is_reduced_with_a_warning(
     texts(capsys.readouterr().err)
     assert mirror.copy.max_in_flight == 5
     assert mirror.copy.handling is not None
-    given = {**mirror.copy.handling.producer, "bootstrap.servers": "a:1"}
-    assert ProducerSettings.from_properties(given).enable_idempotence
+    assert mirror.copy.handling.producer["max.in.flight.requests.per.connection"] == "5"
 
 
 def test_settings_of_kip_3_do_not_warn(read: Read, capsys: pytest.CaptureFixture[str]) -> None:

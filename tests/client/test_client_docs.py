@@ -12,12 +12,13 @@ from shoal import RawConsumer, RawProducer
 from shoal.client.consumer.settings import CONSUMER_PROPERTIES
 from shoal.client.producer.settings import PRODUCER_PROPERTIES
 from shoal.client.properties import Property
+from shoal.records import Codec, Record, write_batch, write_body
 from shoal_broker import Broker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 
 #: Without a default in the table: the page explains them in words.
-IN_WORDS = {"enable.idempotence": "true", "isolation.level": "read_committed"}
+IN_WORDS = {"isolation.level": "read_committed"}
 
 
 def documented(heading: str) -> dict[str, str]:
@@ -54,11 +55,9 @@ def test_transcript_of_the_page_equals_the_output() -> None:
     with Broker() as source, Broker() as destination:
         for broker in (source, destination):
             broker.create_topic("orders")
-        with RawProducer(
-            {"bootstrap.servers": source.bootstrap, "compression.type": "zstd", "linger.ms": 200}
-        ) as producer:
-            for number in range(335):
-                producer.send("orders", b"order %d" % number)
+        records = [Record(number, 0, write_body(None, b"order %d" % number)) for number in range(335)]
+        with RawProducer({"bootstrap.servers": source.bootstrap, "send.raw.bytes": True}) as producer:
+            producer.send("orders", write_batch(records, Codec.ZSTD).view, partition=0)
         code = transcript[1].replace("source:9092", source.bootstrap)
         code = code.replace("destination:9092", destination.bootstrap)
         statements: list[tuple[str, str]] = []

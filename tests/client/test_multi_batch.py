@@ -10,7 +10,6 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
-from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.protocol.apis import ApiKey
@@ -20,6 +19,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
+from tests.produce_connection import ProduceConnection
 from tests.two_brokers import batches_of, config_of
 
 PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)

@@ -12,7 +12,6 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
@@ -24,6 +23,7 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
 from tests.client.turns import turn
+from tests.produce_connection import ProduceConnection
 from tests.two_brokers import History, answers
 
 FIRST, OTHER = TopicPartition("topic", 0), TopicPartition("other", 0)

@@ -19,7 +19,6 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId, describe_holder
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
-from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
@@ -30,6 +29,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.batches import batch
 from tests.group_member import GroupMember
+from tests.produce_connection import ProduceConnection
 from tests.two_brokers import config_of
 
 __all__ = ["QUESTIONS", "create_topic_again", "impatient_config", "read_all"]

@@ -280,7 +280,6 @@ def _group(trial: _Trial, told: Told) -> str:
 def _producer(trial: _Trial, told: Told) -> str:
     properties = {
         **_IMPATIENT,
-        "linger.ms": 0,
         "delivery.timeout.ms": 2000,
         "max.block.ms": 1000,
         "compression.type": ("none", "gzip", "zstd")[trial.number % 3],

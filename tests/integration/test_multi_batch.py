@@ -20,7 +20,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.multi_batch import marked
-from shoal.client.produce import ProduceConnection
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
@@ -29,6 +28,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
+from tests.produce_connection import ProduceConnection
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)

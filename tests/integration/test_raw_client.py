@@ -38,7 +38,7 @@ from shoal.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from shoal.records import RecordBatch, read_header, verify_crc
+from shoal.records import Codec, Record, RecordBatch, read_header, verify_crc, write_batch, write_body
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -350,7 +350,7 @@ def test_killed_brokers_leave_an_exact_copy(topic: str) -> None:
         }
         sent, read = 0, list[bytes]()
         with (
-            RawProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 1}) as producer,
+            RawProducer({"bootstrap.servers": cluster.bootstrap, "batch.size": 1000}) as producer,
             RawConsumer(properties) as consumer,
         ):
             consumer.subscribe([topic])
@@ -376,13 +376,10 @@ def test_killed_brokers_leave_an_exact_copy(topic: str) -> None:
 def test_committed_raw_record_is_not_repeated(source_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = source_cluster.bootstrap
     create_topic(bootstrap, topic, 1)
-    # A flush is a batch, however slow this thread is.
-    one_by_one = {"compression.type": "lz4", "linger.ms": 20_000}
-    with RawProducer({"bootstrap.servers": bootstrap, **one_by_one}) as producer:
+    records = [Record(number, 0, write_body(None, b"%d" % number)) for number in range(10)]
+    with RawProducer({"bootstrap.servers": bootstrap, "send.raw.bytes": True}) as producer:
         for _ in range(3):
-            for number in range(10):
-                producer.send(topic, b"%d" % number)
-            producer.flush()
+            producer.send(topic, write_batch(records, Codec.LZ4).view, partition=0)
     properties = {
         "bootstrap.servers": bootstrap,
         "group.id": topic,

@@ -22,7 +22,6 @@ from rig.shoal import run_shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
@@ -32,6 +31,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome, PartitionReport, Side, VerifyReport, verify
+from tests.produce_connection import ProduceConnection
 from tests.verifying import altered, extra, missing, reordered
 
 #: Batches of the topics to damage: codec and number of records.

@@ -41,8 +41,14 @@ _IN_FLIGHT = "max.in.flight.requests.per.connection"
 _NO_DATA_LOSS = {
     "delivery.timeout.ms": str(2**31 - 1),
     "max.block.ms": str(2**63 - 1),
-    "acks": "all",
     _IN_FLIGHT: "1",
+}
+
+#: Properties of the producer's file with one meaning here: the values that have it, and what happens always.
+_ALWAYS = {
+    "acks": (("all", "-1"), "all in-sync replicas acknowledge each batch"),
+    "enable.idempotence": (("true",), "the producer is idempotent"),
+    "linger.ms": (("0",), "the outputs of one poll share batches"),
 }
 
 #: Properties of the consumer's file that the tool sets itself.
@@ -324,9 +330,13 @@ def _read_producer(
     _limit_in_flight(where, properties)
     if not repartition and properties.pop("partitioner.class", None) is not None:
         warn(f"{where}: partitioner.class has no effect: partitions are the source's")
+    for name, (values, always) in _ALWAYS.items():
+        given = properties.pop(name, values[0]).strip().lower()
+        if given not in values:
+            warn(f"{where}: {name}={given} has no effect: {always}")
     for name, value in _NO_DATA_LOSS.items():
         given = properties.setdefault(name, value)
-        if given != value and (name, given) != ("acks", "-1"):
+        if given != value:
             warn(f"{where}: {_of_overriding(name, given)}")
     client = _client("destination", properties, where)
     kept = _without_connection(properties, PRODUCER_PROPERTIES)
@@ -375,10 +385,7 @@ def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool
 
 def _of_overriding(name: str, value: str) -> str:
     if name == _IN_FLIGHT:
-        return (
-            f"{name}={value}: not MirrorMaker's 1. Nothing is lost or reordered, except with a handler and "
-            "acks=0 or 1 (docs/from-mirrormaker.md)"
-        )
+        return f"{name}={value}: not MirrorMaker's 1. Nothing is lost or reordered (docs/from-mirrormaker.md)"
     return (
         f"{name} is overridden to {value}: data loss or message reordering is possible with a handler or "
         "--repartition. Without them it has no effect"

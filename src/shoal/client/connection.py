@@ -319,8 +319,6 @@ class Connection:
         version: int,
         correlation_id: int,
         fields: Mapping[str, Any] | None = None,
-        *,
-        is_answered: bool = True,
     ) -> None:
         """
         Queue an encoded request for :meth:`send_prepared`.
@@ -330,17 +328,15 @@ class Connection:
             version: The version of the request.
             correlation_id: The id in the request.
             fields: The encoded fields, if they bound the response; see :class:`AnswerSizes`.
-            is_answered: False for Produce with acks=0, the one request without a response.
 
         """
         largest = self.sizes.largest(api_key, sum(map(len, parts)), fields)
-        self._prepare(parts, _Expected(correlation_id, api_key.name, largest) if is_answered else None)
+        self._prepare(parts, _Expected(correlation_id, api_key.name, largest))
 
-    def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected | None) -> None:
+    def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected) -> None:
         if not self._prepared:
             self.renew_login_in_time()
-        if expected is not None:
-            self._in_flight.append(expected)
+        self._in_flight.append(expected)
         self._prepared += parts
 
     def send_prepared(self, check: Callable[[], object] | None = None) -> None:

@@ -14,6 +14,7 @@ from ..records import ENTRY
 from ..topic_partition import TopicPartition
 
 __all__ = [
+    "ACKS_ALL",
     "HAS_BOOT_TIME",
     "REFILL_AT",
     "Gate",
@@ -25,6 +26,9 @@ __all__ = [
     "is_open",
     "open_gate",
 ]
+
+#: All in-sync replicas acknowledge a batch before its answer.
+ACKS_ALL = -1
 
 #: Two words. Nothing is sent once the clock of leases has reached the first: ns of CLOCK_BOOTTIME, where
 #: there is one. Another thread may set it meanwhile, to 0 to stop. The second is for the native sender, which

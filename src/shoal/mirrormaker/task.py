@@ -68,9 +68,6 @@ _FLUSH_S = 10.0
 #: The time for the last commit.
 _LAST_COMMIT_S = 5.0
 
-#: A batch that waits may keep so many times its bytes in memory, with the response that it came in.
-_MOST_KEPT = 8
-
 #: The longest pause between two tries to send something.
 _LONGEST_PAUSE_MS = 500
 
@@ -169,7 +166,7 @@ class _HandlerTask:
             client=self._settings.destination,
             send_raw_bytes=self._handling.raw,
             max_block_ms=min(read.max_block_ms, _MAX_BLOCK_MS),
-            multi_batch=False,
+            sends_at_flush=True,
         )
 
     def _find_positions(self) -> None:
@@ -194,7 +191,9 @@ class _HandlerTask:
                 self._consumed_at = time.monotonic()
                 if self._consumed_at - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler may be slow, and the group may need these partitions
+                    producer.flush(0.0)
                 self._take(record, producer)
+            producer.flush(0.0)  # the outputs of one poll share batches
             for source, position in consumer.positions.items():
                 self._partitions[source].go_over(position)  # control batches, and aborted or empty batches
 
@@ -343,7 +342,7 @@ class _HandlerTask:
 
     def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
-            return producer.send(output.topic, apart(output))
+            return producer.send(output.topic, output)
         return producer.send(
             output.topic,
             output.value,
@@ -455,20 +454,6 @@ class _HandlerTask:
                 if lost or time.monotonic() >= give_up_at:
                     return  # the next task sends these records again
             time.sleep(0.1)
-
-
-def apart(batch: RawRecord) -> RawRecord:
-    """
-    Copy a batch out of its fetch response if it is a small part of the response.
-
-    The producer's buffer counts only the bytes of batches. If a handler drops most batches, each remaining
-    one could keep a whole response in memory while it waits.
-
-    """
-    whole = batch.value.obj if isinstance(batch.value, memoryview) else batch.value
-    if len(whole) <= _MOST_KEPT * len(batch.value):  # type: ignore[arg-type]
-        return batch
-    return replace(batch, value=memoryview(bytes(batch.value)))
 
 
 def _refuses_the_writer(error: Exception) -> bool:

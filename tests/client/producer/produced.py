@@ -15,7 +15,6 @@ from tests.two_brokers import content_of
 def producer(broker: Broker | BrokerCluster, **changes: object) -> RawProducer:
     properties: dict[str, object] = {
         "bootstrap.servers": broker.bootstrap,
-        "linger.ms": 0,
         "retry.backoff.ms": 10,
         "retry.backoff.max.ms": 50,
     }

@@ -160,14 +160,6 @@ def test_written_batch_in_doubt_is_not_repeated(broker: Broker) -> None:
     assert values(broker) == [b"before", b"late", b"after"]
 
 
-def test_retry_without_idempotence_may_duplicate_and_counts(broker: Broker) -> None:
-    with producer(broker, enable_idempotence=False, retries=1) as ours:
-        ours.send("topic", b"x", partition=0).result(10)
-        broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2)
-        with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
-            ours.send("topic", b"y", partition=0).result(10)
-
-
 def test_unauthorized_topic_raises(broker: Broker) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with producer(broker) as ours:

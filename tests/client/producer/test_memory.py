@@ -66,14 +66,6 @@ def test_maximum_java_timeouts_are_accepted(broker: Broker) -> None:
             ours.send("topic", b"x" * 1000, partition=0)
 
 
-def test_full_buffer_is_sent_without_linger(broker: Broker) -> None:
-    options = {"linger_ms": 50_000, "delivery_timeout_ms": 100_000, "batch_size": 100_000}
-    # If the producer lingered, a send would wait until it is refused.
-    with producer(broker, buffer_memory=5_000, max_block_ms=20_000, **options) as ours:
-        for _ in range(50):
-            ours.send("topic", b"x" * 1000, partition=0)
-
-
 def test_close_waits_for_all_records_or_its_timeout(broker: Broker) -> None:
     ours = producer(broker)
     future = ours.send("topic", b"x", partition=0)
@@ -95,7 +87,7 @@ def test_close_waits_for_all_records_or_its_timeout(broker: Broker) -> None:
 
 
 def test_threads_can_send_concurrently(broker: Broker) -> None:
-    with producer(broker, linger_ms=1) as ours:
+    with producer(broker) as ours:
 
         def run(number: int) -> None:
             for each in range(200):

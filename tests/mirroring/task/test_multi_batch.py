@@ -12,7 +12,6 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
-from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.task import outbound_queue
@@ -24,6 +23,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
+from tests.produce_connection import ProduceConnection
 from tests.sent_requests import SentRequests
 from tests.two_brokers import (
     ABORT,

@@ -1,258 +1,232 @@
 """
-The outcome of each sent batch, by its response or by the lack of one.
+The outcome of each batch: acknowledged, sent again, or failed.
 
 These rules keep the order of each partition, and write no batch twice:
 
-- A batch receives its sequence with its first request, and keeps it.
-- If a request fails, the sender waits until every request of the partition has a response or has lost its
-  connection. Then it sends the batches again, in order.
+- A batch receives its sequence with its first attempt, and keeps it. It is sent again before those behind it.
 - A failed batch leaves a gap. If the broker reports it (OUT_OF_ORDER_SEQUENCE_NUMBER: no batch was written),
-the
-  next batches begin a new epoch. If the failed batch was written after all, the old sequences continue.
+  the next batches begin a new epoch. If the failed batch was written after all, the old sequences continue.
 - If a broker refuses a request with several batches, it has written none of them: another producer writes to
-the
-  partition, or one batch is invalid. From then on each batch has its own request, with its old sequence.
-- A stock broker remembers the last five batches of a producer. The response to a request with more may be
-lost,
-  and the next leader may accept only one batch at a time. It then reports the first ones as out of order.
-  They are written if a later batch of the same producer is, so the responses to the later ones decide.
+  the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence.
+- A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
+  answer was lost, it is asked for the producer's last sequence.
 """
 
 from __future__ import annotations
 
-import time
+import enum
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
-from ...protocol.produce import ProduceOutcome
 from ..admin import IDEMPOTENT_WRITE
-from ..backoff import Backoff
-from .accumulator import Accumulator, PartitionQueue, ProducerState
-from .batches import OrdinaryBatch, PendingBatch
-from .settings import ProducerSettings
+from ..cluster import Cluster, is_transient
+from ..lot import Lot, Refused, Sent
+from ..producers import last_sequence
+from .batches import SEQUENCES, PendingBatch
+from .queues import PartitionQueue
 
-__all__ = ["Finished", "Outcomes", "failing"]
+__all__ = ["Outcomes", "Reaction", "reaction_to"]
 
 _LAST_EPOCH = 2**15 - 1
 
 #: The attempts for a batch that a broker reports as corrupt: its CRC was right when the caller passed it.
 _MOST_CORRUPT = 3
 
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
 #: The codes of a broker that wrote nothing, since the producer's state does not fit.
 _START_ANEW = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
+#: The codes with which a broker may have appended the batch.
+_IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
-#: Batches whose futures must be completed, each with the function that does it.
-Finished = list[tuple[PendingBatch, Callable[[], None]]]
+
+class Reaction(enum.Enum):
+    """The reaction to an answer about the first batch of a queue."""
+
+    ACKNOWLEDGE = "the leader has the batch"
+    RETRY = "send it again after a pause"
+    ONE_BY_ONE = "send it again, and each batch in a request of its own"
+    NEW_EPOCH = "send it again in a new epoch"
+    LOOK_UP = "ask the leader which batches it has"
+    FAIL = "complete it with the error"
 
 
-def failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
-    """Return a function that completes a batch's futures with an error."""
-    return lambda: batch.fail(error)
+def reaction_to(code: ErrorCode, queue: PartitionQueue, retries: int, *, is_one_of_several: bool) -> Reaction:
+    """
+    Return the reaction to a code about the first batch of a queue.
+
+    Args:
+        code: The code of the leader.
+        queue: The queue.
+        retries: The most failures in a row before the batch fails.
+        is_one_of_several: Whether the code is about several batches.
+
+    """
+    head = queue.batches[0]
+    if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        return Reaction.ACKNOWLEDGE
+    is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else retries
+    if code.retriable and not is_out_of_order and queue.backoff.failures < most:
+        return Reaction.RETRY
+    if is_one_of_several or (is_out_of_order and queue.takes_several):
+        return Reaction.ONE_BY_ONE
+    if is_out_of_order and head.is_in_doubt and head.landing is not None:
+        return Reaction.LOOK_UP
+    if code in _START_ANEW or (is_out_of_order and queue.has_gap):
+        return Reaction.NEW_EPOCH
+    # Also a sequence that is not the next one although all batches before were acknowledged: the broker has
+    # lost its state of the producer.
+    return Reaction.FAIL
 
 
 class Outcomes:
-    """Decides the outcome of batches; callers of all methods hold the accumulator's lock."""
+    """
+    Applies answers to queues; callers hold the lock of the queues, but for :meth:`look_up`.
 
-    def __init__(
-        self,
-        settings: ProducerSettings,
-        accumulator: Accumulator,
-        where: str,
-        *,
-        on_moved: Callable[[], None],
-        on_used_up: Callable[[], None],
-    ) -> None:
+    Attributes:
+        finished: The batches whose futures have to be completed, without the lock, each with the function
+            that does it.
+
+    """
+
+    def __init__(self, cluster: Cluster, retries: int) -> None:
         """
-        Prepare the decisions of one producer.
+        Begin without outcomes.
 
         Args:
-            settings: The limits of retries.
-            where: The cluster, for errors.
-            on_moved: Called if a partition may have another leader.
-            on_used_up: Called if the producer id has no epochs left.
+            cluster: The connections for questions about producers.
+            retries: The most failures in a row before a batch fails.
 
         """
-        self._settings = settings
-        self._accumulator = accumulator
-        self._where = where
-        self._on_moved = on_moved
-        self._on_used_up = on_used_up
+        self._cluster = cluster
+        self._retries = retries
+        self._unknown: list[tuple[PartitionQueue, BrokerError]] = []
+        self.finished: list[tuple[PendingBatch, Callable[[], object]]] = []
 
     def take(
-        self,
-        queue: PartitionQueue,
-        batches: Sequence[PendingBatch],
-        outcome: ProduceOutcome,
-        finished: Finished,
-    ) -> None:
-        """Decide the outcome of a request's batches of one partition."""
-        code = ErrorCode.of(outcome.error_code)
-        unfinished = [batch for batch in batches if not batch.is_decided]
-        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            base_offset = -1 if code else outcome.base_offset
-            for batch in batches:
-                if not batch.is_decided:
-                    self.acknowledge(queue, batch, base_offset, outcome.log_append_time_ms, finished)
-                base_offset += batch.count if base_offset >= 0 else 0
-            return
-        if not unfinished:
-            queue.is_draining = True
-            return
-        where = f"producing to {queue.partition} on {self._where}"
-        error = BrokerError(outcome.error_code, where, outcome.error_message, IDEMPOTENT_WRITE)
-        head = unfinished[0]
-        is_head = bool(queue.sent) and queue.sent[0] is head
-        if len(batches) > 1 and not (code.retriable and self._may_retry(head, code)):
-            # Nothing was written. Sent one by one, the responses show the invalid batch, or the other
-            # producer.
-            self._go_one_by_one(queue)
-        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
-            self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
-        elif code in _START_ANEW and queue.identity is not None:
-            queue.is_draining = queue.wants_new_epoch = True
-        elif code in _TOO_LARGE and isinstance(head, OrdinaryBatch) and head.count > 1:
-            self._halve(queue, head)
-        elif code.retriable and self._may_retry(head, code):
-            # The broker may have appended the batch despite this code.
-            for batch in unfinished:
-                batch.is_in_doubt = batch.is_in_doubt or code in (
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                )
-            queue.is_draining = True
-            self._on_moved()
-        else:
-            for batch in unfinished:
-                self.fail(queue, batch, error, finished)
-            queue.is_draining = True
+        self, queue: PartitionQueue, batches: Sequence[PendingBatch], lot: Lot, sent: Sent, place: int
+    ) -> bool:
+        """
+        Take the answers about a lot of a queue's first batches.
 
-    def _out_of_order(
-        self,
-        queue: PartitionQueue,
-        head: PendingBatch,
-        error: BrokerError,
-        *,
-        is_head: bool,
-        finished: Finished,
-    ) -> None:
-        """Continue after a sequence that is not the next one: nothing was written."""
-        queue.is_draining = True
-        if not is_head:
-            return  # an earlier batch failed; this one is sent again after it
-        if queue.takes_multi_batch:
-            self._go_one_by_one(queue)
-        elif head.is_in_doubt and head.landing is not None:
-            queue.sent.remove(head)
-            queue.unsure.append(head)
-        elif queue.has_gap:
-            queue.wants_new_epoch = True
-        else:
-            # All earlier batches were acknowledged, but the broker has lost its state of the producer.
-            self.fail(queue, head, error, finished)
+        Args:
+            place: The lot's place in ``sent``.
 
-    def _halve(self, queue: PartitionQueue, batch: OrdinaryBatch) -> None:
-        """Replace a batch by two with half of its records."""
-        position = queue.sent.index(batch)
-        queue.sent.remove(batch)
-        for part in reversed(batch.halves()):
-            queue.sent.insert(position, part)
-        batch.is_decided = batch.is_done = True  # the halves have its futures and its memory
-        queue.is_draining = True
+        Returns:
+            Whether the partition may have another leader.
 
-    def _go_one_by_one(self, queue: PartitionQueue) -> None:
-        queue.takes_multi_batch, queue.is_draining = False, True
-        if queue.identity is not None:
-            queue.identity.next_offset = None
+        """
+        landed = sent.landed[place]
+        later = {each.first: each.base_offset for each in sent.later if each.place == place}
+        offset = lot.base_offset
+        for number, batch in enumerate(batches[:landed]):
+            offset = later.get(number, offset)
+            self._acknowledge(queue, batch, offset)
+            offset += batch.count
+        queue.next_offset = offset
+        queue.newest_ms = lot.newest_after(landed)
+        left = batches[landed:]
+        refused = sent.refused.get(place)
+        if refused is not None:
+            return self._refuse(queue, left, refused)
+        if left:
+            assert sent.failure is not None
+            self.disconnect(queue, left, sent.failure)
+        return bool(left)
 
-    def _may_retry(self, batch: PendingBatch, code: ErrorCode) -> bool:
-        most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
-        return batch.attempts <= most
+    def disconnect(self, queue: PartitionQueue, batches: Sequence[PendingBatch], error: ShoalError) -> None:
+        """Send batches again whose answer was lost."""
+        _doubt(batches)
+        if queue.backoff.failures >= self._retries:
+            self.fail(queue, batches[0], error)
+        queue.put_off()
 
-    def acknowledge(
-        self,
-        queue: PartitionQueue,
-        batch: PendingBatch,
-        base_offset: int,
-        append_time_ms: int,
-        finished: Finished,
-    ) -> None:
-        """Complete a batch, and the unsure ones before it, as acknowledged."""
-        queue.sent.remove(batch)
-        batch.is_decided = True
-        queue.failures, queue.has_gap, queue.acked_at = 0, False, time.monotonic()
-        if queue.identity is not None:
-            queue.identity.is_fresh = False
-        self._accumulator.settling.add(batch)
-        finished.append((batch, lambda: batch.acknowledge(base_offset, append_time_ms)))
-        # A broker accepts a sequence only after the one before: so the earlier batches are written.
-        for earlier in queue.unsure:
-            assert earlier.landing is not None
-            earlier.is_decided = True
-            self._accumulator.settling.add(earlier)
-            finished.append((earlier, partial(earlier.acknowledge, earlier.landing, -1)))
-        queue.unsure.clear()
+    def _refuse(self, queue: PartitionQueue, left: Sequence[PendingBatch], refused: Refused) -> bool:
+        """React to the refusal of the first batches; return whether there may be another leader."""
+        code = ErrorCode.of(refused.error_code)
+        where = f"producing to {queue.partition} on {self._cluster}"
+        error = BrokerError(refused.error_code, where, refused.message, IDEMPOTENT_WRITE)
+        batches = left[: refused.end - refused.first]
+        if code in _IN_DOUBT:
+            _doubt(left)
+        queue.newest_ms = None  # the batches behind were in flight, and may be refused, too
+        reaction = reaction_to(code, queue, self._retries, is_one_of_several=len(batches) > 1)
+        match reaction:
+            case Reaction.ACKNOWLEDGE:
+                offset = -1 if code else refused.base_offset
+                for batch in batches:
+                    self._acknowledge(queue, batch, offset)
+                    offset += batch.count if offset >= 0 else 0
+                queue.next_offset = max(offset, 0)
+            case Reaction.RETRY:
+                queue.put_off()
+            case Reaction.ONE_BY_ONE:
+                queue.takes_several = False
+                queue.backoff.reset()
+            case Reaction.NEW_EPOCH:
+                _begin_new_epoch(queue)
+            case Reaction.LOOK_UP:
+                queue.put_off()
+                self._unknown.append((queue, error))
+            case Reaction.FAIL:
+                for batch in batches:
+                    self.fail(queue, batch, error)
+        return reaction is Reaction.RETRY
 
-    def fail(
-        self,
-        queue: PartitionQueue,
-        batch: PendingBatch,
-        error: ShoalError,
-        finished: Finished,
-    ) -> None:
-        """Fail a batch; later batches follow after the gap."""
-        for batches in (queue.sent, queue.waiting):
-            if batch in batches:
-                batches.remove(batch)
+    def _acknowledge(self, queue: PartitionQueue, batch: PendingBatch, base_offset: int) -> None:
+        queue.batches.remove(batch)
+        queue.has_gap = False
+        queue.backoff.reset()
+        self.finished.append((batch, partial(batch.acknowledge, base_offset)))
+
+    def fail(self, queue: PartitionQueue, batch: PendingBatch, error: ShoalError) -> None:
+        """Fail a batch; those behind it follow after the gap."""
+        queue.batches.remove(batch)
         queue.has_gap = queue.has_gap or batch.sequence is not None
-        batch.is_decided = True
-        self._accumulator.settling.add(batch)
-        finished.append((batch, failing(batch, error)))
+        queue.backoff.reset()
+        self.finished.append((batch, partial(batch.fail, error)))
 
-    def send_again_when_drained(self, queue: PartitionQueue, finished: Finished) -> None:
-        """Queue failed batches again, in order, if the partition has nothing in flight."""
-        if queue.outstanding or not queue.is_draining:
-            return
-        queue.is_draining = False
-        again = list(queue.sent)
-        queue.sent.clear()
-        if queue.wants_new_epoch and queue.identity is not None:
-            queue.wants_new_epoch = queue.has_gap = False
-            self.give_up_unsure(queue, finished)
-            self._begin_new_epoch(queue, again)
-        queue.waiting.extendleft(reversed(again))
-        if not queue.waiting:
-            self.give_up_unsure(queue, finished)
-        if again:
-            backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
-            backoff.failures = queue.failures
-            queue.failures += 1
-            queue.retry_at = time.monotonic() + backoff.next_delay_s()
+    def look_up(self) -> None:
+        """Ask leaders which batches they have of queues for which only that shows it."""
+        unknown, self._unknown = self._unknown, []
+        for queue, error in unknown:
+            assert queue.producer_id is not None
+            try:
+                last = last_sequence(self._cluster, queue.partition, queue.producer_id)
+            except ShoalError as failure:
+                if is_transient(failure):
+                    continue  # the batch is sent again, and refused again
+                last = None
+            written = [] if last is None else [each for each in queue.batches if _is_up_to(each, last)]
+            for batch in written:
+                assert batch.landing is not None
+                self._acknowledge(queue, batch, batch.landing)
+            if not written:
+                self.fail(queue, queue.batches[0], error)
 
-    def give_up_unsure(self, queue: PartitionQueue, finished: Finished) -> None:
-        """Fail the batches whose outcome no response will show."""
-        unsure, queue.unsure = queue.unsure, []
-        for batch in unsure:
-            where = f"producing to {queue.partition} on {self._where}"
-            detail = "an earlier answer was lost, and it may be written"
-            error = BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, where, detail)
-            self.fail(queue, batch, error, finished)
 
-    def _begin_new_epoch(self, queue: PartitionQueue, again: Sequence[PendingBatch]) -> None:
-        """Give unwritten batches new sequences, and fence late requests of the old epoch."""
-        identity = queue.identity
-        assert identity is not None
-        queue.takes_multi_batch = False if queue.takes_multi_batch is not None else None
-        if identity.epoch == _LAST_EPOCH:
-            queue.identity = None
-            self._on_used_up()
-        else:
-            queue.identity = ProducerState(identity.producer_id, identity.epoch + 1)
-        for batch in (*again, *queue.waiting):
-            batch.sequence = batch.landing = None
+def _begin_new_epoch(queue: PartitionQueue) -> None:
+    """Give unwritten batches new sequences, and fence late requests of the old epoch."""
+    queue.takes_several = queue.has_gap = False
+    queue.next_sequence = 0
+    if queue.epoch == _LAST_EPOCH:
+        queue.producer_id = None
+    queue.epoch = (queue.epoch + 1) % (_LAST_EPOCH + 1)
+    for batch in queue.batches:
+        batch.sequence = batch.landing = None
+
+
+def _doubt(batches: Sequence[PendingBatch]) -> None:
+    for batch in batches:
+        batch.is_in_doubt = True
+
+
+def _is_up_to(batch: PendingBatch, last: int) -> bool:
+    """Return whether a batch ends at a sequence or before it, modulo the number of sequences."""
+    if batch.sequence is None or batch.landing is None:
+        return False
+    return (last - batch.sequence - batch.count + 1) % SEQUENCES < SEQUENCES // 2

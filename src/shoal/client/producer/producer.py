@@ -13,12 +13,11 @@ from ...records import Record, write_body
 from ...topic_partition import TopicPartition
 from ..buffers import FetchedBytes
 from ..consumer.records import ConsumerRecord, RawRecord
-from .batches import TOGETHER, RawBatch, RecordMetadata, read_raw
-from .partitioner import StickyPartitions, partition_of_key
+from .batches import TOGETHER, RecordMetadata, read_raw
 from .sender import Sender
 from .settings import ProducerSettings
 
-__all__ = ["RawProducer"]
+__all__ = ["RawProducer", "partition_of_key"]
 
 _LONGEST_BLOCK_S = 1e9
 
@@ -60,7 +59,6 @@ class RawProducer:
             if isinstance(properties, ProducerSettings)
             else ProducerSettings.from_properties(properties)
         )
-        self._sticky = StickyPartitions()
         self._is_closed = False
         self._sender = Sender(self._settings)
         self._sender.start()
@@ -80,9 +78,10 @@ class RawProducer:
 
         Args:
             topic: The topic to write to.
-            value: The record's value, a batch's bytes (header included), or a consumer's raw record.
-                Do not change a batch's bytes before the future is done.
-            key: The key, which selects the partition by Java's hash.
+            value: The record's value, a batch's bytes (header included), or a consumer's raw record. The
+                producer copies it.
+            key: The key, which selects the partition by Java's hash. Records without a key go to the
+                partitions in turn, a batch to each.
             partition: The partition. Required for a batch's bytes; a raw record's own one by default.
             headers: Names and values.
             timestamp_ms: Milliseconds since 1970, by default the present time.
@@ -143,8 +142,7 @@ class RawProducer:
         if partition is None:
             raise ConfigError("a batch has no key to choose a partition by: give send() the partition")
         self._check_partition(topic, partition, deadline)
-        where = TopicPartition(topic, partition)
-        self._sender.accumulator.add_raw(RawBatch(where, 0.0, batch=batch, future=future), deadline)
+        self._sender.queues.add_raw(TopicPartition(topic, partition), batch, future, deadline)
 
     def _send_record(
         self,
@@ -155,20 +153,11 @@ class RawProducer:
         future: Future[RecordMetadata],
         deadline: float,
     ) -> None:
-        by_key = key is not None and not self._settings.partitioner_ignore_keys
         count = self._check_partition(topic, partition, deadline)
-        add = self._sender.accumulator.add
-        if partition is None and by_key:
-            assert key is not None
-            partition = partition_of_key(key, count)
-        if partition is not None:
-            add(TopicPartition(topic, partition), record, future, deadline)
-            return
-        here = TopicPartition(topic, self._sticky.get(topic, count))
-        if not add(here, record, future, deadline, may_refuse=True):
-            self._sticky.move_on(topic, count)
-            here = TopicPartition(topic, self._sticky.get(topic, count))
-            add(here, record, future, deadline)
+        if partition is None:
+            turn = self._sender.queues.turn_of
+            partition = turn(topic, count) if key is None else partition_of_key(key, count)
+        self._sender.queues.add(TopicPartition(topic, partition), record, future, deadline)
 
     def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
         """Return the number of partitions of a topic; a given partition must be one of them."""
@@ -216,7 +205,7 @@ class RawProducer:
             False if ``timeout_s`` was too short.
 
         """
-        return self._sender.accumulator.flush(timeout_s)
+        return self._sender.queues.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, and close all connections. Records without an acknowledgement after ``timeout_s`` fail."""
@@ -228,7 +217,7 @@ class RawProducer:
         finally:
             timeout_ms = self._settings.delivery_timeout_ms
             self._sender.stop(
-                lambda batch: DeliveryTimedOut(*batch.partition, timeout_ms, is_in_doubt=batch.attempts > 0)
+                lambda batch: DeliveryTimedOut(*batch.partition, timeout_ms, is_in_doubt=batch.is_in_doubt)
             )
 
     def __enter__(self) -> Self:
@@ -236,6 +225,14 @@ class RawProducer:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Return the partition of a key as Java's producer does (``BuiltInPartitioner.partitionForKey``)."""
+    from kafka.partitioner.default import murmur2  # imported here: raw producers hash no key
+
+    hashed: int = murmur2(key)
+    return (hashed & 0x7FFFFFFF) % partitions
 
 
 def _ordinary(value: object) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Produce batches to one leader with several requests in flight."""
+"""Produce requests with any batches, as a test lists them; no client of shoal's sends all of these."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from ..errors import ProtocolError
-from ..protocol.apis import ApiKey
-from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
-from ..topic_partition import TopicPartition
-from .connection import Connection, version_or_close
-from .multi_batch import query_multi_batch
-from .topic_listing import TopicListing
+from shoal.client.connection import Connection, version_or_close
+from shoal.client.lot import ACKS_ALL
+from shoal.client.multi_batch import query_multi_batch
+from shoal.client.topic_listing import TopicListing
+from shoal.errors import ProtocolError
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from shoal.topic_partition import TopicPartition
 
-__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection"]
-
-ACKS_ALL = -1
-NO_ACKS = 0
+__all__ = ["ProduceConnection"]
 
 _new = tuple.__new__
 
@@ -38,7 +36,6 @@ class ProduceConnection:
         connection: Connection,
         *,
         timeout_ms: int,
-        acks: int = ACKS_ALL,
         topic_ids: Mapping[TopicPartition, uuid.UUID | None] | None = None,
     ) -> None:
         """
@@ -47,7 +44,6 @@ class ProduceConnection:
         Args:
             connection: The connection to the partitions' leader; :meth:`close` closes it.
             timeout_ms: The broker's limit for the acknowledgments of the in-sync replicas.
-            acks: The required acknowledgments; with :data:`NO_ACKS` there are no responses.
             topic_ids: The topic's id of each partition in the requests. If all are known and the broker
                 supports it, requests list topics by id. The broker then refuses a topic that was created
                 again.
@@ -59,7 +55,6 @@ class ProduceConnection:
         """
         self._connection = connection
         self._timeout_ms = timeout_ms
-        self._acks = acks
         self._listing = TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), topic_ids)
         self._sent: deque[frozenset[TopicPartition]] = deque()
 
@@ -97,15 +92,11 @@ class ProduceConnection:
             version=version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
-            acks=self._acks,
+            acks=ACKS_ALL,
             timeout_ms=self._timeout_ms,
         )
-        is_answered = self._acks != NO_ACKS
-        if is_answered:
-            self._sent.append(frozenset(batches))
-        self._connection.prepare_parts(
-            parts, ApiKey.PRODUCE, version, correlation_id, is_answered=is_answered
-        )
+        self._sent.append(frozenset(batches))
+        self._connection.prepare_parts(parts, ApiKey.PRODUCE, version, correlation_id)
 
     def send_prepared(self, check: Callable[[], object] | None = None) -> None:
         """Send all queued requests by few system calls; see :meth:`.Connection.send_prepared`."""
