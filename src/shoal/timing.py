@@ -111,12 +111,11 @@ class Timing:
             before rows of a data frame are written.
         gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
             for records of its source: five minutes by default.
-        most_between_answers_s: The most that counts of the time between two answers without records. A
-            partition may have been held meanwhile. The pauses are at most 10 s, but each answer is about one
-            partition, and hundreds may be silent.
+        most_between_answers_s: The most that counts of the time between two answers without records, or two
+            refusals. A partition may have been held meanwhile. The pauses are at most 10 s, but each answer
+            is about one partition, and hundreds may be silent.
         forget_refusal_s: A second refusal of a batch so much later has a cause of its own: the pauses between
-            two tries are at most 10 s. The time of an alignment between them, which may be minutes, does not
-            count; an outage between them does.
+            two tries are at most 10 s. Before it, there was an outage.
         unexplained_patience_s: A batch that a broker refuses without a reason, perhaps for a passing one, is
             tried again for so long.
         commit_interval_s: The time between two commits of a task's positions.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -152,6 +154,16 @@ def test_steering_that_arrives_during_a_report_is_confirmed(started: Callable[..
         task._socket = LateSocket(task)  # type: ignore[assignment]
         task.take([TopicPartition(name, 0) for name in NAMES])
         wait_until(lambda: mirror.server.is_steered)
+
+
+def test_task_forgets_the_allowance_of_a_worker_that_has_ended(started: Callable[..., Mirror]) -> None:
+    with started(limit="1m").task() as task:
+        first, second = task.open_allowance(), task.open_allowance()
+        ended = weakref.ref(first)
+        del first
+        gc.collect()
+        assert ended() is None
+        assert task.open_allowance().number not in {0, second.number}
 
 
 def test_grants_reach_a_worker(started: Callable[..., Mirror]) -> None:

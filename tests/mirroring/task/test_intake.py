@@ -246,18 +246,10 @@ def test_large_batch_is_copied_between_joined_ones() -> None:
     ]
 
 
-def test_empty_answers_are_counted_until_a_batch_comes() -> None:
-    intake = (taking := Taking()).intake
-    assert [intake.count_empty_answer() for _ in range(3)] == [1, 2, 3]
-    taking.take(plain(1))
-    assert intake.count_empty_answer() == 1
-
-
 def test_skipped_gap_moves_the_fetch_offset_and_never_back() -> None:
     intake = Taking().intake
-    intake.count_empty_answer()
     intake.skip_gap(120, 7)
-    assert (intake.fetch_offset, intake.source_leader_epoch, intake.empty_answers) == (120, 7, 0)
+    assert (intake.fetch_offset, intake.source_leader_epoch) == (120, 7)
     intake.skip_gap(110, 2)
     assert (intake.fetch_offset, intake.source_leader_epoch) == (120, 7)
 

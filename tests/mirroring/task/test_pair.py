@@ -35,7 +35,6 @@ from tests.two_brokers import (
     Watched,
     answers,
     config_of,
-    die_after,
     leads_elsewhere,
     let_pass,
     lose_tail,
@@ -487,21 +486,21 @@ def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
     assert re.search(r"offset.*0", str(stopped))
 
 
-def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
+def test_silence_of_a_source_ends_though_its_pair_ends_again_and_again(
     brokers: TwoBrokers, history: History
 ) -> None:
-    """As if many partitions were aligned together: each waits for the answers of all."""
-    brokers = brokers.with_timing(gap_patience_timeouts=1, forget_refusal_s=0.3)
-    history.plain(3, 2)
-    die_after(brokers, requests=1)
+    brokers = brokers.with_timing(gap_patience_timeouts=1, longest_retry_ms=100)
+    history.plain(3)
+    seen = itertools.count(1)
 
-    def late(response: FetchResponse) -> FetchResponse:
-        time.sleep(0.1)
-        return without_records(response)
+    def silent(response: FetchResponse) -> FetchResponse:
+        if next(seen) % 3:
+            return without_records(response)
+        return replace(response, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
+    answers(brokers.source, ApiKey.FETCH, silent, 1_000_000)
     (stopped,) = brokers.impatient().start().result().stopped
-    assert re.search(r"answers.*records", str(stopped))
+    assert re.search(r"offset.*0.*answers have no records", str(stopped))
 
 
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.model.handover import Handover, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.aligner import Aligner
 from shoal.mirroring.task.fresh_metadata import Known
+from shoal.mirroring.task.pair import Pair
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import Stop
+from shoal.mirroring.task.worker import Stop, Worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
@@ -335,7 +338,7 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
         control,
         Known(None, None, time.monotonic()),
         report=lambda report: None,
-        pass_on=lambda copies, known: None,
+        pass_on=lambda sender, copies, known: None,
     )
     fenced.admit([PartitionCopy(brokers.ranges()[0], brokers.settings)])
     fenced.stop(Stop.FENCED)
@@ -347,6 +350,98 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
         assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])
     brokers.run()
     assert brokers.copied() == history.committed
+
+
+class BlockedReports(Watched):
+    """The first report of the aligner of partition 0 does not return until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked, self.released = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def report(self, report: TaskReport) -> None:
+        of_first = any(each.partition.partition == 0 for each in report.partitions)
+        if of_first and threading.current_thread().name == "shoal-worker" and not self.blocked.is_set():
+            self.thread = threading.current_thread()
+            self.blocked.set()
+            self.released.wait(60)
+        super().report(report)
+
+
+def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fenced: list[Worker] = []
+    stop = Worker.stop
+
+    def keep(worker: Worker, how: Stop) -> None:
+        stop(worker, how)
+        if how is Stop.FENCED:
+            fenced.append(worker)
+
+    monkeypatch.setattr(Worker, "stop", keep)
+    _, other = brokers.topic("topic", 2)
+    brokers = brokers.with_timing(end_patience_s=0.1, give_up_patience_s=0.1)
+    with led_by_a_second(brokers.destination, 1):
+        control = BlockedReports()
+        running = brokers.start(open_ranges(2), control)
+        assert control.blocked.wait(60)
+        other.plain(1)
+        wait_until(lambda: is_copied(brokers, other, 1))
+        last_commit = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+        control.request_stop()
+        last_commit.wait_for_one()
+        wait_until(lambda: bool(fenced))
+        control.released.set()
+        assert control.thread is not None
+        control.thread.join(60)
+        wait_until(lambda: sum(each.name == "shoal-worker" for each in threading.enumerate()) == 1)
+        last_commit.release()
+        running.result()
+    left = {
+        each
+        for report in control.reports
+        if "leaves" in report
+        for each in leaves_from_json(report["leaves"])
+    }
+    assert left == {TopicPartition("topic", 1)}
+
+
+def waiting_copy(brokers: TwoBrokers) -> PartitionCopy:
+    copy = PartitionCopy(brokers.ranges()[0], brokers.settings)
+    copy.state.wait("a broker", 60.0)
+    return copy
+
+
+def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(2)
+    pair = Pair(
+        brokers.settings,
+        WorkerControl(Uncontrolled()),
+        Known(None, None, time.monotonic()),
+        report=lambda report: None,
+        pass_on=lambda sender, copies, known: None,
+        leaders=(0, 0),
+        buffer_bytes=65_536,
+        accepting=set(),
+        can_be_marked=True,
+    )
+    copy = waiting_copy(brokers)
+    pair.admit([copy])
+    assert pair.held == [copy]
+    assert pair.is_stuck
+    aligner = Aligner(
+        brokers.settings,
+        WorkerControl(Uncontrolled()),
+        Known(None, None, time.monotonic()),
+        report=lambda report: None,
+        pass_on=lambda sender, copies, known: None,
+    )
+    aligner.admit([waiting_copy(brokers)])
+    assert not aligner.is_quiet
 
 
 def begin_and_stall_commits(

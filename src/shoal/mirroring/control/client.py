@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import socket
@@ -11,6 +12,7 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
@@ -66,7 +68,9 @@ class ControlConnection:
         self._steering = UNSTEERED
         #: Whether the next line confirms the steering.
         self._confirms = False
-        self._allowances: dict[int, Allowance] = {}
+        #: Those of workers that are at work.
+        self._allowances: WeakValueDictionary[int, Allowance] = WeakValueDictionary()
+        self._numbers = itertools.count()
         self._handover: Handover | None = None
         self._where = f"the driver at {address[0]}:{address[1]}"
         try:
@@ -229,7 +233,7 @@ class ControlConnection:
     def open_allowance(self) -> Allowance:
         """Return the allowance of one more worker."""
         with self._changed:
-            number = len(self._allowances)
+            number = next(self._numbers)
             allowance = self._allowances[number] = Allowance(number, self._send)
         return allowance
 

@@ -3,23 +3,31 @@ An aligner has the partitions of one pair of leaders that are not copied: it ali
 
 An aligned partition is passed to the pair of its leaders. Until then it waits here, if time can heal what
 holds it up. The aligner ends as soon as it has no partition left to align.
+
+If an alignment may take long, since a whole copy is to be compared or a silent source to be asked again, the
+partition goes to an aligner for such ones. That takes one at a time, so it delays no other alignment.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...client.cluster import is_transient
 from ...client.scan import NoRecords
 from ...errors import CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
+from ..control import WorkerControl
+from ..model.copy_options import CopySettings
+from ..model.reports import TaskReport
+from .fresh_metadata import Known
 from .lost_range import end_deleted
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .resume import Watch, leader_epochs_of, resume_partitions, take_over
-from .worker import Worker, WorkerPhase
+from .source_gaps import look_into_silence
+from .worker import PassOn, Worker, WorkerPhase
 
 __all__ = ["Aligner"]
 
@@ -27,17 +35,37 @@ __all__ = ["Aligner"]
 class Aligner(Worker):
     """Partitions that wait, and are aligned."""
 
+    def __init__(
+        self,
+        settings: CopySettings,
+        control: WorkerControl,
+        known: Known,
+        *,
+        report: Callable[[TaskReport], None],
+        pass_on: PassOn,
+        may_be_slow: bool = False,
+    ) -> None:
+        """
+        Prepare an aligner without partitions; see :class:`.Worker`.
+
+        Args:
+            may_be_slow: Whether it takes the partitions whose alignment may take long.
+
+        """
+        super().__init__(settings, control, known, report=report, pass_on=pass_on)
+        self._may_be_slow = may_be_slow
+
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits here."""
-        return not self._unfinished()
+        return all(copy.state.is_over for copy in self.held)
 
     def _work(self) -> None:
         while not self._has_ended():
             self._last_response_at = time.monotonic()
             self._take_admitted()
             if due := [copy for copy in self._unfinished() if copy.state.is_due]:
-                self._step(due)
+                self._step(due[:1] if self._may_be_slow else due)
             self._reports.now_and_then(self.copies)
             self._wait_until_due()
 
@@ -51,7 +79,12 @@ class Aligner(Worker):
         except ShoalError as error:
             self._hold_up([copy for copy in due if not copy.state.is_over], error)
         if not self._control.stop_requested:
-            self._pass([copy for copy in self.copies if copy.state.current is PartitionState.COPYING])
+            self._pass([copy for copy in self.copies if self._belongs_elsewhere(copy)])
+
+    def _belongs_elsewhere(self, copy: PartitionCopy) -> bool:
+        if copy.state.current is PartitionState.WAITING:
+            return copy.is_slow and not self._may_be_slow
+        return copy.state.current is PartitionState.COPYING
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
@@ -78,17 +111,16 @@ class Aligner(Worker):
         copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
-        began_at = time.monotonic()
         self._phase = WorkerPhase.ALIGNING
         try:
             errors = self._resume(copies)
         finally:
             self._phase = WorkerPhase.WORKING
-        took_s = time.monotonic() - began_at
         self._metadata.is_stale = bool(errors)
         for copy in copies:
-            self._take_outcome(copy, errors.get(copy.source), took_s)
+            self._take_outcome(copy, errors.get(copy.source))
         self._end_with_the_logs(copies)
+        self._look_into_silences(copies)
         if any(copy.counters.incidents for copy in copies):
             self._reports.send(self.copies)
 
@@ -102,12 +134,17 @@ class Aligner(Worker):
             copies, self._source, self._destination, self._commits, self._settings, watch
         )
 
-    def _take_outcome(self, copy: PartitionCopy, error: ShoalError | None, took_s: float) -> None:
-        if error is None or not is_transient(error):
-            # An outage counts: a refusal after it has a cause of its own.
-            copy.suspicions.disregard(took_s)
-        elif isinstance(error, NoRecords):
-            copy.suspicions.prolong(took_s)
+    def _look_into_silences(self, copies: Sequence[PartitionCopy]) -> None:
+        """Ask the source again for partitions of which it sent nothing; it may wait as long as it likes."""
+        self._phase = WorkerPhase.PAUSING
+        for copy in copies:
+            if copy.state.current is PartitionState.COPYING and copy.is_silent:
+                look_into_silence(copy, self._source, self._settings)
+        self._phase = WorkerPhase.WORKING
+
+    def _take_outcome(self, copy: PartitionCopy, error: ShoalError | None) -> None:
+        if error is None and not copy.state.is_aligned:
+            return  # it is left to an aligner that may be slow
         if error is None:
             if copy.next_offset >= copy.end_offset:
                 copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
@@ -116,8 +153,10 @@ class Aligner(Worker):
         copy.lose_track()
         if isinstance(error, PartitionStopped):
             copy.stop_with(error)
-        elif isinstance(error, NoRecords):
-            self._gaps.take_failed_read(copy, error)
+        elif isinstance(error, NoRecords) and not copy.range.is_open:
+            timeout_s = self._source.config.request_timeout_s
+            patience_s = self._timing.gap_patience_timeouts * timeout_s
+            copy.suspect(copy.next_offset, str(error), patience_s=patience_s)
         elif is_transient(error):
             copy.wait(str(error))
         elif isinstance(error, CorruptBatch | ProtocolError):

@@ -46,6 +46,42 @@ _PERHAPS_COMMITTED = frozenset(
 )
 
 
+class _Channel:
+    """A connection to the group's coordinator, with a thread that sends one request after the other."""
+
+    def __init__(self, settings: CopySettings, control: WorkerControl, known: Metadata | None) -> None:
+        self.coordinator = Cluster(settings.source.impatient(), known)
+        self.positions = PositionsInThread(GroupPositions(self.coordinator, settings.group, self._membership))
+        self._control = control
+        self._generation = control.generation
+        self._is_given_up = False
+
+    def _membership(self) -> MemberId:
+        """Return the member that commits now; in the thread."""
+        member = self._control.membership()
+        # Read second: if a generation has begun in between, a doubt lasts until the one after it.
+        self._generation = self._control.generation
+        if self._is_given_up:  # asked last, so that give_up returns the generation of whatever is sent
+            raise Stopped("the commit was given up before it was sent")
+        return member
+
+    @property
+    def generation(self) -> int:
+        """The generation of the newest commit that was sent, or may have been."""
+        return self._generation
+
+    def give_up(self) -> int:
+        """Send no further commit; return the generation of the last one, which may still take effect."""
+        self._is_given_up = True
+        self.coordinator.abort()
+        self.close()
+        return self._generation
+
+    def close(self) -> None:
+        """Close the connection after the thread's present request."""
+        self.positions.end_with(self.coordinator.close)
+
+
 class Commits:
     """
     The commits of a worker's positions.
@@ -57,30 +93,19 @@ class Commits:
         self._settings = settings
         self._timing = settings.timing
         self._control = control
-        self._coordinator = Cluster(settings.source.impatient(), known)
-        self._positions = PositionsInThread(
-            GroupPositions(self._coordinator, settings.group, self._membership)
-        )
+        self._channel = _Channel(settings, control, known)
         self._under_way: dict[PartitionCopy, MirrorPosition] = {}
         self._under_way_since = 0.0
         self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
         self._began_at = time.monotonic()
         self._is_last = False
         self._is_waiting = False
-        self._generation = control.generation
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._positions.end_with(self._coordinator.close)
-
-    def _membership(self) -> MemberId:
-        """Return the member that commits now; in the thread of the commits."""
-        member = self._control.membership()
-        # Read second: if a generation has begun in between, a doubt lasts until the one after it.
-        self._generation = self._control.generation
-        return member
+        self._channel.close()
 
     def inherit_doubts(self, copy: PartitionCopy) -> None:
         """Keep in mind the commits of unknown outcome of the partition's former task."""
@@ -104,15 +129,15 @@ class Commits:
     # An alignment, which begins without a commit under way (QUIET)
 
     def settle(self) -> None:
-        """Wait for the commit under way, if there is one."""
+        """Wait for the commit under way, if there is one, as long as a coordinator takes that is well."""
         with suppress(ShoalError):
-            self._end()
+            self._end(time.monotonic() + self._timing.plan_patience_s)
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         """Return the positions, and the other offsets; see :class:`.Positions`."""
-        return self._positions.read_all(partitions)
+        return self._channel.positions.read_all(partitions)
 
     def commit_aligned(
         self, positions: Mapping[PartitionCopy, MirrorPosition]
@@ -138,14 +163,10 @@ class Commits:
             ShoalError: The commit failed for good.
 
         """
-        try:
-            # One at a time; it may have been the one that is wanted.
-            if self._await() and (ahead := self.unplanned(copies)):
-                self._begin(self._positions_of(ahead))
-                self._await()
-        except ShoalError as error:
-            if not can_heal(error):
-                raise
+        # One at a time; it may have been the one that is wanted.
+        if self._await() and (ahead := self.unplanned(copies)):
+            self._begin(self._positions_of(ahead))
+            self._await()
         unplanned = self.unplanned(copies)
         if any(copy.is_in_doubt and not self.is_under_way(copy) for copy in unplanned):
             self._control.begin_generation()
@@ -156,13 +177,25 @@ class Commits:
             copy.wait(copy.commit_waits_for or (refusal if copy.is_in_doubt else coordinator))
 
     def _await(self) -> bool:
-        """Wait a little for the commit under way, if there is one; return whether none is any more."""
+        """
+        Wait a little for the commit under way, if there is one; return whether none is any more.
+
+        Its partitions keep an error that time can heal.
+
+        Raises:
+            ShoalError: The commit failed for good.
+
+        """
         if self._outcome is None:
             return True
         left_s = self._under_way_since + self._timing.plan_patience_s - time.monotonic()
         if not wait([self._outcome], timeout=max(0.0, left_s)).done:
             return False
-        self._end()
+        try:
+            self._end()
+        except ShoalError as error:
+            if not can_heal(error):
+                raise
         return True
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
@@ -215,7 +248,7 @@ class Commits:
 
         self._is_last = True
         try:
-            if self._outcome is not None and now - self._began_at >= patience_s:
+            if self._outcome is not None and now - self._under_way_since >= patience_s:
                 # The commit under way has had its time.
                 with suppress(ShoalError):
                     self._end(give_up_at=now)
@@ -252,7 +285,7 @@ class Commits:
         if positions:
             self._under_way = dict(positions)
             self._under_way_since = time.monotonic()
-            self._outcome = self._positions.begin_commit(
+            self._outcome = self._channel.positions.begin_commit(
                 {copy.source: position for copy, position in positions.items()}
             )
 
@@ -293,14 +326,16 @@ class Commits:
             left_s = max(0.0, give_up_at - time.monotonic())
             refused = outcome.result(timeout=min(left_s, self._timing.last_commit_patience_s))
         except TimeoutError:
-            self._doubt(positions)
-            self._coordinator.abort()
+            # Another one is not queued behind it, nor sent in another generation.
+            given_up, known = self._channel, self._channel.coordinator.known
+            self._channel = _Channel(self._settings, self._control, known)
+            self._doubt(positions, given_up.give_up())
             raise Disconnected(
                 self._settings.source.servers, "the group's coordinator does not answer"
             ) from None
         except ShoalError as error:
             if not isinstance(error, BrokerError | Stopped):
-                self._doubt(positions)
+                self._doubt(positions, self._channel.generation)
             for copy in positions:
                 copy.wait_for_commit(str(error))
             raise
@@ -321,7 +356,7 @@ class Commits:
                 continue
             code = error.code if isinstance(error, BrokerError) else None
             if code in _PERHAPS_COMMITTED:
-                self._doubt({copy: position})
+                self._doubt({copy: position}, self._channel.generation)
             elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and position.plan:
                 copy.plan_less()
                 copy.refetch()
@@ -330,10 +365,10 @@ class Commits:
             errors[copy.source] = error
         return errors
 
-    def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
+    def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition], generation: int) -> None:
         """Keep maps whose commit has an unknown outcome."""
         for copy, position in positions.items():
-            copy.doubt(position, self._generation)
+            copy.doubt(position, generation)
             if len(copy.doubts) > _MOST_DOUBTS:
                 self._control.begin_generation()
 

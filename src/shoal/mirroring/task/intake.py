@@ -60,7 +60,6 @@ class Intake:
     Attributes:
         fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
         source_leader_epoch: The source's leader epoch of the last batch before ``fetch_offset``.
-        empty_answers: The number of empty responses in a row for ``fetch_offset``.
         taken_bytes: The size of the whole batches that the last :meth:`take` has taken.
 
     """
@@ -77,7 +76,6 @@ class Intake:
         self.fetch_offset = -1
         self.source_leader_epoch = -1
         self._dropped: deque[tuple[int, Decision, int]] = deque()
-        self.empty_answers = 0
         self.taken_bytes = 0
         self._outbound = outbound
         self._ahead = ahead
@@ -181,14 +179,12 @@ class Intake:
                 behind = take(record_set, at, aborted, end_offset)
                 if behind > at:
                     found = RecordSetContent.BATCHES
-                    self.empty_answers = 0
                     at, end_of_last = behind, self.fetch_offset
                     continue
             batch = next(split(record_set[at:]), None)
             if batch is None:
                 break
             found = RecordSetContent.BATCHES
-            self.empty_answers = 0
             header = batch.header
             if header.base_offset < end_of_last:
                 # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
@@ -328,11 +324,6 @@ class Intake:
 
     # Offsets without a batch
 
-    def count_empty_answer(self) -> int:
-        """Count an empty response for ``fetch_offset``; return how many there were in a row."""
-        self.empty_answers += 1
-        return self.empty_answers
-
     def skip_gap(self, end_offset: int, leader_epoch: int, *, unproved: bool = False) -> None:
         """
         Go on at an offset, since the log has nothing before it.
@@ -349,7 +340,6 @@ class Intake:
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
         self.source_leader_epoch = max(self.source_leader_epoch, leader_epoch)
-        self.empty_answers = 0
 
     # Smaller batches
 

@@ -40,6 +40,7 @@ from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .sender import Sender
 from .small_batches import SmallBatchesWatch
+from .source_gaps import take_empty_answer
 from .throttle import Throttle
 from .worker import PassOn, Worker
 
@@ -268,7 +269,7 @@ class Pair(Worker):
                     topic_id=copy.source_topic_id,
                 )
             )
-            if copy.intake.empty_answers:
+            if copy.is_silent:
                 # Only the first partition of a full request gets its next batch whole, if there is one.
                 self._fetcher.start_over(copy.source)
 
@@ -349,7 +350,7 @@ class Pair(Worker):
         elif copy.range.is_open and end <= offset:
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
-            self._gaps.take_empty_answer(copy, end)
+            take_empty_answer(copy, self._source)
         elif not ends_with_the_log(copy, self._source, self._settings):
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 

@@ -35,7 +35,7 @@ from .moving_map import MovingMap
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import PartitionState, StateMachine
-from .suspicion import Suspicions
+from .trouble import Trouble, Troubles
 
 __all__ = ["PartitionCopy", "Skipped"]
 
@@ -67,9 +67,10 @@ class PartitionCopy:
         state: Its state; see :mod:`.partition_state`.
         intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
-        suspicions: The refused batches that have another try.
+        troubles: The offsets at which it does not get on.
         counters: The counts since the last report.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
+        is_slow: Whether its next alignment may take long.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
         seen_interruptions: The number of interruptions of the membership in the group before the alignment.
         leader_epochs: The leader epochs of source and destination at the last alignment.
@@ -117,9 +118,11 @@ class PartitionCopy:
         self.outbound = OutboundQueue()
         self._position = MovingMap()
         self.intake = Intake(settings, self.outbound, self._position)
-        self.suspicions = Suspicions(settings.timing)
+        self.troubles = Troubles(settings.timing)
         self.counters = Counters()
         self.out_of_range = False
+        self.is_slow = False
+        self._doubted_log: tuple[int, int] | None = None
         self.inherited = inherited
         self.seen_interruptions = interruptions
         self.leader_epochs = (-1, -1)
@@ -193,6 +196,16 @@ class PartitionCopy:
         """Whether a broker that takes several batches in a request would take those that come next."""
         return self.outbound.has_several and self.sequence_is_offset
 
+    @property
+    def source_end(self) -> int:
+        """The source's end offset in its last response; -1 before the first."""
+        return self._last_end_offset
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the source's last answer for the fetch offset had no records."""
+        return self.troubles.at(self.intake.fetch_offset, Trouble.SILENCE) is not None
+
     # Alignment
 
     def continues_after(self, kind: IncidentKind) -> bool:
@@ -240,10 +253,13 @@ class PartitionCopy:
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
         self._position.put(position)
-        self.source_topic_id = topic_id_of(position.source_topic_id)
+        source_topic_id = topic_id_of(position.source_topic_id)
+        if source_topic_id != self.source_topic_id:
+            self.troubles.clear()
+        self.source_topic_id = source_topic_id
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
-        self.out_of_range = False
-        self.suspicions.forget_log()
+        self.out_of_range = self.is_slow = False
+        self._doubted_log = None
         self._accepted = None  # later incidents stop the partition again
         self._reported = ()  # and are reported again
         self.state.become(PartitionState.COPYING)
@@ -337,6 +353,7 @@ class PartitionCopy:
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
         self.intake.skip_gap(end_offset, self.leader_epochs[0], unproved=True)
+        self.settle(self.leader_epochs[1])
         self.state.report_waiting(None)
 
     # Landed batches, which move the position
@@ -348,7 +365,7 @@ class PartitionCopy:
         self.state.acknowledge()
         for lot in self.outbound.land(count):
             self._last = lot
-            if lot.landed == lot.batches_count or self.suspicions.open:
+            if lot.landed == lot.batches_count:
                 self._count_landed()
 
     def displace(self, by: int) -> None:
@@ -372,10 +389,8 @@ class PartitionCopy:
         lot = self._last
         if lot is None or lot.counted == lot.landed:
             return
-        end = lot.count(self.counters)
+        lot.count(self.counters)
         self.newest_ms = lot.newest_ms
-        if self.suspicions.open:
-            self.suspicions.land(end)
 
     def _advance(self) -> None:
         """Move the position past the last acknowledged batch."""
@@ -385,6 +400,7 @@ class PartitionCopy:
             end = lot.landed_end()
             self._position.land(end)
             self.intake.count_dropped(end.source_offset, self.counters)
+            self.troubles.end_before(end.source_offset)
 
     def _known_position(self) -> MirrorPosition:
         position = self.position
@@ -403,6 +419,7 @@ class PartitionCopy:
             source_leader_epoch=self.intake.source_leader_epoch,
         )
         self.intake.count_dropped(self._position.source_offset, self.counters)
+        self.troubles.end_before(self._position.source_offset)
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
         elif self._reaches_end() or (self.state.is_due and self._position.source_offset > before):
@@ -441,6 +458,12 @@ class PartitionCopy:
         self._advance()
         self.outbound.clear()
         self.intake.forget()
+
+    def align_slowly(self, reason: str | None = None) -> None:
+        """Align at once, beside the others: it may take long. Reports have the reason, if there is one."""
+        self.lose_track()
+        self.is_slow = True
+        self.state.report_waiting(reason)
 
     def lose_offset(self) -> None:
         """Align again, since the source's log does not have the fetch offset."""
@@ -492,12 +515,24 @@ class PartitionCopy:
                 it names one, and has a second try alone.
 
         """
-        again = self.suspicions.next_try(offset, patience_s)
-        if again is not None:
-            self.wait(f"{again}: {reason}")
+        trouble = Trouble.EXPLAINED if patience_s is None else Trouble.UNEXPLAINED
+        spell = self.troubles.meet(offset, trouble)
+        if spell.times == 1:
+            self.wait(f"a second try: {reason}")
+        elif patience_s is not None and spell.lasted_s < patience_s:
+            self.wait(f"a further try: {reason}")
         else:
-            tries = self.suspicions.tries(offset, explained=patience_s is None)
+            tries = "a second try" if spell.times == 2 else f"{spell.times - 1} more tries"
             self._refuse(offset, f"{reason}, and {tries} ended the same")
+
+    def is_explained(self, offset: int) -> bool:
+        """Whether the batch at an offset is tried once more, after a refusal with its cause."""
+        return self.troubles.at(offset, Trouble.EXPLAINED) is not None
+
+    def is_log_as_doubted(self, start: int, end: int) -> bool:
+        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
+        is_same, self._doubted_log = self._doubted_log == (start, end), (start, end)
+        return is_same
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
         """Stop as soon as everything before an offset is acknowledged."""

@@ -172,7 +172,7 @@ def refuse(
         RefusedRequest(
             len(batches),
             copy.intake.can_send_apart(first),
-            copy.suspicions.is_explained(first.source_start),
+            copy.is_explained(first.source_start),
             first.can_be_smaller,
             settings.continues_after(IncidentKind.SEND_FAILURE),
         ),

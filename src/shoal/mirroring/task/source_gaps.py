@@ -6,187 +6,63 @@ and the next read brings records. So a gap is skipped only if :func:`~shoal.clie
 it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for some request
 timeouts, and then has an incident.
 
-A look takes as long as the source lets a fetch wait, up to a request timeout. A look for a partition that is
-being copied has a thread and connections of its own, so it delays no other partition. An alignment that reads
-up to a gap looks in the worker's own thread (:func:`~shoal.client.scan.read_decided`), and the worker's other
-partitions wait for it. Only an alignment that searches the source for records of the copy reads so far.
+A look takes as long as the source lets a fetch wait, up to a request timeout. So after some empty answers a
+pair passes the partition on to an aligner that may be slow, which looks, and passes it back.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-import uuid
-from datetime import UTC, datetime
-
 from ...client.cluster import Cluster
-from ...client.config import IsolationLevel
-from ...client.scan import ANSWERS_OF_A_GAP, GapLook, NoRecords, look_for_gap
+from ...client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
 from ...errors import ShoalError
-from ...timing import Timing
-from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.incidents import IncidentKind
 from .partition import PartitionCopy
+from .trouble import Trouble
 
-__all__ = ["SourceGaps"]
-
-
-class SourceGaps:
-    """The partitions of one worker without records; for its thread alone."""
-
-    def __init__(self, source: Cluster, settings: CopySettings) -> None:
-        """
-        Begin without any.
-
-        Args:
-            source: The source cluster, for names in messages and for metadata.
-            settings: The mirror's settings.
-
-        """
-        self._source = source
-        self._settings = settings
-        self._silences: dict[TopicPartition, _Silence] = {}
-
-    def close(self) -> None:
-        """End all looks."""
-        for silence in self._silences.values():
-            silence.close()
-        self._silences.clear()
-
-    def take_empty_answer(self, copy: PartitionCopy, end: int) -> None:
-        """
-        React to an answer without records for the first partition of a full request.
-
-        Args:
-            copy: The partition; its fetch offset lies before the end of its range.
-            end: The end of its log in the answer; not before the end of its range.
-
-        """
-        offset = copy.intake.fetch_offset
-        answers = copy.intake.count_empty_answer()
-        silence = self._silence_of(copy, end, is_first=answers == 1)
-        if answers < ANSWERS_OF_A_GAP:
-            copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
-            return
-        look = silence.look(self._source, self._settings)
-        wanted = offset + 1 if copy.range.is_open else copy.range.end_offset
-        if look is not None and look.end is not None and look.end >= wanted:
-            copy.skip_unproved_gap(min(look.end, copy.end_offset))
-            self._silences.pop(copy.source).close()
-        elif copy.range.is_open or silence.age_s < self._patience_s:
-            copy.wait(f"{self._source} to send offset {offset}: {silence.description}")
-        else:
-            self._meet(copy, silence)
-
-    def take_failed_read(self, copy: PartitionCopy, error: NoRecords) -> None:
-        """React to an alignment that found no records; nothing shows where a partition would continue."""
-        if copy.range.is_open:
-            copy.wait(str(error))
-        else:
-            copy.suspect(copy.next_offset, str(error), patience_s=self._patience_s)
-
-    @property
-    def _patience_s(self) -> float:
-        return self._settings.timing.gap_patience_timeouts * self._source.config.request_timeout_s
-
-    def _silence_of(self, copy: PartitionCopy, end: int, *, is_first: bool) -> _Silence:
-        place, timing = (copy.intake.fetch_offset, copy.source_topic_id), self._settings.timing
-        silence = self._silences.get(copy.source)
-        if silence is not None and not is_first and silence.goes_on(place, timing):
-            return silence
-        if silence is not None:
-            silence.close()
-        self._silences[copy.source] = silence = _Silence(copy.source, place, end)
-        return silence
-
-    def _meet(self, copy: PartitionCopy, silence: _Silence) -> None:
-        """Meet the incident: stop, or skip everything up to the range's end."""
-        kind = IncidentKind.SOURCE_GAP
-        offset, end = copy.intake.fetch_offset, copy.range.end_offset
-        reason = f"{self._source} does not send offset {offset}: {silence.description}"
-        continuing = self._settings.surface.continuing(kind)
-        if copy.goes_on_after(kind, reason, end - offset, f"{continuing} skips the offsets before {end}"):
-            copy.skip_unproved_gap(end)
-        self._silences.pop(copy.source).close()
+__all__ = ["look_into_silence", "take_empty_answer"]
 
 
-class _Silence:
+def take_empty_answer(copy: PartitionCopy, source: Cluster) -> None:
     """
-    The empty answers in a row for one offset.
+    React to an answer without records for the first partition of a full request.
 
-    Attributes:
-        description: When they began, and what is known of their reason.
-        age_s: How long they have lasted.
+    Args:
+        copy: A partition whose fetch offset lies before the end of its range, and of its log in the answer.
+        source: The source cluster, for names in messages.
 
     """
-
-    def __init__(self, partition: TopicPartition, place: tuple[int, uuid.UUID | None], end: int) -> None:
-        self._partition = partition
-        self._place = place
-        self._end = end
-        self.age_s = 0.0
-        self._last_at = time.monotonic()
-        self._since = datetime.now(UTC)
-        self._why = ""
-        self._look: _Look | None = None
-
-    def goes_on(self, place: tuple[int, uuid.UUID | None], timing: Timing) -> bool:
-        """Return whether an empty answer for an offset of a topic belongs to this silence."""
-        now = time.monotonic()
-        self.age_s += min(now - self._last_at, timing.most_between_answers_s)
-        self._last_at = now
-        return place == self._place
-
-    @property
-    def description(self) -> str:
-        since = f"{self._since:%Y-%m-%d %H:%M:%S} UTC"
-        reason = f"since {since} its answers have no records, though its log reaches to offset {self._end}"
-        return f"{reason} ({self._why})" if self._why else reason
-
-    def look(self, source: Cluster, settings: CopySettings) -> GapLook | None:
-        """Return the result of a look, once; None while one is under way, which begins here."""
-        if self._look is None:
-            level = settings.source.isolation_level
-            self._look = _Look(Cluster(source.config, source.known), self._partition, self._place[0], level)
-        result = self._look.result
-        if result is not None:
-            self._why = result.why
-            self._look = None
-        return result
-
-    def close(self) -> None:
-        if self._look is not None:
-            self._look.close()
-            self._look = None
+    offset = copy.intake.fetch_offset
+    spell = copy.troubles.meet(offset, Trouble.SILENCE)
+    if spell.times < ANSWERS_OF_A_GAP:
+        copy.wait(f"{source} to send offset {offset}, or to return another empty response")
+    else:
+        copy.align_slowly(f"{source} to send offset {offset}")
 
 
-class _Look:
-    """
-    A look in a thread.
-
-    Attributes:
-        result: The result; None as long as the look lasts.
-
-    """
-
-    def __init__(
-        self, source: Cluster, partition: TopicPartition, offset: int, isolation_level: IsolationLevel
-    ) -> None:
-        self.result: GapLook | None = None
-        self._source = source
-        self._asked = partition, offset, isolation_level
-        threading.Thread(target=self._run, name="shoal-gap", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            with self._source:
-                self.result = look_for_gap(self._source, *self._asked)
-        except ShoalError as error:
-            self.result = GapLook(None, str(error))
-
-    def close(self) -> None:
-        """Let the thread end soon: it waits for nothing any more."""
-        for connection in self._source.open:
-            connection.abort()
-        self._source.abort_connecting()
+def look_into_silence(copy: PartitionCopy, source: Cluster, settings: CopySettings) -> None:
+    """Find out why the source sent nothing at the offset of an aligned partition, and react to that."""
+    offset, range_end = copy.next_offset, copy.range.end_offset
+    spell = copy.troubles.at(offset, Trouble.SILENCE)
+    if spell is None:
+        return
+    try:
+        look = look_for_gap(source, copy.source, offset, settings.source.isolation_level)
+    except ShoalError as error:
+        look = GapLook(None, str(error))
+    silence = (
+        f"since {spell.since:%Y-%m-%d %H:%M:%S} UTC its answers have no records, though its log reaches to "
+        f"offset {copy.source_end} ({look.why})"
+    )
+    patience_s = settings.timing.gap_patience_timeouts * source.config.request_timeout_s
+    if look.end is not None and look.end >= (offset + 1 if copy.range.is_open else range_end):
+        copy.skip_unproved_gap(min(look.end, copy.end_offset))
+    elif copy.range.is_open or spell.lasted_s < patience_s:
+        copy.wait(f"{source} to send offset {offset}: {silence}")
+    elif copy.goes_on_after(
+        IncidentKind.SOURCE_GAP,
+        f"{source} does not send offset {offset}: {silence}",
+        range_end - offset,
+        f"{settings.surface.continuing(IncidentKind.SOURCE_GAP)} skips the offsets before {range_end}",
+    ):
+        copy.skip_unproved_gap(range_end)

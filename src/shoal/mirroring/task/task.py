@@ -15,6 +15,7 @@ The task's own thread looks after the workers four times a second. Its time limi
 
 from __future__ import annotations
 
+import enum
 import gc
 import queue
 import threading
@@ -23,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.metadata import leader_in
@@ -44,8 +45,24 @@ __all__ = ["TaskResult", "run_copy_task"]
 #: The leaders at source and destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
-#: A pair's leaders, and whether the sequence of each of its partitions is its offset.
-_PairKey: TypeAlias = "tuple[tuple[int, int], bool]"
+
+class _Work(enum.Enum):
+    """What a worker does for its partitions."""
+
+    ALIGN = enum.auto()
+    #: Also what may take long.
+    ALIGN_SLOWLY = enum.auto()
+    COPY = enum.auto()
+    #: Copies partitions whose sequences are not their offsets.
+    COPY_MOVED = enum.auto()
+
+
+class _Place(NamedTuple):
+    """What distinguishes the workers of a task."""
+
+    leaders: _Leaders
+    work: _Work
+
 
 #: The least buffer of a pair, if its task has as much: one batch of max.message.bytes' default.
 _LEAST_BUFFER_BYTES = 1024 * 1024
@@ -99,8 +116,7 @@ class _TaskWorkers:
         self._accepting: set[int] = set()
         self._starting = threading.Lock()
         self._is_over = False
-        self._aligners: dict[_Leaders, Aligner] = {}
-        self._pairs: dict[_PairKey, Pair] = {}
+        self._workers: dict[_Place, Worker] = {}
         self._failure: BaseException | None = None
         self._threads: dict[Worker, threading.Thread] = {}
         self._ended: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -114,10 +130,8 @@ class _TaskWorkers:
         if len(pairs) > 1:
             share = self._settings.fetch_buffer_bytes // len(pairs)
             self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
-        self._align(copies, known)
+        self._pass_on(None, copies, known)
         self._wait_for_workers()
-        with self._starting:
-            self._is_over = True
         if self._failure is not None:
             raise self._failure
         stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
@@ -149,54 +163,42 @@ class _TaskWorkers:
 
     # Passing partitions on, from any thread
 
-    def _align(self, copies: Sequence[PartitionCopy], known: Known) -> None:
-        """Give partitions to the aligners of their leaders."""
-        groups: dict[_Leaders, list[PartitionCopy]] = defaultdict(list)
+    def _pass_on(self, sender: Worker | None, copies: Sequence[PartitionCopy], known: Known) -> None:
+        """Give partitions to their workers; those of a fenced sender stay as they are."""
+        groups: dict[_Place, list[PartitionCopy]] = defaultdict(list)
         for copy in copies:
-            groups[_leaders_of(copy, known)].append(copy)
-        for leaders, group in groups.items():
-            with self._starting:
-                aligner = self._aligners.get(leaders)
-                if aligner is None or not aligner.admit(group):
-                    aligner = self._aligners[leaders] = Aligner(
-                        self._settings,
-                        WorkerControl(self._control),
-                        known,
-                        report=self._session.report,
-                        pass_on=self._copy,
-                    )
-                    self._start(aligner, group)
+            groups[_place_of(copy, known)].append(copy)
+        with self._starting:
+            if self._is_over or (sender is not None and sender not in self._threads):
+                return
+            for place, group in groups.items():
+                worker = self._workers.get(place)
+                if worker is None or not worker.admit(group):
+                    worker = self._workers[place] = self._worker_for(place, known)
+                    self._start(worker, group)
 
-    def _copy(self, copies: Sequence[PartitionCopy], known: Known) -> None:
-        """Give aligned partitions to the pairs of their leaders."""
-        groups: dict[_PairKey, list[PartitionCopy]] = defaultdict(list)
-        for copy in copies:
-            source, destination = _leaders_of(copy, known)
-            assert source is not None, "it is aligned with it"
-            assert destination is not None, "the same"
-            groups[(source, destination), copy.sequence_is_offset].append(copy)
-        for key, group in groups.items():
-            with self._starting:
-                pair = self._pairs.get(key)
-                if pair is None or not pair.admit(group):
-                    leaders, sequence_is_offset = key
-                    pair = self._pairs[key] = Pair(
-                        self._settings,
-                        WorkerControl(self._control),
-                        known,
-                        report=self._session.report,
-                        pass_on=self._align,
-                        leaders=leaders,
-                        buffer_bytes=self._buffer_bytes,
-                        accepting=self._accepting,
-                        can_be_marked=sequence_is_offset,
-                    )
-                    self._start(pair, group)
+    def _worker_for(self, place: _Place, known: Known) -> Worker:
+        control, report = WorkerControl(self._control), self._session.report
+        source, destination = place.leaders
+        if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
+            may_be_slow = place.work is _Work.ALIGN_SLOWLY
+            return Aligner(
+                self._settings, control, known, report=report, pass_on=self._pass_on, may_be_slow=may_be_slow
+            )
+        return Pair(
+            self._settings,
+            control,
+            known,
+            report=report,
+            pass_on=self._pass_on,
+            leaders=(source, destination),
+            buffer_bytes=self._buffer_bytes,
+            accepting=self._accepting,
+            can_be_marked=place.work is _Work.COPY,
+        )
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
-        """Start a worker with its first partitions; nothing, if the task has ended without the caller."""
-        if self._is_over:
-            return
+        """Start a worker with its first partitions."""
 
         def run() -> None:
             try:
@@ -215,7 +217,7 @@ class _TaskWorkers:
 
     def _wait_for_workers(self) -> None:
         """Wait until every worker has ended; report the broker that a stalled one waits for."""
-        while self._threads:
+        while not self._has_ended():
             with suppress(queue.Empty):
                 self._end(self._ended.get(timeout=_LOOK_INTERVAL_S))
             if self._failure is not None:
@@ -225,6 +227,12 @@ class _TaskWorkers:
                 self._look_after_workers()
                 continue
             self._hurry()
+
+    def _has_ended(self) -> bool:
+        """Whether no worker is left; then none begins any more."""
+        with self._starting:
+            self._is_over = not self._threads
+            return self._is_over
 
     def _end(self, worker: Worker) -> None:
         """Keep what an ended worker leaves."""
@@ -242,15 +250,14 @@ class _TaskWorkers:
             thread = self._threads.pop(worker, None)
             if thread is None:
                 return None
-            self._aligners = {key: each for key, each in self._aligners.items() if each is not worker}
-            self._pairs = {key: each for key, each in self._pairs.items() if each is not worker}
+            self._workers = {place: each for place, each in self._workers.items() if each is not worker}
         return thread
 
     def _look_after_workers(self) -> None:
         workers = list(self._threads)
         for worker in workers:
             if worker.silent_for_s > self._timing.stalled_s:
-                stuck = [copy for copy in worker.copies if not copy.state.is_over]
+                stuck = [copy for copy in worker.held if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
@@ -273,3 +280,13 @@ class _TaskWorkers:
 
 def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:
     return leader_in(known.source, copy.source), leader_in(known.destination, copy.destination)
+
+
+def _place_of(copy: PartitionCopy, known: Known) -> _Place:
+    """Return the worker that a partition belongs to; without a leader it has to be aligned again."""
+    leaders = _leaders_of(copy, known)
+    if copy.state.is_aligned and None in leaders:
+        copy.lose_track()
+    if copy.state.is_aligned:
+        return _Place(leaders, _Work.COPY if copy.sequence_is_offset else _Work.COPY_MOVED)
+    return _Place(leaders, _Work.ALIGN_SLOWLY if copy.is_slow else _Work.ALIGN)

@@ -20,7 +20,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TypeAlias
 
 from ...client.cluster import Cluster
@@ -36,12 +36,11 @@ from .fresh_metadata import FreshMetadata, Known
 from .lost_range import end_deleted_source
 from .partition import PartitionCopy
 from .reports import WorkerReports
-from .source_gaps import SourceGaps
 
 __all__ = ["PassOn", "Stop", "Worker", "WorkerPhase"]
 
-#: Gives partitions to another worker, with the metadata by which it was chosen.
-PassOn: TypeAlias = Callable[[Sequence[PartitionCopy], Known], None]
+#: Gives partitions of a worker to another one, with the metadata by which it is chosen.
+PassOn: TypeAlias = "Callable[[Worker, Sequence[PartitionCopy], Known], None]"
 
 
 class WorkerPhase(enum.Enum):
@@ -73,7 +72,7 @@ class Worker(ABC):
     Some of a task's partitions, in a thread.
 
     Attributes:
-        copies: The partitions that it has; those that are passed on are not among them.
+        copies: The partitions that it has begun with; those that are passed on are not among them.
         failure: The error that ended :meth:`run`; None if none did.
 
     """
@@ -106,7 +105,6 @@ class Worker(ABC):
         self._source = Cluster(settings.source, known.source)
         self._destination = Cluster(settings.destination, known.destination)
         self._metadata = FreshMetadata(self._source, self._destination, known.at, settings.timing)
-        self._gaps = SourceGaps(self._source, settings)
         self._commits = Commits(settings, control, known.source)
         self._reports = WorkerReports(report, settings.timing)
         self._report = report
@@ -152,6 +150,12 @@ class Worker(ABC):
         self._reports.forget(copies)
 
     @property
+    def held(self) -> Sequence[PartitionCopy]:
+        """Its partitions, also those that its thread has not begun with."""
+        with self._admitting:
+            return [*self.copies, *self._admitted]
+
+    @property
     def is_fenced(self) -> bool:
         """Whether the task ends without this worker."""
         return self._control.is_fenced
@@ -165,7 +169,7 @@ class Worker(ABC):
     @property
     def is_stuck(self) -> bool:
         """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
-        unfinished = self._unfinished()
+        unfinished = [copy for copy in self.held if not copy.state.is_over]
         return bool(unfinished) and all(copy.state.waiting_for for copy in unfinished)
 
     @property
@@ -205,8 +209,7 @@ class Worker(ABC):
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end."""
         return all(
-            copy.state.is_over or (copy.is_well and copy.next_offset >= copy.end_offset)
-            for copy in self.copies
+            copy.state.is_over or (copy.is_well and copy.next_offset >= copy.end_offset) for copy in self.held
         )
 
     def leaves(self) -> dict[TopicPartition, InheritedPosition | None]:
@@ -234,7 +237,7 @@ class Worker(ABC):
             ShoalError: The last commit failed.
 
         """
-        with self._source, self._destination, self._commits, closing(self._gaps):
+        with self._source, self._destination, self._commits:
             try:
                 self._work()
             finally:
@@ -255,7 +258,6 @@ class Worker(ABC):
         """Add the admitted partitions to the others; return them."""
         with self._admitting:
             admitted, self._admitted = self._admitted, []
-        if admitted:
             # Replaced, not changed: other threads read it.
             self.copies = [*self.copies, *admitted]
         return admitted
@@ -281,10 +283,11 @@ class Worker(ABC):
         if not copies:
             return
         self._reports.send(self.copies)  # before their next worker does
-        passed = set(copies)
-        self.copies = [copy for copy in self.copies if copy not in passed]
         self._reports.forget(copies)
-        self._pass_on(copies, self._metadata.known)
+        self._pass_on(self, copies, self._metadata.known)
+        passed = set(copies)
+        with self._admitting:
+            self.copies = [copy for copy in self.copies if copy not in passed]
 
     def _hold_up(self, copies: Sequence[PartitionCopy], error: ShoalError) -> None:
         """

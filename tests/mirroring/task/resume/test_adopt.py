@@ -530,6 +530,18 @@ def test_copy_that_differs_does_not_delay_the_others(adopting: TwoBrokers) -> No
     assert adopting.copied(partition=2) == histories[2].committed
 
 
+def test_others_are_copied_while_a_copy_is_compared(adopting: TwoBrokers) -> None:
+    compared, other = (varied(each, 4, 4) for each in adopting.topic("topic", 2))
+    recut(adopting, compared.committed[:6])
+    held = Held(adopting.destination, ApiKey.FETCH)
+    running = adopting.start()
+    held.wait_for_one()
+    wait_until(lambda: adopting.copied(partition=1) == other.committed, 10.0)
+    held.release()
+    assert running.result().complete
+    assert adopting.copied(partition=0) == compared.committed
+
+
 def test_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:

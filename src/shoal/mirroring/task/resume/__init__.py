@@ -1,13 +1,10 @@
 """
 Find the position that matches the destination, before anything is sent to it.
 
-A partition resumes after a start, a restart, a retry by Spark, or an unknown
-outcome. The committed position is the mirror's last known one, and the
-destination's log end shows how many records were written behind it. The mirror
-skips exactly as many records in the source. The destination's last batch must be
-the one that the source has there. If it is not, another program wrote to the
-destination, or a log lost its tail. That is an incident: its policy decides
-whether the partition stops or continues.
+A partition resumes after a start, a restart, a retry by Spark, or an unknown outcome. The committed position
+is a map from destination offsets to source offsets, which leads to all that the mirror may have written. So
+the end of the destination's log is looked up in it. If the last batch is not the mirror's, or a log lost what
+the map says, that is an incident: its policy decides whether the partition stops or continues.
 """
 
 from .adopt import Watch

@@ -95,8 +95,8 @@ def resume_partitions(
 
     A partition resumes by the map that this process committed last, or else by the group's. A partition
     without a position begins. A first position, and one that an incident has moved, is committed before this
-    returns, and the incident is reported before that. Copies to take over come last, one after the other,
-    each committed by itself, because comparing one may take long.
+    returns, and the incident is reported before that. A copy that is to be taken over is compared only if its
+    partition may be slow: the others are left as they are, and will be.
 
     Args:
         positions: The group's positions.
@@ -136,7 +136,10 @@ def resume_partitions(
                 each.resumption.count_landed()
             each.copy.align(each.position)
     for copy in to_adopt:
-        errors.update(_adopt(clusters, copy, positions, watch))
+        if copy.is_slow:
+            errors.update(_adopt(clusters, copy, positions, watch))
+        else:
+            copy.align_slowly()
     return errors
 
 

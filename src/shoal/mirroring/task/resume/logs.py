@@ -273,7 +273,7 @@ class PartitionLogs:
         If its start and end were the same the last time, nothing changed, and the partition stops.
         """
         where = f"{self.copy.destination} on {self.clusters.destination}"
-        if not self.copy.suspicions.is_same_log(self.log.start, self.log.end):
+        if not self.copy.is_log_as_doubted(self.log.start, self.log.end):
             return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
         reason = (
             f"{where}: what the broker sends is not the log from offset {self.log.start} to {self.log.end} "

@@ -1,0 +1,85 @@
+"""Source offsets at which a partition does not get on, while nothing shows yet whether that will pass."""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ...timing import Timing
+
+__all__ = ["Spell", "Trouble", "Troubles"]
+
+
+class Trouble(enum.Enum):
+    """What happens at an offset."""
+
+    #: The batch is damaged, or refused with the cause.
+    EXPLAINED = enum.auto()
+    #: The batch is refused without a cause.
+    UNEXPLAINED = enum.auto()
+    #: The source's answers have no records.
+    SILENCE = enum.auto()
+
+
+@dataclass(slots=True)
+class Spell:
+    """
+    The same trouble at one offset, several times.
+
+    Attributes:
+        times: How often it was met.
+        lasted_s: For how long, without outages in between.
+        since: When it was met first.
+
+    """
+
+    times: int = 1
+    lasted_s: float = 0.0
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _last_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def quiet_for_s(self) -> float:
+        """How long ago it was met last."""
+        return time.monotonic() - self._last_at
+
+    def meet(self, timing: Timing) -> None:
+        """Count it once more."""
+        self.times += 1
+        self.lasted_s += min(self.quiet_for_s, timing.most_between_answers_s)
+        self._last_at = time.monotonic()
+
+
+class Troubles:
+    """The troubles of one partition at its position or behind it."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._spells: dict[tuple[int, Trouble], Spell] = {}
+
+    def meet(self, offset: int, trouble: Trouble) -> Spell:
+        """Count a trouble at an offset; return how often and how long it was met there."""
+        spell = self.at(offset, trouble)
+        if spell is None:
+            spell = self._spells[offset, trouble] = Spell()
+        else:
+            spell.meet(self._timing)
+        return spell
+
+    def at(self, offset: int, trouble: Trouble) -> Spell | None:
+        """Return a trouble that was met at an offset; None if there was none, or only long ago."""
+        spell = self._spells.get((offset, trouble))
+        if spell is None or trouble is Trouble.SILENCE or spell.quiet_for_s < self._timing.forget_refusal_s:
+            return spell
+        return None
+
+    def end_before(self, offset: int) -> None:
+        """Forget the troubles before an offset: all of that is acknowledged, or passed over."""
+        if self._spells:
+            self._spells = {key: each for key, each in self._spells.items() if key[0] >= offset}
+
+    def clear(self) -> None:
+        """Forget all: the log is another one."""
+        self._spells.clear()

@@ -1,0 +1,138 @@
+"""Commits of a worker's positions: what they wait for, and what they leave in doubt."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from shoal.client.config import IsolationLevel
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.errors import Disconnected
+from shoal.mirroring.control import WorkerControl
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.committer import Commits
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchedPartition
+from tests import batches
+from tests.two_brokers import Held, TwoBrokers, Watched, answers, wait_until
+
+#: A position from which the first record lies behind a gap: its map has to be committed.
+POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, None, 0, "rules", 0)
+
+
+def copy_of(brokers: TwoBrokers, partition: int = 0) -> PartitionCopy:
+    """An aligned partition, which has committed its position."""
+    copy = PartitionCopy(CopyRange("topic", partition, "topic", 0, 9), brokers.settings)
+    copy.begin_alignment(0, 0)
+    copy.align(POSITION)
+    copy.keep_commit(POSITION)
+    return copy
+
+
+def queue_behind_a_gap(copy: PartitionCopy) -> None:
+    """Queue a record that the committed map does not lead to."""
+    record_set = memoryview(batches.batch([b"one"], base_offset=3))
+    fetched = FetchedPartition(*copy.source, 0, 9, 9, 0, [], record_set)
+    copy.take(fetched, IsolationLevel.READ_COMMITTED)
+    assert not copy.is_planned(0)
+
+
+@pytest.fixture
+def brokers(brokers: TwoBrokers) -> TwoBrokers:
+    brokers.topic("topic", 2)
+    return brokers.with_timing(plan_patience_s=0.2, last_commit_patience_s=0.2)
+
+
+class SlowMember(Watched):
+    """A control whose membership is known late, as if a thread waited for something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = threading.Event()
+        self.asked = 0
+
+    def membership(self) -> MemberId:
+        self.known.wait(60)
+        self.asked += 1
+        return super().membership()
+
+
+def commits_of(brokers: TwoBrokers, control: Watched) -> Commits:
+    return Commits(brokers.settings, WorkerControl(control), None)
+
+
+def test_commit_that_is_given_up_before_it_is_sent_is_not_sent_in_a_later_generation(
+    brokers: TwoBrokers,
+) -> None:
+    control, copy = SlowMember(), copy_of(brokers)
+    ahead = replace(POSITION, source_offset=3)
+    sent: list[object] = []
+
+    def keep(response: object) -> object:
+        sent.append(response)
+        return response
+
+    answers(brokers.source, ApiKey.OFFSET_COMMIT, keep, times=10)
+    with commits_of(brokers, control) as commits:
+        with pytest.raises(Disconnected):
+            commits.commit_aligned({copy: ahead})
+        control.generation += 1
+        control.known.set()
+        assert not commits.commit_aligned({copy: POSITION})
+        wait_until(lambda: control.asked == 2)
+    assert len(sent) == 1
+
+
+def test_commit_that_a_plan_has_begun_has_its_time_at_the_end_of_a_window(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_s, clock = 0.0, time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
+    brokers = brokers.with_timing(last_commit_patience_s=60.0, plan_patience_s=0.0)
+    control, copy = Watched(), copy_of(brokers)
+    with commits_of(brokers, control) as commits:
+        late_s = 30.0  # since the last commit at an interval
+        stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+        queue_behind_a_gap(copy)
+        commits.plan([copy])
+        stall.wait_for_one()
+        control.stop_requested = True
+        threading.Timer(0.2, stall.release).start()
+        commits.the_rest([copy], lambda: None)
+    assert not copy.is_in_doubt
+
+
+def test_plan_is_committed_though_a_commit_of_another_partition_was_refused(brokers: TwoBrokers) -> None:
+    other, copy = copy_of(brokers, 0), copy_of(brokers, 1)
+    brokers.source.faults.add(
+        ApiKey.OFFSET_COMMIT, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, partition=0, times=None
+    )
+    brokers = brokers.with_timing(commit_interval_s=0.0)
+    with commits_of(brokers, Watched()) as commits:
+        queue_behind_a_gap(other)
+        queue_behind_a_gap(copy)
+        commits.now_and_then([other], time.monotonic())
+        commits.plan([copy])
+    assert copy.is_planned(0)
+    assert copy.state.is_aligned
+
+
+def test_settle_waits_no_longer_than_for_a_plan(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(last_commit_patience_s=60.0, plan_patience_s=0.1, commit_interval_s=0.0)
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+    copy = copy_of(brokers)
+    with commits_of(brokers, Watched()) as commits:
+        queue_behind_a_gap(copy)
+        commits.now_and_then([copy], time.monotonic())
+        stall.wait_for_one()
+        began_at = time.monotonic()
+        commits.settle()
+        assert time.monotonic() - began_at < 2.0
+        assert copy.is_in_doubt
+    stall.release()
