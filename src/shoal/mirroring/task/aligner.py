@@ -4,8 +4,8 @@ An aligner has the partitions of one pair of leaders that are not copied: it ali
 An aligned partition is passed to the pair of its leaders. Until then it waits here, if time can heal what
 holds it up. The aligner ends as soon as it has no partition left to align.
 
-If an alignment may take long, since a whole copy is to be compared or a silent source to be asked again, the
-partition goes to an aligner for such ones. That takes one at a time, so it delays no other alignment.
+An alignment may take long, to compare a whole copy or to ask a silent source again. Its partition goes to an
+aligner for such ones, which takes one at a time. So it delays no other alignment.
 """
 
 from __future__ import annotations

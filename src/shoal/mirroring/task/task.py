@@ -47,7 +47,7 @@ _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
 
 class _Work(enum.Enum):
-    """What a worker does for its partitions."""
+    """The work of a worker for its partitions."""
 
     ALIGN = enum.auto()
     #: Also what may take long.
@@ -58,7 +58,7 @@ class _Work(enum.Enum):
 
 
 class _Place(NamedTuple):
-    """What distinguishes the workers of a task."""
+    """The place of a worker in its task."""
 
     leaders: _Leaders
     work: _Work

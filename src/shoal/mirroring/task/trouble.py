@@ -13,7 +13,7 @@ __all__ = ["Spell", "Trouble", "Troubles"]
 
 
 class Trouble(enum.Enum):
-    """What happens at an offset."""
+    """Sorts of trouble at an offset."""
 
     #: The batch is damaged, or refused with the cause.
     EXPLAINED = enum.auto()
