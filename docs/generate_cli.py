@@ -27,7 +27,7 @@ With `--json`, the error is also the last object on stdout: `{"type": "error", "
 | exit code | meaning |
 |---|---|
 | 0 | done; for `gateway`, `mirror-maker`, `shoal-broker` and `mirror` without `--once` also after a signal |
-| 1 | failed; also if a partition was stopped, `verify` or `doctor` found something, or `groups` was refused |
+| 1 | failed; also if a partition was stopped, `verify` found something, or `groups` was refused |
 | 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
 | 4 | `mirror` or `mirror-maker` is done, but with incidents that `--continue-after` allowed |

@@ -22,7 +22,6 @@ from shoal.errors import (
     GroupHeld,
     NoPosition,
     NotConvertible,
-    OptionError,
     PartitionStopped,
     ProtocolError,
     ShoalError,
@@ -50,7 +49,6 @@ EXAMPLES = [
     BufferFull("no room for 5 bytes"),
     DeliveryTimedOut("orders", 3, 500, True),
     Stopped("the driver is gone"),
-    OptionError("{option} {value!r}: too many for {adopt}", option="x", value=7),
     PartitionStopped("orders", 3, 1000, "the destination lost its last 5 records"),
 ]
 
@@ -65,7 +63,6 @@ EXAMPLES = [
             "joining of group g: error 30 GROUP_AUTHORIZATION_FAILED: the user has no ACL for that. "
             "Grant READ on the group at the source",
         ),
-        (OptionError("{option} {value!r}: {adopt}", option="x", value=7), "x 7: adopt"),
     ],
 )
 def test_error_names_object_value_and_remedy(error: ShoalError, sentence: str) -> None:

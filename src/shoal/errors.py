@@ -5,7 +5,6 @@ The errors that shoal raises.
 
     ShoalError                      the base of all errors of shoal
     ├── ConfigError                 an option or configuration that cannot work; exit code 2
-    │   ├── OptionError             an option that each surface spells its own way
     │   └── AccessRefused           a login or a certificate that one side does not accept
     ├── CorruptBatch                bytes that are not a valid batch
     ├── UnsupportedBatch            a batch that can be neither copied nor decoded
@@ -30,9 +29,7 @@ and ``str()`` returns a sentence: the object, the problem and the remedy.
 from __future__ import annotations
 
 import enum
-import functools
 import traceback
-from collections.abc import Callable
 
 from .broker_message import without_objects
 from .error_codes import ErrorCode, named_code
@@ -51,7 +48,6 @@ __all__ = [
     "GroupHeld",
     "NoPosition",
     "NotConvertible",
-    "OptionError",
     "PartitionStopped",
     "ProtocolError",
     "ShoalError",
@@ -87,47 +83,6 @@ class ShoalError(Exception):
 
 class ConfigError(ShoalError):
     """An option, a properties file or a topic's configuration cannot work."""
-
-
-class OptionError(ConfigError):
-    """
-    The value of an option cannot be used.
-
-    The command line, Python and Spark spell one option differently. So a message names options by their
-    fields, as ``{fetch_buffer_bytes}``, and :meth:`spelled` fills in the spelling of the user's own surface.
-
-    Args:
-        message: The message. ``{option}`` stands for ``option``, ``{value}`` and the like for ``values``, and
-            each other name in braces for the option of that name.
-        option: The field's name, if one message serves several options.
-        values: Values that the message quotes.
-
-    """
-
-    def __init__(self, message: str, *, option: str = "", **values: object) -> None:
-        super().__init__(message)
-        self._message, self._option, self._values = message, option, values
-
-    def spelled(self, spell: Callable[[str], str]) -> str:
-        """Return the message with each option's name as ``spell`` returns it for a field's name."""
-        return self._message.format_map(_Spelled(spell, {**self._values, "option": spell(self._option)}))
-
-    def __reduce__(self) -> tuple[Callable[..., OptionError], tuple[object, ...]]:
-        return functools.partial(OptionError, self._message, option=self._option, **self._values), ()
-
-    def _text(self) -> str:
-        return self.spelled(str)
-
-
-class _Spelled(dict[str, object]):
-    """The values of a message, and for each other name the spelling of an option."""
-
-    def __init__(self, spell: Callable[[str], str], values: dict[str, object]) -> None:
-        super().__init__(values)
-        self._spell = spell
-
-    def __missing__(self, name: str) -> str:
-        return self._spell(name)
 
 
 class AccessRefused(ConfigError):

@@ -12,7 +12,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from .errors import OptionError, ShoalError
+from .errors import ConfigError, ShoalError
 
 __all__ = ["check_result_file", "write_result_file"]
 
@@ -22,24 +22,22 @@ def check_result_file(option: str, file: str) -> None:
     Check if a file can be written, without a change to an existing one.
 
     Args:
-        option: The field of the option that names the file.
+        option: The option that names the file.
         file: Its path.
 
     Raises:
-        OptionError: The file cannot be written.
+        ConfigError: The file cannot be written.
 
     """
     path = _place(file)
     if not _is_free(path):
-        raise OptionError("{option} {file}: not a file", option=option, file=file)
+        raise ConfigError(f"{option} {file}: not a file")
     try:
         # The new file replaces an existing one, so the directory must be writable.
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise OptionError(
-            "{option} {file}: {error}", option=option, file=file, error=error.strerror
-        ) from None
+        raise ConfigError(f"{option} {file}: {error.strerror}") from None
 
 
 def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> None:

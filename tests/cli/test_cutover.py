@@ -91,6 +91,7 @@ def gates(out: str) -> list[list[str]]:
     return [line.split()[:-1] for line in out.splitlines()[1:] if line and line[-1].isdigit()]
 
 
+@pytest.mark.usefixtures("java")
 def test_cutover_moves_groups_and_writes_the_certificate(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
@@ -245,6 +246,7 @@ def test_cutover_waits_for_followers_that_lack_records(
     texts(closed(move, capsys))
 
 
+@pytest.mark.usefixtures("java")
 def test_plan_of_the_way_back_begins_at_the_cut(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:

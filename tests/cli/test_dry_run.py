@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +30,10 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
+from tests.spark.test_java import make_java
 from tests.two_brokers import list_commits
+
+pytestmark = pytest.mark.usefixtures("java")
 
 RECORDS = 100
 
@@ -117,7 +122,7 @@ def test_dry_run_reports_partitions_to_copy_and_topics_to_create(sides: Sides) -
     assert (found["warnings"], found["refusal"]) == ([], None)
 
 
-def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, java: Path, tmp_path: Path) -> None:
     sides.destination.create_topic("orders")
     sides.load(sides.destination, "orders", 1)
     run = subprocess.run(
@@ -126,7 +131,7 @@ def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Path
             *("--from", sides.source.bootstrap, "--to", sides.destination.bootstrap),
             *("--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.html")),
         ],
-        env={"XDG_STATE_HOME": str(tmp_path)},
+        env={"XDG_STATE_HOME": str(tmp_path), "JAVA_HOME": str(java)},
         capture_output=True,
         text=True,
         check=False,
@@ -406,3 +411,63 @@ def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides, texts: T
     assert [each["resource"] for each in sides.found()["acls"] if each["resource_type"] == "group"] == [
         sides.group
     ]
+
+
+# Findings that a failed connection does not report
+
+
+def test_machine_without_a_problem_has_no_finding(sides: Sides, java: Path) -> None:
+    assert sides.found()["machine"] == []
+    assert not (java / "state").exists()
+
+
+def test_missing_java_is_named_and_the_exit_code_is_2(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("shoal.spark.launch.java.importlib.util.find_spec", lambda name: None)
+    (finding,) = sides.found(code=2)["machine"]
+    assert "pip install 'shoal[java]'" in finding["text"]
+
+
+def test_old_java_home_is_a_warning(
+    sides: Sides, java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(java / "bin"))
+    (finding,) = sides.found(code=0)["machine"]
+    assert not finding["stops"]
+    assert "JAVA_HOME" in finding["text"]
+
+
+def test_closed_spark_master_is_named_and_the_exit_code_is_2(sides: Sides) -> None:
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        code, _, err = sides.run("--master", f"spark://127.0.0.1:{taken.getsockname()[1]}")
+    assert code == 2
+    assert re.search(r"Connection refused.*--master", err)
+
+
+def test_file_in_place_of_the_checkpoint_is_named(sides: Sides, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (finding,) = sides.found("--checkpoint", str(tmp_path / "file" / "state"), code=2)["machine"]
+    assert "--checkpoint" in finding["text"]
+
+
+@pytest.mark.parametrize(("option", "name"), [("--report", "report.html"), ("--control", "orders.sock")])
+def test_missing_directory_of_a_file_is_named(sides: Sides, tmp_path: Path, option: str, name: str) -> None:
+    file = tmp_path / "missing" / name
+    code, _, err = sides.run(option, str(file))
+    assert code == 2
+    assert f"{option} '{file}'" in err or f"{option} {file}" in err
+    file.parent.mkdir()
+    assert sides.run(option, str(file))[0] == 0
+
+
+def test_server_that_does_not_answer_beside_another_is_a_warning(sides: Sides) -> None:
+    servers = f"nothing.invalid:9092,{sides.source.bootstrap}"
+    code, _, err = sides.run("--from", servers)
+    assert code == 0
+    assert re.search(r"'nothing\.invalid'.*bootstrap\.servers of the source", err)

@@ -13,7 +13,6 @@ import pytest
 from shoal.cli import main, make_parser
 from shoal.cli.parser import options_of, verbs_of
 from tests.sasl_broker import sasl_broker
-from tests.spark.test_java import make_java
 
 #: The verbs that have ``--json``.
 VERBS = [
@@ -104,21 +103,6 @@ def test_login_that_refuses_the_gateway_is_one_object(
     address, file = refusing
     upstream = ("--upstream", address, "--upstream-config", file)
     assert_login_error(Output(capsys, ("gateway", "--listen", "127.0.0.1:0", *upstream)))
-
-
-def test_login_that_is_refused_is_a_finding_of_doctor(
-    refusing: tuple[str, str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    make_java(tmp_path / "java", "17.0.15")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    file = refusing[1]
-    output = Output(capsys, ("doctor", *SELECTED, "--from-config", file, "--to-config", file))
-    assert (output.exit_code, output.object["type"]) == (1, "doctor")
-    wrong = [each for each in output.object["findings"] if each["verdict"] == "wrong"]
-    assert [each["check"] for each in wrong] == ["login", "login"]
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def test_include_overrides_whitelist(read: Read) -> None:
     [
         (["--include="], {}, "--include is required"),
         (["--include=("], {}, "--include (: not a regular expression"),
-        (["--num.streams=0"], {}, "num_streams '0': not between 1 and"),
+        (["--num.streams=0"], {}, "--num.streams '0': not between 1 and"),
         (["--offset.commit.interval.ms=0"], {}, "not between 1 and"),
         (["--repartition", "--use.raw.bytes"], {}, "--repartition and --use.raw.bytes"),
         (

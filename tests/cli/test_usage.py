@@ -42,7 +42,7 @@ def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
     [
         (("--vresion",), ("there is no option --vresion. Did you mean --version? (see shoal --help)",)),
         (("miror",), ("there is no verb 'miror'. Did you mean mirror?", "see shoal --help")),
-        (("copy",), ("there is no verb 'copy'. The verbs are mirror, control, doctor, mirror-maker,",)),
+        (("copy",), ("there is no verb 'copy'. The verbs are mirror, control, mirror-maker,",)),
         (("mirror", *CLUSTERS), ("required: --topics", "see shoal mirror --help")),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--onse"),

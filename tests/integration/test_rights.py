@@ -118,21 +118,18 @@ def test_commands_for_a_fresh_principal_are_enough_for_later_topics(
         assert source == copy
 
 
-def test_doctor_names_each_hidden_topic_and_the_commands_for_this_principal(
+def test_dry_run_names_each_hidden_topic_and_the_acls_that_this_principal_lacks(
     kafka: LockedKafka, tmp_path: Path
 ) -> None:
     for topic in ("seen", "hidden"):
         load(kafka, topic)
     kafka.allow("bob", ResourceType.TOPIC, "seen", AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
-    code, out, err = bob(kafka, tmp_path, "doctor", "seen,hidden", "--json")
-    assert code == 1, err
-    found = json.loads(out)["findings"]
-    assert any(each["check"] == "topics" and "topic hidden of" in each["text"] for each in found), found
-    (acls,) = (each for each in found if each["check"] == "ACLs" and each["verdict"] == "wrong")
-    assert "hidden" in acls["text"]
-    assert "kafka-acls.sh --bootstrap-server" in acls["remedy"]
-    assert "--allow-principal User:bob" in acls["remedy"]
-    assert "--topic hidden" in acls["remedy"]
+    code, out, err = bob(kafka, tmp_path, "mirror", "seen,hidden", "--dry-run", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert any("topic hidden of" in each for each in found["warnings"]), found
+    assert {each["name"] for each in found["missing_acls"]} == {"hidden"}
+    assert any("--topic hidden" in each for each in found["acl_commands"])
 
 
 def allow_all_but_the_group(kafka: LockedKafka, topic: str) -> None:
@@ -266,7 +263,7 @@ def token_login(kafka: LockedKafka, directory: Path) -> dict[str, str]:
     ],
     ids=["certificate", "token"],
 )
-def test_doctor_has_commands_for_the_principal_that_the_broker_sees(
+def test_dry_run_names_the_principal_that_the_broker_sees(
     kafka: LockedKafka,
     tmp_path: Path,
     login_of: Callable[[LockedKafka, Path], dict[str, str]],
@@ -279,16 +276,6 @@ def test_doctor_has_commands_for_the_principal_that_the_broker_sees(
     file.write_text(java_properties(login_of(kafka, tmp_path)))
     file.chmod(0o600)
 
-    def doctor() -> list[dict[str, str]]:
-        between = "--from-config", str(file), "--to-config", str(file)
-        run = shoal("doctor", *between, "--topics", topic, *RENAME, "--json", state=tmp_path)
-        return [each for each in json.loads(run.stdout)["findings"] if each["check"] in ("ACLs", "topics")]
-
-    (wrong,) = (each for each in doctor() if each["check"] == "ACLs" and each["verdict"] == "wrong")
-    commands = wrong["remedy"].removeprefix("Grant them: ").split(" && ")
-    assert all(f"--allow-principal {shlex.quote(principal)} " in each for each in commands)
-    # The administrator logs in by a password, at another listener.
-    (address,) = {shlex.split(each)[2] for each in commands}
-    administered = kafka.cluster.listener("SASL")
-    grant(kafka, [each.replace(address, administered) for each in commands], tmp_path)
-    wait_until(lambda: all(each["verdict"] != "wrong" for each in doctor()), "the broker to know the ACLs")
+    between = "--from-config", str(file), "--to-config", str(file)
+    run = shoal("mirror", *between, "--topics", topic, *RENAME, "--dry-run", state=tmp_path)
+    assert f"\n  PRINCIPAL={shlex.quote(principal)}\n" in run.stdout, run.stdout + run.stderr

@@ -13,13 +13,15 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import shoal
+from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.first_sentence import ReportedError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.planning import TaskPartition
-from shoal.spark.rows import BY_REFERENCE
+from shoal.spark.rows import BYTES
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
 
@@ -47,7 +49,7 @@ def read(kind: type[BatchReader | StreamReader], options: Mapping[str, str]) -> 
 
 
 def write(kind: type[Writer | StreamWriter], options: Mapping[str, str]) -> None:
-    writer = kind(WriteOptions.parse({"group": "group", **options}), BY_REFERENCE.names)
+    writer = kind(WriteOptions.parse(options), ProducerIdentity(1, 0))
     pickle.loads(pickle.dumps(writer)).write(iter([]))
 
 
@@ -62,9 +64,8 @@ def runs_in(settings: Mapping[str, str] | None, monkeypatch: pytest.MonkeyPatch)
     [
         (read, BatchReader, cluster("kafka.")),
         (read, StreamReader, cluster("kafka.")),
-        (read, BatchReader, {**cluster("kafka.", {}), **cluster("destination.kafka.")}),
-        (write, Writer, {**cluster("kafka."), **cluster("source.kafka.", {})}),
-        (write, StreamWriter, {**cluster("kafka.", {}), **cluster("source.kafka.")}),
+        (write, Writer, cluster("kafka.")),
+        (write, StreamWriter, cluster("kafka.")),
     ],
 )
 def test_task_with_credentials_is_refused_if_spark_does_not_authenticate(
@@ -105,7 +106,7 @@ def test_task_with_credentials_is_refused_by_the_settings_of_its_session(
 def test_task_without_credentials_needs_no_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     runs_in(LOCAL, monkeypatch)
     read(BatchReader, cluster("kafka.", {}))
-    write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
+    write(Writer, cluster("kafka.", {}))
 
 
 def session(settings: Mapping[str, str]) -> SparkSession:
@@ -114,7 +115,7 @@ def session(settings: Mapping[str, str]) -> SparkSession:
     return cast("SparkSession", SimpleNamespace(sparkContext=context))
 
 
-@pytest.mark.parametrize("of", ["reader", "streamReader", "writer", "streamWriter"])
+@pytest.mark.parametrize("of", ["reader", "streamReader"])
 @pytest.mark.parametrize(
     ("settings", "login", "is_refused"),
     [
@@ -128,12 +129,24 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
     settings: dict[str, str], login: dict[str, str], is_refused: bool, of: str
 ) -> None:
     kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(settings))))
-    options = {**cluster("kafka.", login), "group": "group"}
-    options |= {"subscribe": "topic"} if "eader" in of else cluster("source.kafka.", {})
-    arguments = (BY_REFERENCE,) if "eader" in of else (BY_REFERENCE, False)
+    options = {**cluster("kafka.", login), "subscribe": "topic"}
     with pytest.raises(ReportedError, match=r"'false'.*Spark's") if is_refused else nullcontext():
-        getattr(kind(options), of)(*arguments)
-    getattr(kind({**options, **ALLOWED}), of)(*arguments)
+        getattr(kind(options), of)(BYTES)
+    getattr(kind({**options, **ALLOWED}), of)(BYTES)
+
+
+@pytest.mark.parametrize("of", ["writer", "streamWriter"])
+def test_session_that_would_reveal_credentials_plans_no_writing_task(of: str) -> None:
+    kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(LOCAL))))
+    with pytest.raises(ReportedError, match=r"'false'.*Spark's"):
+        getattr(kind(cluster("kafka.")), of)(BYTES, False)
+
+
+class _WithoutCluster(shoal.ShoalDataSource):
+    """Writes with an identity that no cluster has given."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        return Writer(WriteOptions.parse(self.options), ProducerIdentity(1, 0))
 
 
 @pytest.mark.integration
@@ -144,10 +157,10 @@ def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: P
         "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path
     )
     try:
-        session.dataSource.register(shoal.ShoalDataSource)
-        # Without a row a task has nothing to copy, and connects nowhere.
-        writer = session.createDataFrame([], BY_REFERENCE).write.format("shoal").mode("append")
-        writer = writer.options(**cluster("kafka."), **cluster("source.kafka.", {}), group="group")
+        session.dataSource.register(_WithoutCluster)
+        # Without a row a task has nothing to write, and connects nowhere.
+        writer = session.createDataFrame([], BYTES).write.format("shoal").mode("append")
+        writer = writer.options(**cluster("kafka."))
         with (
             nullcontext()
             if authenticates
@@ -163,14 +176,12 @@ def test_session_without_authentication_starts_no_job_with_credentials(tmp_path:
     session = spark_session("local[1]", {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path)
     try:
         session.dataSource.register(shoal.data_source(session))
-        writer = session.createDataFrame([], BY_REFERENCE).write.format("shoal").mode("append")
-        writer = writer.options(**cluster("kafka."), **cluster("source.kafka.", {}), group="group")
+        writer = session.createDataFrame([], BYTES).write.format("shoal").mode("append")
+        writer = writer.options(**cluster("kafka."))
         reader = session.read.format("shoal").options(**cluster("kafka."), subscribe="topic")
         for run in (writer.save, lambda: reader.load().collect()):
             with pytest.raises(PySparkException, match=r"spark\.authenticate 'false'"):
                 run()
         assert not session.sparkContext.statusTracker().getJobIdsForGroup()
-        writer.options(**ALLOWED).save()
-        assert session.sparkContext.statusTracker().getJobIdsForGroup()
     finally:
         session.stop()

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import shoal
 from shoal.errors import ConfigError
 from shoal.spark.launch.session import spark_session
-from shoal.spark.rows import BY_REFERENCE, BYTES
+from shoal.spark.rows import BYTES
 from shoal.spark.speculation import refuse_speculation_in_task
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
@@ -44,10 +44,6 @@ def write(rows: DataFrame, brokers: TwoBrokers, **options: str) -> None:
     writer.option("kafka.bootstrap.servers", brokers.destination.bootstrap).options(**options).save()
 
 
-def copy_options(brokers: TwoBrokers) -> dict[str, str]:
-    return {"source.kafka.bootstrap.servers": brokers.source.bootstrap, "group": "group"}
-
-
 def test_write_under_speculation_is_refused_before_a_record(spark: SparkSession, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
     spark.sparkContext.setLocalProperty("spark.speculation", "TRUE")  # as Spark passes settings to its tasks
@@ -72,14 +68,6 @@ def test_refuse_speculation_reads_the_setting_as_spark_does(
         refuse_speculation_in_task()
 
 
-def test_row_of_references_is_a_range_of_offsets(spark: SparkSession, brokers: TwoBrokers) -> None:
-    for history in brokers.topic(partitions=2):
-        history.plain(3, 4)
-    rows = read(spark, brokers)
-    assert rows.schema == BY_REFERENCE
-    assert sorted(map(tuple, rows.collect())) == [("topic", 0, 0, 7), ("topic", 1, 0, 7)]
-
-
 def test_offsets_are_chosen_as_with_spark_s_connector(spark: SparkSession, brokers: TwoBrokers) -> None:
     for history in brokers.topic(partitions=2):
         history.plain(3, 4)
@@ -89,7 +77,8 @@ def test_offsets_are_chosen_as_with_spark_s_connector(spark: SparkSession, broke
         startingOffsets='{"topic": {"0": 3}}',
         endingOffsets='{"topic": {"1": 3}}',
     )
-    assert sorted(map(tuple, rows.collect())) == [("topic", 0, 3, 7), ("topic", 1, 0, 3)]
+    read_offsets = [(row.partition, row.base_offset, row.last_offset) for row in rows.collect()]
+    assert sorted(read_offsets) == [(0, 3, 6), (1, 0, 2)]
 
 
 def test_row_of_bytes_has_the_batch_of_the_log(spark: SparkSession, brokers: TwoBrokers) -> None:
@@ -103,26 +92,10 @@ def test_row_of_bytes_has_the_batch_of_the_log(spark: SparkSession, brokers: Two
     assert history.committed
 
 
-def test_references_are_copied_and_the_group_keeps_positions(
-    spark: SparkSession, brokers: TwoBrokers
-) -> None:
-    histories = brokers.topic(partitions=3)
-    for history in histories:
-        history.plain(3, 4, 5)
-    write(read(spark, brokers, group="group"), brokers, **copy_options(brokers))
-    for history in histories:
-        history.plain(2)
-    rest = read(spark, brokers, group="group")
-    assert sorted(map(tuple, rest.collect())) == [("topic", number, 12, 14) for number in range(3)]
-    write(rest, brokers, **copy_options(brokers))
-    for number, history in enumerate(histories):
-        assert brokers.copied("topic", number) == history.committed
-
-
-def test_references_without_source_are_refused(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_rows_with_headers_are_refused_before_a_job(spark: SparkSession, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
-    with pytest.raises(PySparkException, match=r"source\.kafka\.bootstrap\.servers") as raised:
-        write(read(spark, brokers), brokers)
+    with pytest.raises(PySparkException, match="rows=bytes") as raised:
+        write(read(spark, brokers, rows="headers"), brokers)
     before, _, _ = str(raised.value).partition("Traceback")
     assert "shoal.errors.ConfigError" in before
 
@@ -167,13 +140,12 @@ def test_stream_copies_available_records_and_ends(
     history = brokers.topic()[0].plain(3, 4)
 
     def run() -> None:
-        options: dict[str, Any] = {"subscribe": "topic", "group": "group", "startingOffsets": "earliest"}
+        options: dict[str, Any] = {"subscribe": "topic", "startingOffsets": "earliest"}
         rows = spark.readStream.format("shoal").options(**options)
         stream = rows.option("kafka.bootstrap.servers", brokers.source.bootstrap).load().writeStream
         query = (
             stream.format("shoal")
             .option("kafka.bootstrap.servers", brokers.destination.bootstrap)
-            .options(**copy_options(brokers))
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
             .start()

@@ -11,9 +11,6 @@ import pytest
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.security import PasswordLogin
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import Rebatch
-from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.records import Codec
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
@@ -26,10 +23,10 @@ def read(streaming: bool = False, **options: str) -> ReadOptions:
     return ReadOptions.parse({**SOURCE, "subscribe": "orders", **options}, streaming=streaming)
 
 
-def test_batch_reads_from_the_earliest_to_the_latest_offset_by_reference() -> None:
+def test_batch_reads_from_the_earliest_to_the_latest_offset_with_bytes() -> None:
     options = read()
     assert (options.starting.timestamp_ms, options.ending.timestamp_ms) == (EARLIEST, LATEST)
-    assert options.rows is RowKind.REFERENCE
+    assert options.rows is RowKind.BYTES
 
 
 def test_stream_starts_at_the_latest_offset_by_default() -> None:
@@ -60,7 +57,7 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
         (
             {"subscribe": "a", "rows": "pointers"},
-            "rows: 'pointers' is not one of reference, bytes, headers",
+            "rows: 'pointers' is not one of bytes, headers",
         ),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
         (
@@ -96,69 +93,16 @@ def write(**options: Any) -> WriteOptions:
     return WriteOptions.parse({**SINK, **options})
 
 
-def test_sink_of_references_without_group_is_refused() -> None:
-    with pytest.raises(ConfigError, match="group"):
-        write(**{"source.kafka.bootstrap.servers": "source:9092"})
-
-
-def test_sink_accepts_the_options_of_the_copy() -> None:
-    options = write(
-        **{"source.kafka.bootstrap.servers": "source:9092", "group": "g", "fetchBufferBytes": "8m"}
-    )
-    assert options.copy is not None
-    assert options.copy.group == "g"
-    assert options.copy.fetch_buffer_bytes == 8 * 1024 * 1024
-
-
-def test_sink_accepts_the_policies_of_the_copy() -> None:
-    sources = {"source.kafka.bootstrap.servers": "source:9092", "group": "g"}
-    copy = write(
-        **sources,
-        delivery="at-least-once",
-        continueAfter="source-reset,foreign-records",
-        keepAppendTime="true",
-        maxDecompressedBytes="1000",
-        multiBatch="false",
-        rebatch="1000:gzip",
-    ).copy
-    assert copy is not None
-    assert copy.delivery is Delivery.AT_LEAST_ONCE
-    assert copy.continue_after == {IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS}
-    assert (copy.keep_append_time, copy.max_decompressed_bytes) == (True, 1000)
-    assert copy.multi_batch is False
-    assert copy.rebatch == Rebatch(1_000, Codec.GZIP)
-    plain = write(**sources).copy
-    assert plain is not None
-    assert plain.multi_batch
-    assert plain.rebatch is None
-    assert plain.rules != copy.rules
-    with pytest.raises(ConfigError, match=r"option.*'disk'"):
-        write(**sources, continueAfter="disk")
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"fetchBufferBytes": "1"}, "option fetchBufferBytes '1': not between 1048576 and"),
-        ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of true, false"),
-        ({"maxInFlight": "6"}, "option maxInFlight '6': not between 1 and 5"),
-        ({"handling": "x"}, "option handling is for shoal's own tasks. Remove it"),
+        ({"allowGaps": "on"}, "option allowGaps: 'on' is not one of true, false"),
+        ({"group": "g"}, 'format("shoal") has no option group'),
     ],
 )
 def test_write_option_error_has_spark_s_spelling(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **options})
-
-
-def test_rules_of_a_sink_are_those_of_the_command_line() -> None:
-    uncommitted = {"source.kafka.isolation.level": "read_uncommitted"}
-    ways = [
-        write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **more})
-        for more in ({}, uncommitted)
-    ]
-    assert ways[0].copy is not None
-    assert ways[1].copy is not None
-    assert ways[0].copy.rules != ways[1].copy.rules
+        write(**options)
 
 
 def test_unknown_option_of_a_sink_is_refused() -> None:

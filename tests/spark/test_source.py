@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from shoal.errors import ConfigError, ShoalError
-from shoal.spark.options import ReadOptions, WriteOptions
+from shoal.errors import ShoalError
+from shoal.spark.datasource import ShoalDataSource
+from shoal.spark.first_sentence import ReportedError
+from shoal.spark.options import ReadOptions
 from shoal.spark.rows import HEADERS
-from shoal.spark.sink import Writer
 from shoal.spark.source import BatchReader, StreamReader
 from tests.batches import TRANSACTIONAL
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
@@ -21,44 +21,22 @@ def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> Read
     return ReadOptions.parse(given, streaming=streaming)
 
 
-def rows(reader: StreamReader | BatchReader, *offsets: dict[str, object]) -> list[tuple[object, ...]]:
-    planned = reader.partitions(*offsets)
-    return sorted(row for partition in planned for row in reader.read(partition))
-
-
-def test_partition_without_position_begins_at_starting_offsets(
-    brokers: TwoBrokers,
-) -> None:
-    brokers.topic()[0].plain(60, 40)
-    reader = StreamReader(options(brokers, group="group", startingOffsets="earliest"))
-    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 0, 100)]
-
-
-def test_latest_is_resolved_once(brokers: TwoBrokers) -> None:
-    history = brokers.topic()[0].plain(60)
-    reader = StreamReader(options(brokers, group="group", startingOffsets="latest"))
-    # Nothing to copy yet, but a first position to commit.
-    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 60}}) == [("topic", 0, 60, 60)]
-    history.plain(40)
-    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
-
-
-def test_source_without_group_continues_at_spark_s_offsets(brokers: TwoBrokers) -> None:
+def test_source_continues_at_spark_s_offsets(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(60, 40)
     reader = StreamReader(options(brokers))
-    assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
+    (planned,) = reader.partitions({"topic": {"0": 60}}, {"topic": {"0": 100}})
+    assert [tuple(each) for each in planned.value] == [("topic", 0, "topic", 60, 100)]
 
 
-def test_new_process_plans_once_without_new_records(brokers: TwoBrokers) -> None:
-    brokers.topic()[0].plain(3)
-    logged = {"topic": {"0": 3}, "#begun": 7}
-    reader = StreamReader(options(brokers, group="group"))
-    first = reader.latestOffset(logged, ReadAllAvailable())
-    assert first == {"topic": {"0": 3}, "#begun": 8}
-    assert reader.latestOffset(first, ReadAllAvailable()) == first
+def test_partition_without_an_offset_of_spark_s_is_read_from_its_beginning(
+    brokers: TwoBrokers,
+) -> None:
+    brokers.topic()[0].plain(60)
+    (planned,) = StreamReader(options(brokers)).partitions({}, {"topic": {"0": 60}})
+    assert [tuple(each) for each in planned.value] == [("topic", 0, "topic", 0, 60)]
 
 
-@pytest.mark.parametrize("rows", ["reference", "bytes"])
+@pytest.mark.parametrize("rows", ["headers", "bytes"])
 @pytest.mark.parametrize("election", [False, True])
 def test_ending_offset_behind_the_log_s_end_is_refused(
     brokers: TwoBrokers, rows: str, election: bool
@@ -87,16 +65,6 @@ def test_batch_across_two_ranges_is_read_by_one(brokers: TwoBrokers) -> None:
         for arrow in reader.read(partition)
     ]
     assert sum(read) == 2
-
-
-def test_two_topics_with_one_destination_name_are_refused(brokers: TwoBrokers) -> None:
-    brokers.topic("topic")[0].plain(1)
-    brokers.topic("other")[0].plain(1)
-    reader = BatchReader(
-        options(brokers, streaming=False, group="group", rename="(topic|other)=one", subscribe="topic,other")
-    )
-    with pytest.raises(ShoalError, match="name"):
-        reader.partitions()
 
 
 def headers(brokers: TwoBrokers, **more: str) -> list[dict[str, object]]:
@@ -139,6 +107,6 @@ def test_rows_with_headers_show_open_transactions_only_uncommitted(brokers: TwoB
 
 
 def test_rows_with_headers_are_not_written(brokers: TwoBrokers) -> None:
-    written = WriteOptions.parse({"kafka.bootstrap.servers": brokers.destination.bootstrap})
-    with pytest.raises(ConfigError, match=r"headers.*records"):
-        Writer(written, HEADERS.names)
+    written = ShoalDataSource({"kafka.bootstrap.servers": brokers.destination.bootstrap})
+    with pytest.raises(ReportedError, match=r"rows.*rows=bytes"):
+        written.writer(HEADERS, False)

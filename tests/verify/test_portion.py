@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.errors import OptionError
+from shoal.errors import ConfigError
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Aligned, Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
@@ -87,7 +87,7 @@ def test_samples_differ_from_run_to_run() -> None:
     ],
 )
 def test_extent_that_makes_no_sense_is_refused(given: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(ConfigError, match=words):
         Extent.parse(given)
 
 

@@ -24,7 +24,7 @@ __all__ = ["main", "make_parser"]
 
 #: In the order of the help. The module of a verb has its name, with underscores.
 VERBS = (
-    *("mirror", "control", "doctor", "mirror-maker", "verify", "inspect", "groups", "cutover"),
+    *("mirror", "control", "mirror-maker", "verify", "inspect", "groups", "cutover"),
     *("gateway", "completion"),
 )
 

@@ -63,7 +63,7 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     def answer(_: object) -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    address = parse_listen("metrics", args.metrics)
+    address = parse_listen("--metrics", args.metrics)
     server = HttpServer("metrics", address, {"/metrics": answer}, HttpAccess.parse(vars(args)))
     say(f"metrics at {server.url}/metrics")
     return server

@@ -10,34 +10,38 @@ from typing import Any
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
+from ..mirroring.driver.checkup import check_directories
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.model.acl_commands import commands_of
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
+from ..spark.launch.checkup import check_spark
 from .output import print_json, say, table, warn
-from .parser import Spelling, sentence_of
 
 __all__ = ["print_dry_run"]
 
 
-def print_dry_run(options: MirrorOptions, *, as_json: bool, spell: Spelling) -> int:
-    """Inspect both clusters, print the plan, and return the exit code. Texts spell options by ``spell``."""
-    found = dry_run(options, on_warning=warn, spell=spell)
+def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
+    """Inspect both clusters, print the plan, and return the exit code."""
+    found = dry_run(options, on_warning=warn)
     for warning in found.warnings:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):
         warn(f"missing for this principal: {sentence}")
-    refusal = None if found.refusal is None else sentence_of(found.refusal, spell)
+    refusal = None if found.refusal is None else str(found.refusal)
+    machine = [*check_spark(options.master), *check_directories(options)]
+    for finding in machine:
+        warn(finding.text)
     if as_json:
-        print_json({**_json_object(options, found), "refusal": refusal})
+        findings = [asdict(each) for each in machine]
+        print_json({**_json_object(options, found), "machine": findings, "refusal": refusal})
     else:
         print("\n".join(map(printable_lines, _lines(options, found))), flush=True)
-    if refusal is None:
-        return EXIT_DONE
-    say(refusal)
-    return EXIT_USAGE
+    if refusal is not None:
+        say(refusal)
+    return EXIT_USAGE if refusal or any(each.stops for each in machine) else EXIT_DONE
 
 
 def _policies(options: MirrorOptions) -> dict[str, str]:

@@ -221,7 +221,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
     """
     if args.read_only and args.allow_create_topics:
         raise ConfigError("--read-only and --allow-create-topics exclude each other. Remove one of them")
-    host, port = parse_listen("listen", args.listen)
+    host, port = parse_listen("--listen", args.listen)
     tls = _tls_files(args)
     upstream = parse_cluster(
         "upstream",

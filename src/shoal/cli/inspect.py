@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     source = parse_cluster("source", "from", args.from_servers, args.from_config)
     options = InspectOptions.parse(vars(args))
     if args.report:
-        check_result_file("report", args.report)
+        check_result_file("--report", args.report)
     topics = _select(source, TopicSelection(args.topics, args.exclude, None))
     with progress_to(as_json=args.json) as on_progress:
         report = inspect(source, topics, options, on_progress=on_progress)

@@ -65,7 +65,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def add_all_options(parser: argparse.ArgumentParser, *, exit_code_of_interrupt: int) -> None:
-    """Add all options of a mirror. ``shoal doctor`` takes them, too, so that it can read the same file."""
+    """Add all options of a mirror."""
     add_cluster_options(parser)
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
@@ -301,10 +301,10 @@ def run(args: argparse.Namespace) -> int:
         if options.report is not None:
             from ..result_file import check_result_file
 
-            check_result_file("report", options.report)
+            check_result_file("--report", options.report)
         from .dry_run import print_dry_run
 
-        return print_dry_run(options, as_json=args.json, spell=args.spell)
+        return print_dry_run(options, as_json=args.json)
     stop = threading.Event()
     signals = Signals(stop, on_retry=lambda: None)
     with signals, report_to(as_json=args.json, is_service=not options.once) as report:
@@ -316,7 +316,7 @@ def run(args: argparse.Namespace) -> int:
             ended = f"stopped by {signals.received} before anything was copied"
             summary = Summary.of_nothing(options.group, 0.0, ended, once=options.once)
         else:
-            with pointing_to_commands(options, args.spell):
+            with pointing_to_commands(options):
                 summary = run_mirror(
                     options,
                     on_progress=progress_until_unread(report, stop),

@@ -239,7 +239,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
             "multi_batch": False,
             "rebatch": Rebatch(batch_bytes, producer.compression_type, everything=True),
         }
-    check_range("commit_interval_ms", args.commit_interval_ms, 1, _LARGEST_INT32)
+    check_range("--offset.commit.interval.ms", args.commit_interval_ms, 1, _LARGEST_INT32)
     timing = replace(DEFAULT_TIMING, commit_interval_s=args.commit_interval_ms / 1000)
     if handling is not None:
         given["handling"] = handling

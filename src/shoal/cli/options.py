@@ -195,11 +195,11 @@ def check_group_options(args: argparse.Namespace) -> None:
     Refuse a ``--groups-interval`` without ``--groups``, also if it is the default.
 
     Raises:
-        OptionError: The option has no effect.
+        ConfigError: The option has no effect.
 
     """
     if args.groups is None and args.groups_interval_s is not None:
-        raise without_groups("groups_interval_s", f"{args.groups_interval_s:g}")
+        raise without_groups("--groups-interval", f"{args.groups_interval_s:g}")
 
 
 def add_decompression_limit(group: argparse._ActionsContainer, consequence: str) -> None:

@@ -10,25 +10,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
-from ..errors import ConfigError, OptionError, ShoalError
+from ..errors import ConfigError
 from ..nearest import did_you_mean
 
 __all__ = [
     "Parser",
-    "Spelling",
     "no_end_time",
     "options_of",
-    "sentence_of",
-    "spelling",
     "verb_parser",
     "verbs_of",
 ]
-
-#: A function from the name of an option's field to its spelling on the command line.
-Spelling: TypeAlias = Callable[[str], str]
 
 #: Names that other programs give an end time.
 _END_TIMES = frozenset(
@@ -115,21 +109,6 @@ def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argument
     """Return the parser of a verb; None if there is no such verb."""
     found = verbs_of(parser).get(verb)
     return found[0] if found else None
-
-
-def spelling(parser: argparse.ArgumentParser, verb: str | None) -> Spelling:
-    """Return a function from the name of an option's field to the option of the verb, or of the program."""
-    found = parser if verb is None else verb_parser(parser, verb)
-    options: dict[str, Sequence[str]] = {}
-    for action in options_of(found) if found else ():
-        # The first: config_file.py adds --no-X for the same field behind it.
-        options.setdefault(action.dest, action.option_strings)
-    return lambda field: next(iter(options.get(field, ())), f"--{field.replace('_', '-')}")
-
-
-def sentence_of(error: ShoalError, spell: Spelling) -> str:
-    """Return an error's text, with options as ``spell`` returns them."""
-    return error.spelled(spell) if isinstance(error, OptionError) else str(error)
 
 
 def _list_of(verbs: Iterable[str]) -> str:

@@ -12,12 +12,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ConfigError, OptionError, ShoalError
+from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
 from .config_file import with_config_file
 from .output import first_line, print_json, say, stamp_lines
-from .parser import spelling
 
 __all__ = ["run_program"]
 
@@ -46,7 +45,6 @@ def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         arguments = with_config_file(parser, arguments)
         args = parser.parse_args(arguments)
         args.program = parser.prog
-        args.spell = spelling(parser, getattr(args, "verb", None))
     except ConfigError as error:
         # The arguments are not parsed, but these two decide how the error is printed.
         args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))
@@ -54,9 +52,6 @@ def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         return _fail(error, EXIT_USAGE, args)
     try:
         return int(args.run(args))
-    except OptionError as error:
-        spelled = ConfigError(error.spelled(args.spell)).with_traceback(error.__traceback__)
-        return _fail(spelled, EXIT_USAGE, args)
     except ConfigError as error:
         return _fail(error, EXIT_USAGE, args)
     except ShoalError as error:

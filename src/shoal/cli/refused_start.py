@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 
 from ..errors import BrokerError, ConfigError, lacks_acl
+from ..mirroring.model.acls import principal_of
 from ..mirroring.model.options import MirrorOptions
-from .parser import Spelling, sentence_of
 
 __all__ = ["pointing_to_commands"]
 
 
 @contextlib.contextmanager
-def pointing_to_commands(options: MirrorOptions, spell: Spelling) -> Iterator[None]:
+def pointing_to_commands(options: MirrorOptions) -> Iterator[None]:
     """
     Add to an error of a missing ACL that a dry run prints the commands, inside a ``with`` block.
 
@@ -27,11 +27,11 @@ def pointing_to_commands(options: MirrorOptions, spell: Spelling) -> Iterator[No
         if not lacks_acl(error):
             raise
         raise ConfigError(
-            f"{sentence_of(error, spell)}. Run the same command with {spell('dry_run')}: it prints the "
+            f"{error}. Run the same command with --dry-run: it prints the "
             f"kafka-acls.sh commands that grant {_principals(options)} the missing rights"
         ) from error
 
 
 def _principals(options: MirrorOptions) -> str:
-    found = map(options.surface.principal, (options.source, options.destination))
+    found = map(principal_of, (options.source, options.destination))
     return " and ".join(dict.fromkeys(found))

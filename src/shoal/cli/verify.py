@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
-from ..errors import ConfigError, OptionError
+from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
 from ..mirroring.model.copy_options import all_copy_rules
 from ..mirroring.model.options import MirrorOptions
@@ -193,17 +193,17 @@ def _check_options(args: argparse.Namespace) -> None:
     Check the options that belong together, and the files to write, before the comparison begins.
 
     Raises:
-        OptionError: A file cannot be written, or an option lacks or contradicts another.
+        ConfigError: A file cannot be written, or an option lacks or contradicts another.
 
     """
     if args.state is not None:
         if args.sample is not None:
-            raise OptionError("{sample} leaves gaps, and {state} has no gaps. Remove one of them")
-        check_result_file("state", args.state)
+            raise ConfigError("--sample leaves gaps, and --state has no gaps. Remove one of them")
+        check_result_file("--state", args.state)
     if args.master is None and (args.conf or args.allow_unauthenticated_spark):
-        raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
+        raise ConfigError("--conf and --allow-unauthenticated-spark need --master. Add it")
     if args.report is not None:
-        check_result_file("report", args.report)
+        check_result_file("--report", args.report)
 
 
 def _reach(*clusters: ClientConfig) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import ConfigError
 from ..mirroring.model.option_values import parse_bytes, parse_fields, parse_whole, read_by
 
 __all__ = ["InspectOptions"]
@@ -37,10 +37,10 @@ class InspectOptions:
         Read the options.
 
         Raises:
-            OptionError: A value is invalid, or a sample has no bytes.
+            ConfigError: A value is invalid, or a sample has no bytes.
 
         """
         options = cls(**parse_fields(cls, given), all=bool(given.get("all")))
         if not options.sample:
-            raise OptionError("{sample} '0' reads nothing. Use a number of bytes, such as 4m")
+            raise ConfigError("--sample '0' reads nothing. Use a number of bytes, such as 4m")
         return options

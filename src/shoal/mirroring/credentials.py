@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..client.config import ClientConfig
 from ..client.security import Security
-from ..errors import OptionError, Stopped
+from ..errors import ConfigError, Stopped
 
 __all__ = ["PROCESS_KEY", "Credentials", "key_in_file"]
 
@@ -94,10 +94,8 @@ def key_in_file(directory: Path) -> Iterator[Path]:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(PROCESS_KEY)
     except OSError as error:
-        raise OptionError(
-            "{file} cannot be written: {error}. Set another directory by {checkpoint}",
-            file=str(file),
-            error=error.strerror,
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}. Set another directory by --checkpoint"
         ) from error
     try:
         yield file

@@ -25,7 +25,6 @@ from ..errors import BrokerError, GroupHeld, ShoalError
 from ..mirroring.control import ControlServer, lease_clock_s
 from ..mirroring.driver.schedule import PartitionSchedule
 from ..mirroring.model.reports import stopped_report
-from ..mirroring.model.surface import Surface
 from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
@@ -276,7 +275,7 @@ class GroupShare(RebalanceListener):
             return
         with Cluster(self._source.impatient()) as cluster:
             positions = GroupPositions(cluster, self._group, MemberId).read(reasons)
-        self._metrics.apply(stopped_report(stops_of_deleted(reasons, positions, Surface.SHELL)))
+        self._metrics.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
     def _call(self, method: str, *args: object) -> None:
         try:

@@ -36,7 +36,7 @@ class MirrorMakerOptions:
     listener: tuple[str, str | None] | None = None
 
     def __post_init__(self) -> None:
-        check_range("num_streams", self.streams, 1, _LARGEST_STREAMS)
+        check_range("--num.streams", self.streams, 1, _LARGEST_STREAMS)
 
 
 def parse_include(option: str, text: str) -> re.Pattern[str]:

@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import OptionError
+from ..errors import ConfigError
 
 __all__ = ["TlsFiles", "server_context"]
 
@@ -34,21 +34,17 @@ def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
 
     Args:
         files: The paths of the files.
-        options: The prefix of their options' fields, for errors: ``tls``.
+        options: The prefix of their options, for errors: ``--tls``.
 
     Raises:
-        OptionError: A file is missing or malformed, or the files do not belong together.
+        ConfigError: A file is missing or malformed, or the files do not belong together.
 
     """
-    certificate, key = f"{options}_certificate", f"{options}_key"
-    authorities = f"{options}_client_authorities"
+    certificate, key = f"{options}-certificate", f"{options}-key"
+    authorities = f"{options}-client-authorities"
 
     def no_password() -> str:
-        raise OptionError(
-            "{option} {file}: the key is encrypted. Use one without a passphrase",
-            option=key,
-            file=files.private_key,
-        )
+        raise ConfigError(f"{key} {files.private_key}: the key is encrypted. Use one without a passphrase")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for option, file in (
@@ -57,23 +53,19 @@ def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
         (authorities, files.client_authorities),
     ):
         if file is not None and not file.is_file():
-            raise OptionError("{option} {file}: there is no such file", option=option, file=file)
+            raise ConfigError(f"{option} {file}: there is no such file")
     try:
         context.load_cert_chain(files.certificates, files.private_key, no_password)
     except OSError as error:
-        raise OptionError(
-            f"{{{certificate}}} {{certificates}} and {{{key}}} {{private_key}}: they cannot be read, or do "
-            "not belong together ({cause})",
-            certificates=files.certificates,
-            private_key=files.private_key,
-            cause=getattr(error, "reason", None) or error.strerror or error,
+        cause = getattr(error, "reason", None) or error.strerror or error
+        raise ConfigError(
+            f"{certificate} {files.certificates} and {key} {files.private_key}: they cannot be read, or do "
+            f"not belong together ({cause})"
         ) from error
     if files.client_authorities is not None:
         try:
             context.load_verify_locations(files.client_authorities)
         except OSError as error:
-            raise OptionError(
-                "{option} {file}: no certificates in PEM", option=authorities, file=files.client_authorities
-            ) from error
+            raise ConfigError(f"{authorities} {files.client_authorities}: no certificates in PEM") from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context

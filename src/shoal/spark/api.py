@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
 from shoal.client.config import ClientConfig
 from shoal.mirroring.driver.run import MirrorRun
@@ -24,7 +23,6 @@ from shoal.mirroring.model.options import (
     MirrorOptions,
 )
 from shoal.mirroring.model.progress import Progress, Summary
-from shoal.mirroring.model.surface import Surface
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirrormaker.options import MirrorMakerOptions
 from shoal.mirrormaker.run import MirrorMaker
@@ -129,7 +127,6 @@ def mirror(  # docs/cli.md describes its options, which are the command's
         TopicSelection(topics, exclude, rename),
         given,
     )
-    options = replace(options, surface=Surface.PYTHON)
     return run_mirror(
         options, on_progress=on_progress, on_run=on_run, on_warning=on_warning, on_notice=on_notice, stop=stop
     )

@@ -89,7 +89,7 @@ def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
         ConfigError: The session's connections reveal the credentials, and no option allows it.
 
     """
-    if refusal and not options.allow_unauthenticated_spark and Credentials.of(*options.clusters):
+    if refusal and not options.allow_unauthenticated_spark and Credentials.of(options.cluster):
         raise ConfigError(refusal)
 
 
@@ -101,7 +101,7 @@ def refuse_revealing_in_task(options: ReadOptions | WriteOptions) -> None:
         ConfigError: See :func:`refuse_revealing`.
 
     """
-    if options.allow_unauthenticated_spark or not Credentials.of(*options.clusters):
+    if options.allow_unauthenticated_spark or not Credentials.of(options.cluster):
         return
     context = TaskContext.get()
     master = context.getLocalProperty("spark.master") if context else None

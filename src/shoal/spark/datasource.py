@@ -17,11 +17,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shoal.errors import ConfigError
+from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.connections import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
+from shoal.spark.write_rows import new_writer
 
 __all__ = ["ShoalDataSource", "data_source"]
 
@@ -36,14 +39,14 @@ class ShoalDataSource(DataSource):
     Examples:
         >>> import shoal
         >>> spark.dataSource.register(shoal.ShoalDataSource)
-        >>> references = (
+        >>> batches = (
         ...     spark.read.format("shoal")
         ...     .option("kafka.bootstrap.servers", "localhost:9092")
         ...     .option("subscribe", "orders")
         ...     .load()
         ... )
-        >>> [tuple(row) for row in references.collect()]
-        [('orders', 0, 0, 3)]
+        >>> [(row.topic, row.partition, row.base_offset, row.last_offset) for row in batches.collect()]
+        [('orders', 0, 0, 2)]
 
     """
 
@@ -69,21 +72,24 @@ class ShoalDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of ``df.write``."""
-        return Writer(self._write_options(), schema.names)
+        return Writer(*self._writing(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of ``df.writeStream``."""
-        return StreamWriter(self._write_options(), schema.names)
+        return StreamWriter(*self._writing(schema))
 
     def _read_options(self, *, streaming: bool) -> ReadOptions:
         options = ReadOptions.parse(self.options, streaming=streaming)
         refuse_in_plan(self._refusal, options)
         return options
 
-    def _write_options(self) -> WriteOptions:
+    def _writing(self, schema: StructType) -> tuple[WriteOptions, ProducerIdentity]:
+        """Return the options, and the identity with which all tasks of the job write."""
+        if "batch" not in schema.names:
+            raise ConfigError("these rows have no records to write. Read the rows with the option rows=bytes")
         options = WriteOptions.parse(self.options)
         refuse_in_plan(self._refusal, options)
-        return options
+        return options, new_writer(options.destination)
 
 
 def data_source(spark: SparkSession) -> type[ShoalDataSource]:
@@ -104,7 +110,6 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
         ...     spark.read.format("shoal")
         ...     .option("kafka.bootstrap.servers", "localhost:9092")
         ...     .option("subscribe", "orders")
-        ...     .option("rows", "bytes")
         ...     .load()
         ... )
         >>> [(row.base_offset, row.records_count, row.codec) for row in batches.collect()]

@@ -187,7 +187,6 @@ class SparkEngine:
             job.prepared.group,
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             first_start=job.first_start,
-            surface=options.surface,
             tries_again=not options.once,
             prefixes=tuple(prefixes_of(options.topics).items()),
             timing=options.timing,

@@ -14,20 +14,27 @@ from functools import partial
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST
+from shoal.client.reachable import check_advertised
 from shoal.errors import ShoalError, Stopped
-from shoal.mirroring.assignment import assign_tasks, start_offsets, tasks_worth_having
+from shoal.mirroring.assignment import (
+    assign_tasks,
+    doubted_sources,
+    partitions_of,
+    plan_ranges,
+    start_offsets,
+    tasks_worth_having,
+)
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.acl_prefixes import by_prefix, prefixes_of
 from shoal.mirroring.model.acls import Acl, grant_command
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import left_out_report
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowPlan
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare.copies import compare_copies
 from shoal.mirroring.prepare.descriptions import NOT_ALLOWED
-from shoal.spark.options import OffsetBound, ReadOptions
-from shoal.spark.planning import Planner, Starts, leaders_of
-from shoal.spark.rows import RowKind
+from shoal.spark.options import OffsetBound
+from shoal.spark.planning import PATIENCE_S, Starts, leaders_of
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["WindowPlanner", "plan_once"]
@@ -51,23 +58,30 @@ def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
     topics = [name for name, topic in job.prepared.topics.items() if topic.deleted is None]
     if not topics:
         return []
-    options = ReadOptions(
-        source=job.options.source,
-        topics=TopicSelection(",".join(topics)),
-        assigned=(),
-        rows=RowKind.REFERENCE,
-        starting=_starting(job),
-        ending=OffsetBound(LATEST),
-        tasks=most_tasks,
-        max_offsets_per_trigger=None,
-        fail_on_data_loss=True,
-        group=job.prepared.group,
-        destination=job.options.destination,
-        rename=job.options.topics.rename or None,
-        allow_unauthenticated_spark=job.options.allow_unauthenticated_spark,
-    )
-    with Cluster(options.source) as cluster:
-        return Planner(options).batch(cluster)
+    with Cluster(job.options.source) as cluster:
+        check_advertised(cluster)  # for the error; if brokers are down now, the plan waits for them
+        return patiently(lambda: _plan_once(job, topics, most_tasks, cluster), patience_s=PATIENCE_S)
+
+
+def _plan_once(job: CopyJob, topics: list[str], most_tasks: int, source: Cluster) -> list[list[CopyRange]]:
+    """Return the ranges, if all leaders respond."""
+    source.refresh(topics)
+    partitions = partitions_of(source, topics)
+    level = source.config.isolation_level
+    ends = start_offsets(source, partitions, LATEST, level)
+    state = GroupPositions(source, job.prepared.group, MemberId).read_state(ends)
+    starts = {**start_offsets(source, partitions, _starting(job).timestamp_ms, level), **state.starts}
+    positions = {partition: position.source_offset for partition, position in state.positions.items()}
+    names = {name: job.options.topics.destination_of(name) for name in topics}
+    with Cluster(job.options.destination) as destination:
+        destination.refresh(names.values())
+        # A copy that differs from its position, or was not seen, needs a task that finds out why.
+        copies = {each: TopicPartition(names[each.topic], each.partition) for each in state.positions}
+        doubted = list(compare_copies(destination, state.positions, copies))
+        doubted += doubted_sources(source, state.positions, ends)
+        ranges = plan_ranges(starts, ends, positions, names, doubted)
+        leaders = {each.source: leaders_of(each, source, destination) for each in ranges}
+    return assign_tasks(ranges, tasks_worth_having(len(ranges), leaders, most_tasks), leaders)
 
 
 def _starting(job: CopyJob) -> OffsetBound:

@@ -1,5 +1,5 @@
 """
-Options of ``format("shoal")``: those of Spark's own Kafka connector, those of copying, and a few more.
+Options of ``format("shoal")``: those of Spark's own Kafka connector, and a few more.
 
 Spark's driver parses them once, and sends the values to the tasks. An unknown option is an error, since a
 misspelt one would have no effect.
@@ -7,44 +7,26 @@ misspelt one would have no effect.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import ConfigError, OptionError
-from shoal.mirroring.model.copy_options import CopyOptions, CopySettings
+from shoal.errors import ConfigError
 from shoal.mirroring.model.option_values import check_range, parse_flag, parse_whole
-from shoal.mirroring.model.surface import Surface
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.properties_file import read_properties_file
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["OffsetBound", "ReadOptions", "WriteOptions", "names_of_spark", "row_kind"]
+__all__ = ["OffsetBound", "ReadOptions", "WriteOptions", "row_kind"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
 
 _LARGEST_INT64 = 2**63 - 1
-
-
-def _camel_case(name: str) -> str:
-    """Return the spelling of an option whose field is ``name``."""
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
-
-
-@contextlib.contextmanager
-def names_of_spark() -> Iterator[None]:
-    """Let errors name options as a user of Spark spells them."""
-    try:
-        yield
-    except OptionError as error:
-        raise ConfigError(error.spelled(lambda name: f"option {_camel_case(name)}")) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +59,6 @@ class ReadOptions:
         tasks: ``minPartitions``: the number of tasks.
         max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
         fail_on_data_loss: Whether deleted offsets are an error.
-        group: The consumer group with the positions to resume from; None without one.
-        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders.
-        rename: As ``--rename``.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
 
     """
@@ -93,18 +72,14 @@ class ReadOptions:
     tasks: int
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
-    group: str | None
-    destination: ClientConfig | None
-    rename: str | None
     allow_unauthenticated_spark: bool
 
     @property
-    def clusters(self) -> tuple[ClientConfig, ...]:
-        """The clusters that these options connect to."""
-        return (self.source, self.destination) if self.destination else (self.source,)
+    def cluster(self) -> ClientConfig:
+        """The cluster that these options connect to."""
+        return self.source
 
     @classmethod
-    @names_of_spark()
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """
         Read the options.
@@ -118,13 +93,9 @@ class ReadOptions:
         if streaming:
             _no_end(left)
         source = _client("source", left, "kafka.")
-        destination = (
-            _client("destination", left, "destination.kafka.") if _has(left, "destination.") else None
-        )
         topics, assigned = _selection(left)
         parsed = cls(
             source=source,
-            destination=destination,
             topics=topics,
             assigned=assigned,
             rows=rows,
@@ -133,8 +104,6 @@ class ReadOptions:
             tasks=_integer(left, "minPartitions") or os.cpu_count() or 1,
             max_offsets_per_trigger=_integer(left, "maxOffsetsPerTrigger"),
             fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
-            group=left.pop("group", None),
-            rename=left.pop("rename", None),
             allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
         )
         _nothing_left(left)
@@ -148,7 +117,6 @@ class WriteOptions:
 
     Attributes:
         destination: The cluster to write to.
-        copy: How to copy rows by reference; None if the options have no source cluster.
         rename: As ``--rename``: the destination topics' names by the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
@@ -156,18 +124,16 @@ class WriteOptions:
     """
 
     destination: ClientConfig
-    copy: CopySettings | None
     rename: str | None
     allow_gaps: bool
     allow_unauthenticated_spark: bool
 
     @property
-    def clusters(self) -> tuple[ClientConfig, ...]:
-        """The clusters that these options connect to."""
-        return (self.destination, self.copy.source) if self.copy else (self.destination,)
+    def cluster(self) -> ClientConfig:
+        """The cluster that these options connect to."""
+        return self.destination
 
     @classmethod
-    @names_of_spark()
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """
         Read the options.
@@ -180,10 +146,8 @@ class WriteOptions:
         left.pop("path", None)
         left.pop("checkpointlocation", None)
         destination = _client("destination", left, "kafka.")
-        source = _client("source", left, "source.kafka.") if _has(left, "source.") else None
         parsed = cls(
             destination=destination,
-            copy=_copy_settings(source, destination, left) if source else None,
             rename=left.pop("rename", None),
             allow_gaps=_flag(left, "allowGaps"),
             allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
@@ -194,21 +158,6 @@ class WriteOptions:
     def topic_mapping(self) -> TopicSelection:
         """Return the mapping of topics' names."""
         return TopicSelection(topics="(.*)", rename=self.rename)
-
-
-def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopySettings:
-    if "group" not in left:
-        raise ConfigError(
-            "option group is required: the consumer group on the source cluster with the positions"
-        )
-    options = CopyOptions.parse(
-        {
-            each.name: left.pop(spelled)
-            for each in fields(CopyOptions)
-            if (spelled := _camel_case(each.name).lower()) in left
-        }
-    )
-    return CopySettings.of(options, source, destination, left.pop("group"), surface=Surface.SPARK)
 
 
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
@@ -222,10 +171,6 @@ def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
     return config
 
 
-def _has(left: Mapping[str, str], prefix: str) -> bool:
-    return any(key.startswith(prefix) for key in left)
-
-
 def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[TopicPartition, ...]]:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in left]
     if len(ways) != 1:
@@ -235,8 +180,8 @@ def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[Topic
         return None, tuple(sorted(_partitions("assign", value)))
     try:
         return TopicSelection(value if ways[0] == "subscribe" else f"({value})"), ()
-    except OptionError as error:
-        raise ConfigError(error.spelled(lambda _: f"option {ways[0]}")) from None
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("--topics", f"option {ways[0]}", 1)) from None
 
 
 def _no_end(left: Mapping[str, str]) -> None:
@@ -276,25 +221,25 @@ def _partitions(option: str, value: str) -> dict[TopicPartition, int]:
 def _integer(left: dict[str, str], option: str, *, least: int = 1) -> int | None:
     if option.lower() not in left:
         return None
-    value = parse_whole(option, left.pop(option.lower()))
-    check_range(option, value, least, _LARGEST_INT64)
+    value = parse_whole(f"option {option}", left.pop(option.lower()))
+    check_range(f"option {option}", value, least, _LARGEST_INT64)
     return value
 
 
 def _flag(left: dict[str, str], option: str, default: str = "false") -> bool:
-    return parse_flag(option, left.pop(option.lower(), default))
+    return parse_flag(f"option {option}", left.pop(option.lower(), default))
 
 
 def row_kind(value: str | None) -> RowKind:
     """
-    Return the kind of rows for the option's value; by default by reference.
+    Return the kind of rows for the option's value; by default with bytes.
 
     Raises:
         ConfigError: There is no such kind.
 
     """
     try:
-        return RowKind((value or RowKind.REFERENCE.value).lower())
+        return RowKind((value or RowKind.BYTES.value).lower())
     except ValueError:
         kinds = ", ".join(each.value for each in RowKind)
         raise ConfigError(f"option rows: {value!r} is not one of {kinds}") from None

@@ -8,28 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyspark.sql.datasource import InputPartition
 
 from shoal.client.cluster import Cluster, is_transient, patiently
-from shoal.client.coordinator import MemberId
 from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets, log_end_offsets
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
     assign_tasks,
-    doubted_sources,
     partitions_of,
-    plan_ranges,
     start_offsets,
-    tasks_worth_having,
 )
-from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare.copies import compare_copies
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of", "reference_rows"]
+__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of"]
 
 #: The time for which a plan waits for brokers that do not respond.
 PATIENCE_S = 60.0
@@ -108,12 +100,6 @@ class Starts:
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._offsets
-
-
-def reference_rows(partition: InputPartition) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the rows by reference of one task. Runs in the task."""
-    for each in partition.value or ():
-        yield (each.topic, each.partition, each.start_offset, each.end_offset)
 
 
 class Planner:
@@ -199,55 +185,20 @@ class Planner:
         ends: Mapping[TopicPartition, int],
     ) -> list[list[CopyRange]]:
         """
-        Return the tasks for the offsets between starts and ends; positions of the group replace starts.
+        Return the tasks for the offsets between starts and ends.
 
         Raises:
             PartitionStopped: The source no longer has an offset, and ``failOnDataLoss`` is set.
 
         """
-        options = self._options
-        destinations = self.destinations(cluster, {each.topic for each in ends})
-        if options.group is None:
-            ranges = plan_ranges(starts, ends, {}, destinations)
-            ranges = [each for each in ranges if each.start_offset < each.end_offset]
-            self._check_present(cluster, ranges)
-            return assign_tasks(ranges, options.tasks, self._source_leaders(cluster, ranges))
-        state = GroupPositions(cluster, options.group, MemberId).read_state(ends)
-        positions, starts = state.positions, {**starts, **state.starts}
-        next_offsets = {partition: position.source_offset for partition, position in positions.items()}
-        destination_config = options.destination
-        if destination_config is None:
-            ranges = plan_ranges(starts, ends, next_offsets, destinations)
-            leaders = self._source_leaders(cluster, ranges)
-        else:
-            with Cluster(destination_config) as destination:
-                destination.refresh(destinations.values())
-                doubted = self._doubted(destination, positions, destinations)
-                doubted += doubted_sources(cluster, positions, ends)
-                ranges = plan_ranges(starts, ends, next_offsets, destinations, doubted)
-                leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
-        return assign_tasks(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
-
-    @staticmethod
-    def _doubted(
-        destination: Cluster,
-        positions: Mapping[TopicPartition, MirrorPosition],
-        destinations: Mapping[str, str],
-    ) -> list[TopicPartition]:
-        """
-        Return the partitions whose copy differs from their position, or was not seen: they need a task.
-
-        The task waits for the copy's leader, and finds out whether the records are its own or those of
-        another program.
-        """
-        copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in positions}
-        return list(compare_copies(destination, positions, copies))
-
-    def destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
-        """Return the names of topics at the destination, by those at the source."""
-        mapping = TopicSelection("(.*)", rename=self._options.rename)
-        known = cluster.metadata.topics
-        return mapping.select({name: known[name] for name in topics if name in known})
+        ranges = [
+            CopyRange(*partition, partition.topic, starts[partition], end)
+            for partition, end in sorted(ends.items())
+            if starts[partition] < end
+        ]
+        self._check_present(cluster, ranges)
+        leaders = {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
+        return assign_tasks(ranges, self._options.tasks, leaders)
 
     def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
         """Refuse or move starts that are before the log start offset (``failOnDataLoss``)."""
@@ -266,12 +217,6 @@ class Planner:
                     "from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
-
-    @staticmethod
-    def _source_leaders(
-        cluster: Cluster, ranges: Sequence[CopyRange]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
 
 
 def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:

@@ -1,11 +1,8 @@
 """
 The schemas of rows of ``format("shoal")``.
 
-By reference (the default), a row is a run of offsets of one partition. The writer copies the records between
-these offsets; the row has none of their bytes.
-
-With bytes (option ``rows=bytes``), a row is one RecordBatch as in the source's log, for analysis and
-archives. There are no rows for batches of aborted transactions, transaction markers and batches that
+With bytes (option ``rows=bytes``, the default), a row is one RecordBatch as in the source's log, for analysis
+and archives. There are no rows for batches of aborted transactions, transaction markers and batches that
 compaction emptied.
 
 As headers (option ``rows=headers``), a row is the header of one batch, without its records. There is a row
@@ -27,20 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BYTES", "BY_REFERENCE", "HEADERS", "RowKind", "is_by_reference"]
+__all__ = ["BYTES", "HEADERS", "RowKind"]
 
 
 def _row(*fields: tuple[str, type], may_be_null: str = "") -> StructType:
     return StructType([StructField(name, kind(), nullable=name == may_be_null) for name, kind in fields])
 
-
-#: ``start_offset`` (inclusive) and ``end_offset`` (exclusive) are source offsets.
-BY_REFERENCE = _row(
-    ("topic", StringType),
-    ("partition", IntegerType),
-    ("start_offset", LongType),
-    ("end_offset", LongType),
-)
 
 #: ``codec`` is ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``. ``batch`` is the whole batch: header and
 #: compressed records. ``timestamp_type`` is ``CreateTime`` or ``LogAppendTime``.
@@ -87,7 +76,6 @@ HEADERS = _row(
 class RowKind(enum.Enum):
     """The meaning of a row. The value is that of the option ``rows``."""
 
-    REFERENCE = "reference"
     BYTES = "bytes"
     HEADERS = "headers"
 
@@ -98,12 +86,6 @@ class RowKind(enum.Enum):
 
 
 _SCHEMAS = {
-    RowKind.REFERENCE: BY_REFERENCE,
     RowKind.BYTES: BYTES,
     RowKind.HEADERS: HEADERS,
 }
-
-
-def is_by_reference(columns: list[str]) -> bool:
-    """Whether rows with these columns are references. The writers accept them and rows with bytes."""
-    return "batch" not in columns

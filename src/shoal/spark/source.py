@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -31,16 +30,13 @@ from shoal.spark.limits import (
     SupportsTriggerAvailableNow,
 )
 from shoal.spark.options import ReadOptions
-from shoal.spark.planning import PATIENCE_S, Planner, Starts, TaskPartition, reference_rows
+from shoal.spark.planning import PATIENCE_S, Planner, TaskPartition
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
 
 T = TypeVar("T")
-
-#: A key in the offsets of a stream with a group. No topic can have this name.
-_BEGUN = "#begun"
 
 #: Rows with bytes go to the JVM in pieces of about this size.
 _ARROW_BYTES = 4 * 1024 * 1024
@@ -52,12 +48,11 @@ _ARROW_HEADERS = 16_384
 def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     """Yield the rows of one task. Runs in the task."""
     refuse_revealing_in_task(options)
-    if options.rows is RowKind.REFERENCE:
-        yield from reference_rows(partition)
+    if not partition.value:
         return
     with Cluster(options.source) as cluster:
-        cluster.refresh({each.topic for each in partition.value or ()})
-        for each in partition.value or ():
+        cluster.refresh({each.topic for each in partition.value})
+        for each in partition.value:
             if options.rows is RowKind.HEADERS:
                 yield from _header_batches(cluster, each)
             else:
@@ -125,8 +120,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     The reader of ``spark.readStream``: micro-batches, each up to the end offsets at the time of its plan.
 
     An offset is ``{"topic": {"0": 23}}``: the first one behind the micro-batch, as in Spark's connector.
-    With a group, a partition continues from the group's position, not from the offset in Spark's log.
-    ``#begun`` in the offsets grows at each start, so that Spark plans unfinished partitions again.
 
     One object serves the whole query, in a process on the driver. Copies of it read in the tasks.
 
@@ -140,9 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._planner = Planner(options)
         self._available: dict[str, Any] | None = None
-        self._began = False
         self._last: dict[str, Any] = {}
-        self._starts = Starts(options.starting)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of the stream. Spark calls this once for a checkpoint."""
@@ -175,14 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = _from_json(self._available) if self._available is not None else self._ask(self._ends)
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begins, ends, limit.max_rows)
-        latest = _to_json(ends)
-        if self._options.group:
-            # These offsets do not show the partitions that the last process did not finish.
-            counted = start.get(_BEGUN, 0 if HAS_LIMITS else time.time_ns())
-            latest[_BEGUN] = counted + int(not self._began)
-        self._began = True
-        self._last = latest
-        return latest
+        self._last = _to_json(ends)
+        return self._last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch. Runs on the driver, once for each."""
@@ -201,15 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins: Mapping[TopicPartition, int],
         wanted: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
-        """
-        Return the start offsets; with a group, those for partitions without a position.
-
-        With a group, Spark's log does not count, since it moves past a partition that could not be copied.
-        """
-        if self._options.group:
-            for begin_at, partitions in self._starts.begin_at(self._starts.look(cluster, list(wanted))):
-                self._starts.add(self._planner.bounds(cluster, partitions, begin_at))
-            return {each: self._starts[each] for each in wanted}
+        """Return the start offsets, also of partitions that Spark's log does not have."""
         late = [each for each in wanted if each not in begins]
         # Read later partitions from their beginning.
         return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
@@ -220,9 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, cluster: Cluster) -> dict[TopicPartition, int]:
         partitions = self._planner.partitions(cluster)
-        level = self._options.source.isolation_level
-        # With a group, a partition without a leader does not delay the others: the group has its position.
-        return end_offsets(cluster, partitions, level, all_of_them=self._options.group is None)
+        return end_offsets(cluster, partitions, self._options.source.isolation_level, all_of_them=True)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with Cluster(self._options.source) as cluster:
@@ -256,6 +231,5 @@ def _from_json(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
-        if topic != _BEGUN
         for number, offset in numbers.items()
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import ConfigError
 from ..mirroring.model.option_values import MOST_DIGITS
 from ..mirroring.model.options import Start
 from .findings import OffsetRange
@@ -53,12 +53,12 @@ class Extent:
         Read ``since``, ``last`` and ``sample``, as the command line has them.
 
         Raises:
-            OptionError: A value cannot be used, or two of them contradict each other.
+            ConfigError: A value cannot be used, or two of them contradict each other.
 
         """
         since, last, sample = (given.get(name) for name in ("since", "last", "sample"))
         if since is not None and last is not None:
-            raise OptionError("{since} and {last} both set the beginning. Remove one of them")
+            raise ConfigError("--since and --last both set the beginning. Remove one of them")
         since_ms = None if since is None else _parse_since(since)
         last_offsets = None
         if last is not None:
@@ -132,12 +132,11 @@ def _sampled(log: OffsetRange, share: float, draw: random.Random) -> list[Offset
 
 
 def _parse_since(text: str) -> int:
-    timestamp_ms = Start.parse("since", text).timestamp_ms
+    timestamp_ms = Start.parse("--since", text).timestamp_ms
     if timestamp_ms < 0:
-        raise OptionError(
-            "{since} {value!r} is not a time. Use milliseconds since 1970, or ISO 8601, such as "
-            "2026-01-31T12:00:00Z",
-            value=text,
+        raise ConfigError(
+            f"--since {text!r} is not a time. Use milliseconds since 1970, or ISO 8601, such as "
+            "2026-01-31T12:00:00Z"
         )
     return timestamp_ms
 
@@ -146,10 +145,9 @@ def _parse_last(text: str) -> tuple[int | None, int | None]:
     """Return the time or the number of offsets that the last records have."""
     match = re.fullmatch(r"(\d+)([smhd]?)", text.lower())
     if match is None or len(match[1]) > MOST_DIGITS or int(match[1]) == 0:
-        raise OptionError(
-            "{last} {value!r} is neither a duration nor a number of records. Use 24h (s, m, h or d), or "
-            "100000 for so many of each partition",
-            value=text,
+        raise ConfigError(
+            f"--last {text!r} is neither a duration nor a number of records. Use 24h (s, m, h or d), or "
+            "100000 for so many of each partition"
         )
     number = int(match[1])
     if not match[2]:
@@ -161,9 +159,8 @@ def _parse_sample(text: str) -> float:
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%", text.strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0 < share < 1:
-        raise OptionError(
-            "{sample} {value!r} is not a share of the records. Use a percentage above 0% and below 100%, "
-            "such as 5%",
-            value=text,
+        raise ConfigError(
+            f"--sample {text!r} is not a share of the records. Use a percentage above 0% and below 100%, "
+            "such as 5%"
         )
     return share

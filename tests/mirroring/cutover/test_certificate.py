@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.errors import ConfigError, OptionError, ShoalError
+from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.cutover import certificate_page
 from shoal.mirroring.cutover.certificate import (
     Certificate,
@@ -71,7 +71,7 @@ def test_certificate_begins_with_its_type_and_version(tmp_path: Path) -> None:
 def test_certificate_never_replaces_a_file(tmp_path: Path) -> None:
     file = tmp_path / "orders.json"
     file.write_text("mine")
-    with pytest.raises(OptionError, match=r"orders\.json'"):
+    with pytest.raises(ConfigError, match=r"orders\.json'"):
         check_writable(str(file))
     with pytest.raises(ShoalError, match=r"written.*exists"):
         write_certificate(str(file), CERTIFICATE)
@@ -80,7 +80,7 @@ def test_certificate_never_replaces_a_file(tmp_path: Path) -> None:
 
 
 def test_certificate_in_a_missing_directory_is_refused_before_the_cut_over(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"file.*directory"):
+    with pytest.raises(ConfigError, match=r"file.*directory"):
         check_writable(str(tmp_path / "missing" / "orders.json"))
 
 
@@ -99,7 +99,7 @@ def test_page_lies_beside_its_certificate(certificate: str, page: str) -> None:
 
 def test_page_that_exists_is_refused_before_the_cut_over(tmp_path: Path) -> None:
     (tmp_path / "orders.html").write_text("mine")
-    with pytest.raises(OptionError, match=r"orders\.html'"):
+    with pytest.raises(ConfigError, match=r"orders\.html'"):
         check_writable(str(tmp_path / "orders.json"))
 
 

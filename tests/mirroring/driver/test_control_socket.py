@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main
-from shoal.errors import ConfigError, Disconnected, OptionError, ProtocolError
+from shoal.errors import ConfigError, Disconnected, ProtocolError
 from shoal.mirroring.driver import control_socket
 from shoal.mirroring.driver.control_socket import Answer, ControlSocket, ask_mirror
 from shoal.timing import Timing
@@ -29,7 +29,7 @@ def answer(command: str) -> Answer:
         case "status":
             return Answer("copying\nwell", {"lag_records": 5})
         case "refuse":
-            raise OptionError("{option} '{value}' is refused", option="refuse", value="x")
+            raise ConfigError("refuse 'x' is refused")
         case "fail":
             raise RuntimeError("a mistake")
         case "large":
@@ -182,7 +182,7 @@ def test_reset_connections_harm_nothing(path: str) -> None:
 
 
 def test_path_of_a_running_mirror_is_refused(path: str) -> None:
-    with pytest.raises(OptionError, match=r"another.*mirror"):
+    with pytest.raises(ConfigError, match=r"another.*mirror"):
         ControlSocket(path, answer)
     assert converse(path, b"status\n")
 
@@ -198,14 +198,14 @@ def test_socket_of_a_killed_mirror_is_replaced(tmp_path: Path) -> None:
 def test_file_at_the_path_stays(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
     path.write_text("precious")
-    with pytest.raises(OptionError, match=r"socket.*user"):
+    with pytest.raises(ConfigError, match=r"socket.*user"):
         ControlSocket(str(path), answer)
     assert path.read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["missing/control.sock", "x" * 300])
 def test_path_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OptionError, match="control"):
+    with pytest.raises(ConfigError, match="control"):
         ControlSocket(str(tmp_path / name), answer)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
-from shoal.errors import OptionError, Stopped
+from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.follow_options import Follower, FollowOptions
@@ -134,11 +134,11 @@ def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBroker
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"sync_acls": "write"}, "sync_acls: 'write' is not one of read, all"),
-        ({"sync_configs_exclude": "("}, "sync_configs_exclude '\\(' is not a regular expression"),
-        ({"sync_configs_exclude": ""}, "sync_configs_exclude cannot be empty"),
+        ({"sync_acls": "write"}, "--sync-acls: 'write' is not one of read, all"),
+        ({"sync_configs_exclude": "("}, "--sync-configs-exclude '\\(' is not a regular expression"),
+        ({"sync_configs_exclude": ""}, "--sync-configs-exclude cannot be empty"),
     ],
 )
 def test_value_that_cannot_be_used_is_an_error(given: dict[str, str], problem: str) -> None:
-    with pytest.raises(OptionError, match=problem):
+    with pytest.raises(ConfigError, match=problem):
         FollowOptions.parse(given)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shoal.client.config import ClientConfig
-from shoal.errors import OptionError, ShoalError
+from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.driver.control_socket import ask_mirror
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
@@ -135,7 +135,7 @@ def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mir
             TopicSelection("orders"),
             {"control": mirrors.socket, "group": "another"},
         )
-        with pytest.raises(OptionError, match=r"another.*mirror"):
+        with pytest.raises(ConfigError, match=r"another.*mirror"):
             run_mirror(options)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.client.coordinator import MemberId
-from shoal.errors import OptionError
+from shoal.errors import ConfigError
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering
@@ -214,7 +214,7 @@ def test_wrong_command_is_refused_with_its_reason(
     started: Callable[..., Mirror], line: str, reason: str
 ) -> None:
     mirror = started()
-    with pytest.raises(OptionError) as error:
+    with pytest.raises(ConfigError) as error:
         mirror.commands.carry_out(line)
     assert reason in str(error.value)
     assert mirror.steering.status.sentences == []
@@ -224,7 +224,7 @@ def test_expression_without_an_end_is_refused_and_changes_nothing(started: Calla
     mirror = started()
     mirror.add("a" * 60)
     mirror.do("pause orders")
-    with pytest.raises(OptionError, match="cannot be matched"):
+    with pytest.raises(ConfigError, match="cannot be matched"):
         mirror.commands.carry_out("pause (a+)+b")
     assert mirror.steering.status.paused == {"orders"}
     mirror.do("resume orders")
@@ -253,5 +253,5 @@ def test_options_are_read_as_users_write_them() -> None:
     [{"limit": "0"}, {"limit": "-5"}, {"limit": "2000000g"}, {"pause": "("}, {"control": ""}],
 )
 def test_option_that_cannot_be_used_is_refused(given: Mapping[str, Any]) -> None:
-    with pytest.raises(OptionError):
+    with pytest.raises(ConfigError):
         SteeringOptions.parse(given)

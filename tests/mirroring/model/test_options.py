@@ -10,7 +10,7 @@ import pytest
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import ConfigError, OptionError
+from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.option_values import parse_bytes, parse_choice, parse_listen
@@ -60,31 +60,31 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"replication_factor": 0}, "replication_factor '0': not between 1 and 32767"),
-        ({"fetch_buffer_bytes": 1000}, "fetch_buffer_bytes '1000': not between 1048576 and 1073741824 bytes"),
-        ({"fetch_buffer_bytes": (1 << 30) + 1}, "fetch_buffer_bytes '1073741825': not between"),
-        ({"max_in_flight": 0}, "max_in_flight '0': not between 1 and 5"),
-        ({"max_in_flight": 6}, "max_in_flight '6': not between 1 and 5"),
+        ({"replication_factor": 0}, "--replication-factor '0': not between 1 and 32767"),
+        ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes '1000': not between 1048576 and 1073741824"),
+        ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes '1073741825': not between"),
+        ({"max_in_flight": 0}, "--max-in-flight '0': not between 1 and 5"),
+        ({"max_in_flight": 6}, "--max-in-flight '6': not between 1 and 5"),
         ({"conf": (("foo", "bar"),)}, r"conf 'foo' is not a Spark setting\. .* begin with 'spark\.'"),
         (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
-            "adopt and delivery at-least-once exclude each other: .* Set one of the two",
+            "--adopt and --delivery at-least-once exclude each other: .* Set one of the two",
         ),
-        ({"refresh_s": 0.9}, "refresh_s '0.9': not between 1 and 86400 seconds"),
-        ({"refresh_s": 90_000.0}, "refresh_s '90000': not between 1 and 86400 seconds"),
-        ({"refresh_s": math.inf}, "refresh_s 'inf': not between 1 and 86400 seconds"),
-        ({"refresh_s": math.nan}, "refresh_s 'nan': not between 1 and 86400 seconds"),
+        ({"refresh_s": 0.9}, "--refresh '0.9': not between 1 and 86400 seconds"),
+        ({"refresh_s": 90_000.0}, "--refresh '90000': not between 1 and 86400 seconds"),
+        ({"refresh_s": math.inf}, "--refresh 'inf': not between 1 and 86400 seconds"),
+        ({"refresh_s": math.nan}, "--refresh 'nan': not between 1 and 86400 seconds"),
         (
             {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
-            "metrics and ui are both localhost:1. Use different ports",
+            "--metrics and --ui are both localhost:1. Use different ports",
         ),
         ({"report": ""}, "report cannot be empty"),
         ({"group": ""}, "group cannot be empty"),
         ({"groups": "*"}, "groups '\\*' is not a regular expression: .*. Did you mean '\\.\\*'"),
         ({"groups": ""}, "groups cannot be empty"),
-        ({"exclude_groups": "a"}, "exclude_groups 'a' has no effect without groups"),
-        ({"groups_interval_s": 5.0}, "groups_interval_s '5' has no effect without groups. Name the groups"),
-        ({"groups_interval_s": 0.5}, "groups_interval_s '0.5': not between 1 and 86400 seconds"),
+        ({"exclude_groups": "a"}, "--exclude-groups 'a' has no effect without --groups"),
+        ({"groups_interval_s": 5.0}, "--groups-interval '5' has no effect without --groups. Name the groups"),
+        ({"groups_interval_s": 0.5}, "--groups-interval '0.5': not between 1 and 86400 seconds"),
     ],
 )
 def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
@@ -191,7 +191,7 @@ def test_rules_depend_on_keep_append_time() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2**31])
 def test_invalid_decompressed_size_is_refused(size: int) -> None:
-    with pytest.raises(ConfigError, match="max_decompressed_bytes"):
+    with pytest.raises(ConfigError, match="--max-decompressed-bytes"):
         with_options(OPTIONS, max_decompressed_bytes=size)
 
 
@@ -276,13 +276,9 @@ def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
     assert parsed[0] == parsed[1] != OPTIONS
 
 
-def test_option_error_names_the_option_as_its_surface_does() -> None:
-    with pytest.raises(OptionError) as error:
+def test_error_names_the_option_as_the_command_line_has_it() -> None:
+    with pytest.raises(ConfigError, match=r"^--fetch-buffer-bytes: invalid size '\{x\}'"):
         CopyOptions.parse({"fetch_buffer_bytes": "{x}"})
-    assert str(error.value).startswith("fetch_buffer_bytes:")
-    assert "'{x}'" in str(error.value)
-    assert error.value.spelled(lambda name: f"--{name.replace('_', '-')}").startswith("--fetch-buffer-bytes:")
-    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
 def test_defaults_of_shoal_mirror_are_those_of_the_options() -> None:

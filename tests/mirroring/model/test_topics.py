@@ -65,13 +65,13 @@ def test_empty_selection_is_refused(topics: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topics": "a(b"}, r"^topics 'a\(b' is not a regular expression: .*position 1"),
-        ({"topics": "a", "exclude": "*"}, r"^exclude '\*' is not a regular expression: nothing to repeat"),
-        ({"topics": "a", "rename": "*=b"}, r"^rename '\*' is not a regular expression"),
-        ({"topics": "a", "rename": "b"}, r"^rename 'b' is not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": "b="}, r"^rename 'b=' is not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": r"b=\1"}, r"^rename 'b=\\1': invalid group reference 1"),
-        ({"topics": "a", "rename": r"b=\g<n>"}, r"^rename 'b=\\g<n>': unknown group name 'n'"),
+        ({"topics": "a(b"}, r"^--topics 'a\(b' is not a regular expression: .*position 1"),
+        ({"topics": "a", "exclude": "*"}, r"^--exclude '\*' is not a regular expression: nothing to repeat"),
+        ({"topics": "a", "rename": "*=b"}, r"^--rename '\*' is not a regular expression"),
+        ({"topics": "a", "rename": "b"}, r"^--rename 'b' is not REGEX=REPLACEMENT"),
+        ({"topics": "a", "rename": "b="}, r"^--rename 'b=' is not REGEX=REPLACEMENT"),
+        ({"topics": "a", "rename": r"b=\1"}, r"^--rename 'b=\\1': invalid group reference 1"),
+        ({"topics": "a", "rename": r"b=\g<n>"}, r"^--rename 'b=\\g<n>': unknown group name 'n'"),
     ],
 )
 def test_invalid_expression_is_named_with_its_option(options: dict[str, str], message: str) -> None:

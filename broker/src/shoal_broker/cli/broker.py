@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .. import Broker
 
-    host, port = parse_listen("listen", args.listen)
+    host, port = parse_listen("--listen", args.listen)
     allow_many_files()
     broker = Broker(host, port, config={**_DEFAULTS, **parse_key_values("--config", args.config)})
     with signals_held() as signals:

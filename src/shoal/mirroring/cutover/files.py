@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ...errors import OptionError, ShoalError
+from ...errors import ConfigError, ShoalError
 from .certificate import Certificate
 from .certificate_page import certificate_html
 
@@ -29,15 +29,13 @@ def check_writable(certificate: str) -> None:
     Make sure, before a cut-over begins, that its certificate and its page can be written.
 
     Raises:
-        OptionError: One of the files exists, or the directory does not accept new files.
+        ConfigError: One of the files exists, or the directory does not accept new files.
 
     """
     for file in (certificate, page_file(certificate)):
         if os.path.lexists(file):
-            raise OptionError(
-                "{certificate} {given!r}: file {file!r} exists, and is never replaced. Name a new one",
-                given=certificate,
-                file=file,
+            raise ConfigError(
+                f"--certificate {certificate!r}: file {file!r} exists, and is never replaced. Name a new one"
             )
     try:
         temporary = _write_temporary(Path(certificate), b"")
@@ -48,7 +46,7 @@ def check_writable(certificate: str) -> None:
             temporary.unlink(missing_ok=True)
             linked.unlink(missing_ok=True)
     except OSError as error:
-        raise OptionError("{certificate} {file!r}: {error}", file=certificate, error=error.strerror) from None
+        raise ConfigError(f"--certificate {certificate!r}: {error.strerror}") from None
 
 
 def write_certificate(file: str, certificate: Certificate) -> None:

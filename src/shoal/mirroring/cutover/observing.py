@@ -15,7 +15,7 @@ from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
 from ..model.acl_commands import commands_of
-from ..model.acls import THE_CLUSTER, Acl
+from ..model.acls import THE_CLUSTER, Acl, principal_of
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
@@ -117,7 +117,7 @@ class Observer:
             acls = cutover_acls({topic: mirror.topics.destination_of(topic)})
             return ConfigError(
                 f"topic {topic!r} of {self._source}: not authorized for "
-                f"{mirror.surface.principal(mirror.source)}. {self._allowing(acls)}"
+                f"{principal_of(mirror.source)}. {self._allowing(acls)}"
             )
         return ConfigError(f"there is no topic {topic!r} on {self._source}. Name the topics that move")
 
@@ -290,10 +290,9 @@ class Observer:
 
     def _not_allowed(self, error: BrokerError) -> ConfigError:
         """Return the error of a principal that may not describe the ACLs of a cluster."""
-        surface = self._options.mirror.surface
         cluster = self._source if self._side_of(error) == "source" else self._destination
         return ConfigError(
-            f"{error.where} cannot be read: {surface.principal(cluster.config)} needs DESCRIBE on the "
+            f"{error.where} cannot be read: {principal_of(cluster.config)} needs DESCRIBE on the "
             "cluster. Allow it, or leave the ACLs out with --allow-drift acls"
         )
 

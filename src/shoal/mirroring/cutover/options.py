@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ..model.group_selection import GroupSelection
 from ..model.option_values import (
     check_range,
@@ -31,12 +31,8 @@ def _parse_kinds(option: str, value: object) -> frozenset[str]:
     kinds = [each.strip() for each in str(value).split(",")] if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     for each in kinds:
         if each not in DRIFT_KINDS:
-            raise OptionError(
-                "{option}: {value!r} is not one of {kinds}",
-                option=option,
-                value=each,
-                kinds=", ".join(DRIFT_KINDS),
-            )
+            kinds = ", ".join(DRIFT_KINDS)
+            raise ConfigError(f"{option}: {each!r} is not one of {kinds}")
     return frozenset(kinds)
 
 
@@ -77,20 +73,18 @@ class CutoverOptions:
         Read the options that a user gave, by their fields' names.
 
         Raises:
-            OptionError: A value, or a combination of options, cannot be used.
+            ConfigError: A value, or a combination of options, cannot be used.
 
         """
         return cls(mirror, selection, **parse_fields(cls, given))
 
     def __post_init__(self) -> None:
-        check_range("quiet_s", float(self.quiet_s), 0, _LONGEST_S, "seconds")
-        check_range("timeout_s", float(self.timeout_s), 1, _LONGEST_S, "seconds")
+        check_range("--quiet-s", float(self.quiet_s), 0, _LONGEST_S, "seconds")
+        check_range("--timeout", float(self.timeout_s), 1, _LONGEST_S, "seconds")
         if self.quiet_s >= self.timeout_s and not self.rehearse:
-            raise OptionError(
-                "{quiet_s} '{quiet:g}' is not less than {timeout_s} '{timeout:g}': the gate that waits for "
-                "producers could never open",
-                quiet=float(self.quiet_s),
-                timeout=float(self.timeout_s),
+            raise ConfigError(
+                f"--quiet-s '{float(self.quiet_s):g}' is not less than --timeout "
+                f"'{float(self.timeout_s):g}': the gate that waits for producers could never open"
             )
         if self.certificate is None and not self.rehearse:
-            raise OptionError("{certificate} is required: the way back begins from this file")
+            raise ConfigError("--certificate is required: the way back begins from this file")

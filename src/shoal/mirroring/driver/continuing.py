@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ...errors import ConfigError, OptionError, ShoalError
+from ...errors import ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.incidents import POLICIES, IncidentKind
@@ -64,15 +64,14 @@ class Continuing:
             A sentence about the partitions.
 
         Raises:
-            OptionError: The kind or the partition is unknown, or no such incident stops it.
+            ConfigError: The kind or the partition is unknown, or no such incident stops it.
             ConfigError: The deleted copy cannot be created again.
 
         """
         kind = _KINDS.get(kind_name)
         if kind is None:
-            raise OptionError(
-                "continue: {value!r} is not one of {kinds}", value=kind_name, kinds=", ".join(_KINDS)
-            )
+            kinds = ", ".join(_KINDS)
+            raise ConfigError(f"continue: {kind_name!r} is not one of {kinds}")
         stopped = self._stopped(name, kind)
         if kind is IncidentKind.DESTINATION_LOSS:
             topic = next(iter(stopped)).topic
@@ -92,20 +91,17 @@ class Continuing:
         named = self._named(name)
         stopped = {each: metrics for each, metrics in named.items() if metrics.stopped is not None}
         if not stopped:
-            raise OptionError("continue: {value!r} is not stopped", value=name)
+            raise ConfigError(f"continue: {name!r} is not stopped")
         found = {each: metrics for each, metrics in stopped.items() if metrics.stopped_by is kind}
         if not found:
-            raise OptionError(
-                "continue: {value!r} is not stopped by {kind}, but by {others}. No partition continues",
-                value=name,
-                kind=kind.value,
-                others=_causes(stopped),
+            raise ConfigError(
+                f"continue: {name!r} is not stopped by {kind.value}, but by {_causes(stopped)}. No "
+                "partition continues"
             )
         waiting = {each: metrics for each, metrics in found.items() if not metrics.is_tried_again}
         if not waiting:
-            raise OptionError(
-                "continue: {value!r} is tried again already. Wait until it has continued or stopped",
-                value=name,
+            raise ConfigError(
+                f"continue: {name!r} is tried again already. Wait until it has continued or stopped"
             )
         return waiting
 
@@ -116,7 +112,7 @@ class Continuing:
         number = re.fullmatch(r"(.+)-(\d{1,9})", name)
         partition = TopicPartition(number[1], int(number[2])) if number else None
         if partition is None or partition not in known:
-            raise OptionError("continue: the mirror has no topic and no partition {value!r}", value=name)
+            raise ConfigError(f"continue: the mirror has no topic and no partition {name!r}")
         return {partition: known[partition]}
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ...errors import ConfigError, Disconnected, OptionError, ProtocolError
+from ...errors import ConfigError, Disconnected, ProtocolError
 from ...printable import logger, printable
 from ...timing import DEFAULT_TIMING, Timing
 
@@ -99,7 +99,7 @@ class ControlSocket:
             timing: How long a client may take.
 
         Raises:
-            OptionError: Another process listens there, or the path cannot be used.
+            ConfigError: Another process listens there, or the path cannot be used.
 
         """
         self._path = Path(path)
@@ -219,21 +219,18 @@ def user_of(connection: socket.socket) -> int:
 def _refuse_taken(path: str, patience_s: float) -> None:
     """Refuse a path that is in use, or no socket of this user."""
     if not hasattr(socket, "SO_PEERCRED"):
-        raise OptionError(
-            "{control} needs Linux: this system does not show which user connects. Leave it out"
+        raise ConfigError(
+            "--control needs Linux: this system does not show which user connects. Leave it out"
         )
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise OptionError(
-            "{control} '{value}': {error}", value=path, error=error.strerror or str(error)
-        ) from error
+        cause = error.strerror or str(error)
+        raise ConfigError(f"--control '{path}': {cause}") from error
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
-        raise OptionError(
-            "{control} '{value}' exists, and is not a socket of this user. Use another path", value=path
-        )
+        raise ConfigError(f"--control '{path}' exists, and is not a socket of this user. Use another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(patience_s)
         try:
@@ -241,10 +238,9 @@ def _refuse_taken(path: str, patience_s: float) -> None:
         except ConnectionRefusedError:
             return  # of a mirror that was killed
         except OSError as error:
-            raise OptionError(
-                "{control} '{value}': {error}", value=path, error=error.strerror or str(error)
-            ) from error
-    raise OptionError("{control} '{value}' is in use by another mirror. Use another path", value=path)
+            cause = error.strerror or str(error)
+            raise ConfigError(f"--control '{path}': {cause}") from error
+    raise ConfigError(f"--control '{path}' is in use by another mirror. Use another path")
 
 
 def _bind(path: str) -> socket.socket:
@@ -259,11 +255,8 @@ def _bind(path: str) -> socket.socket:
             made.replace(path)
     except OSError as error:
         listening.close()
-        raise OptionError(
-            "{control} '{value}': cannot listen there: {error}",
-            value=path,
-            error=error.strerror or str(error),
-        ) from error
+        cause = error.strerror or str(error)
+        raise ConfigError(f"--control '{path}': cannot listen there: {cause}") from error
     return listening
 
 

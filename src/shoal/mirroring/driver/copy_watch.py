@@ -130,7 +130,7 @@ class CopyWatch(Lookout):
             if copy.topic in gone
         }
         if reasons and not self._over.is_set():
-            stops = stops_of_deleted(reasons, positions, self._options.surface)
+            stops = stops_of_deleted(reasons, positions)
             self._schedule.apply(stopped_report(stops))
             self._plan_again(stops)
 

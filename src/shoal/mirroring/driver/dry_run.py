@@ -34,6 +34,7 @@ from ..prepare.expiring_positions import warning_of_expiry
 from ..prepare.inspect import inspect_topics
 from ..prepare.missing_acls import missing_acls
 from .beginnings import find_beginnings
+from .checkup import cluster_warnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
@@ -53,7 +54,6 @@ def dry_run(
     *,
     patience_s: float = _PATIENCE_S,
     on_warning: Callable[[str], object] = lambda _: None,
-    spell: Callable[[str], str] = str,
 ) -> DryRun:
     """
     Inspect both clusters, as a mirror with these options would.
@@ -61,7 +61,6 @@ def dry_run(
     Args:
         patience_s: Patience with brokers that do not respond.
         on_warning: Called at once for each broker that cannot be reached.
-        spell: Returns the spelling of an option, from the name of its field, for the warnings.
 
     Raises:
         ShoalError: A cluster does not respond, or nothing is selected.
@@ -69,9 +68,9 @@ def dry_run(
     """
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         for cluster in (source, destination):
-            for warning in check_advertised(cluster):
+            for warning in (*check_advertised(cluster), *cluster_warnings(cluster)):
                 on_warning(warning)
-        return _DryRunner(options, source, destination, patience_s, spell).run()
+        return _DryRunner(options, source, destination, patience_s).run()
 
 
 class _DryRunner:
@@ -81,13 +80,11 @@ class _DryRunner:
         source: Cluster,
         destination: Cluster,
         patience_s: float,
-        spell: Callable[[str], str],
     ) -> None:
         self._options = options
         self._source = source
         self._destination = destination
         self._patience_s = patience_s
-        self._spell = spell
         self._warnings: list[str] = []
         self._beginnings: tuple[str, ...] = ()
         self._way_back: Mapping[TopicPartition, int] = {}
@@ -124,7 +121,6 @@ class _DryRunner:
             topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
             refusal = error
         acls = self._acls(changes)
-        missing, unknown = self._without(acls)
         return DryRun(
             changes.group,
             changes.source_cluster_id,
@@ -132,12 +128,11 @@ class _DryRunner:
             holder,
             topics,
             acls,
-            missing,
+            self._missing(acls),
             tuple(self._warnings),
             refusal,
             self._beginnings,
             self._differences(changes),
-            unknown,
         )
 
     def _refused(self, error: ShoalError) -> DryRun:
@@ -165,7 +160,6 @@ class _DryRunner:
         acls = tuple(
             replace(acl, is_prefix=acl.resource_type == "topic" and acl.resource in begun) for acl in acls
         )
-        missing, unknown = self._without(acls)
         return DryRun(
             group,
             source_id,
@@ -173,10 +167,9 @@ class _DryRunner:
             None,
             (),
             acls,
-            missing,
+            self._missing(acls),
             hidden.warnings(self._source, str(error)),
             error,
-            unknown_acls=unknown,
         )
 
     def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
@@ -228,8 +221,9 @@ class _DryRunner:
             )
         )
 
-    def _without(self, acls: Sequence[Acl]) -> tuple[tuple[Acl, ...], tuple[Acl, ...]]:
-        return missing_acls(acls, self._source, self._destination)
+    def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
+        missing, _ = missing_acls(acls, self._source, self._destination)
+        return missing
 
     def _destination_before_2_8(self) -> bool:
         return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
@@ -323,22 +317,21 @@ class _DryRunner:
 
     def _finding_of_nonempty(self, other: OtherPosition | None) -> str:
         held = "without a committed position, and the destination holds records"
-        adopt = self._spell("adopt")
         if other:
             held += f". Group {other.group!r} holds the position of this copy"
         if self._options.copy.adopt:
             stops = "if they differ, or if the source has records before the copy's first one"
             if self._options.copy.continues_after(IncidentKind.SOURCE_RETENTION):
-                option = f"{self._spell('continue_after')} {IncidentKind.SOURCE_RETENTION.value}"
-                stops = f"if they differ, but not if the copy begins later ({option})"
+                retention = IncidentKind.SOURCE_RETENTION.continuing
+                stops = f"if they differ, but not if the copy begins later ({retention})"
             return (
-                f"{held}: {adopt} compares the whole copy with the source, which reads both, then continues "
+                f"{held}: --adopt compares the whole copy with the source, which reads both, then continues "
                 f"after it. It stops the partition {stops}, and writes nothing"
             )
         if other:
-            group = f"{self._spell('group')} {other.group}"
-            return f"{held}: give {group} to continue there, or {adopt} to take the copy over"
-        return f"{held}: stops. {adopt} compares the whole copy with the source and takes it over"
+            group = f"--group {other.group}"
+            return f"{held}: give {group} to continue there, or --adopt to take the copy over"
+        return f"{held}: stops. --adopt compares the whole copy with the source and takes it over"
 
     def _findings(
         self, partition: TopicPartition, position: MirrorPosition, state: CopyState | None, first: int | None
@@ -355,10 +348,9 @@ class _DryRunner:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        option = f"{self._spell('continue_after')} {kind.policy.value}"
         if self._options.copy.continues_after(kind):
-            return f"{what}: continues ({option})"
-        return f"{what}: stops without {option}"
+            return f"{what}: continues ({kind.continuing})"
+        return f"{what}: stops without {kind.continuing}"
 
     def _known_offsets(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int

@@ -27,7 +27,7 @@ from ...client.config import ClientConfig
 from ...client.coordinator import MemberId
 from ...client.membership import Membership, MembershipSettings, RebalanceListener
 from ...client.membership.assignors import Member, RebalanceProtocol
-from ...errors import Disconnected, OptionError, ShoalError
+from ...errors import ConfigError, Disconnected, ShoalError
 from ...state_directory import make_state_directory, open_no_link
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
@@ -44,7 +44,7 @@ LEASE_S = 30.0
 #: The topics' metadata change nothing for this member: 24 days, Java's largest int.
 _NEVER_MS = 2**31 - 1
 
-_ANOTHER_DIRECTORY = ". Make it writable, or set another by {checkpoint} or XDG_STATE_HOME"
+_ANOTHER_DIRECTORY = ". Make it writable, or set another by --checkpoint or XDG_STATE_HOME"
 
 
 def _open_to_others(directory: Path, where: str) -> str | None:
@@ -93,25 +93,24 @@ class MirrorIdentity:
             self.warning = _open_to_others(checkpoint, where)
             self._file = open(self._path, "a+", encoding="ascii", opener=open_no_link)  # noqa: SIM115
         except OSError as error:
-            raise OptionError("{where}: {error}" + advice, where=where, error=error.strerror) from error
+            raise ConfigError(f"{where}: {error.strerror}" + advice) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise OptionError(
-                "{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of other "
-                "topics needs its own {group}, and has its own directory then",
-                where=where,
+            raise ConfigError(
+                f"{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of other "
+                "topics needs its own --group, and has its own directory then"
             ) from None
         except OSError as error:
             self._file.close()
-            raise OptionError("{where}: {error}" + advice, where=where, error=error.strerror) from error
+            raise ConfigError(f"{where}: {error.strerror}" + advice) from error
         try:
             self._file.seek(0)
             self.name = self._file.read().strip() or self._make()
         except (OSError, UnicodeDecodeError) as error:
             self._file.close()
-            raise OptionError("{where}: mirror-id cannot be read or written" + advice, where=where) from error
+            raise ConfigError(f"{where}: mirror-id cannot be read or written" + advice) from error
 
     def _make(self) -> str:
         name = uuid.uuid4().hex

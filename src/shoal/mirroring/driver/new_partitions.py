@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 
 from ...errors import ConfigError
-from ..model.surface import Surface
 from ..prepare.changes import TopicChanges
 
 __all__ = ["NewPartitions"]
@@ -30,17 +29,15 @@ class NewPartitions:
 
     """
 
-    def __init__(self, a_look: int, surface: Surface = Surface.SHELL) -> None:
+    def __init__(self, a_look: int) -> None:
         """
         Begin with none added.
 
         Args:
             a_look: The most partitions that may be added for one look at the source.
-            surface: How a warning spells the option.
 
         """
         self._a_look = a_look
-        self._surface = surface
         self._lock = threading.Lock()
         self._added = 0
         self._counted: dict[str, int] = {}
@@ -80,11 +77,11 @@ class NewPartitions:
         named = ", ".join(f"{topic}: {wanted[topic]:,}" for topic in largest[:_NAMED_TOPICS] if wanted[topic])
         more = len([topic for topic in largest[_NAMED_TOPICS:] if wanted[topic]])
         others = f" and {more} more topics" if more else ""
-        option = self._surface.option("max_new_partitions")
         return (
             f"the source lists {number:,} new partitions ({named}{others}), and none of them is added. "
-            f"The bound is {self._a_look:,} a look and {most:,} since the start ({option}), of which "
-            f"{left:,} are left. Check the source. If it is right, start the mirror again to add them"
+            f"The bound is {self._a_look:,} a look and {most:,} since the start (--max-new-partitions), "
+            f"of which {left:,} are left. Check the source. If it is right, start the mirror again to "
+            "add them"
         )
 
     def check(self, changes: TopicChanges, expected: Mapping[str, int]) -> None:

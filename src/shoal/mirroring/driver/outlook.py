@@ -62,7 +62,6 @@ class DryRun:
         acls: The ACLs that the mirror's principal needs.
         missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
             topics that exist, and for the group.
-        unknown_acls: The ACLs of which the clusters do not return whether this principal has them.
         warnings: Sentences: the object, the problem, the remedy.
         beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
             latest records.
@@ -82,4 +81,3 @@ class DryRun:
     refusal: ShoalError | None
     beginnings: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
-    unknown_acls: tuple[Acl, ...] = ()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ..control import ControlServer
 from ..model.steering import MirrorSteering
 from ..model.steering_options import SteeringOptions
@@ -45,7 +45,7 @@ class Steering:
         Steer the first tasks by the options.
 
         Raises:
-            OptionError: An expression cannot be matched in time.
+            ConfigError: An expression cannot be matched in time.
 
         """
         self._control = control
@@ -127,7 +127,7 @@ class Steering:
         Pause topics, also those that are found later; return those that it selects now.
 
         Raises:
-            OptionError: The expression cannot be matched in time. Nothing has changed.
+            ConfigError: The expression cannot be matched in time. Nothing has changed.
 
         """
         with self._lock:
@@ -143,18 +143,14 @@ class Steering:
         End one pause, or all; return the expressions that are no longer paused.
 
         Raises:
-            OptionError: This expression is not paused.
+            ConfigError: This expression is not paused.
 
         """
         with self._lock:
             resumed = tuple(each for each in self._paused if expression in (None, each))
             if expression is not None and not resumed:
-                raise OptionError(
-                    "{option}: '{value}' is not paused. Paused are: {paused}",
-                    option="resume",
-                    value=expression,
-                    paused=", ".join(self._paused) or "no topics",
-                )
+                paused = ", ".join(self._paused) or "no topics"
+                raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
             self._paused = {each: topics for each, topics in self._paused.items() if each not in resumed}
             self._pass_on()
         self._hurry.set()

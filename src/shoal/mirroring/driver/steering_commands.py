@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ...nearest import did_you_mean
 from ..model.steering_options import check_expression, parse_limit
 from ..model.steering_status import rate_text
@@ -88,21 +88,17 @@ class SteeringCommands:
         Carry out the command of a line.
 
         Raises:
-            OptionError: There is no such command, or its arguments cannot be used.
+            ConfigError: There is no such command, or its arguments cannot be used.
 
         """
         name, *words = line.split() or ["?"]
         command = COMMANDS.get(name)
         if command is None:
             near = did_you_mean(name, COMMANDS)
-            raise OptionError("there is no command {value!r}{near}. Use ? for a list", value=name, near=near)
+            raise ConfigError(f"there is no command {name!r}{near}. Use ? for a list")
         if not command.least <= len(words) <= command.most:
-            raise OptionError(
-                "{command}: {count} arguments are given. Use '{usage}'",
-                command=name,
-                count=len(words),
-                usage=f"{name} {command.arguments}".strip(),
-            )
+            usage = f"{name} {command.arguments}".strip()
+            raise ConfigError(f"{name}: {len(words)} arguments are given. Use '{usage}'")
         return self._do[name](words)
 
     # Commands that print
@@ -163,16 +159,15 @@ class SteeringCommands:
 
     def _retry(self, words: _Words) -> Answer:
         if self._reactions.retry is None:
-            raise OptionError("retry: a mirror with --once ends with its stopped partitions. Run it again")
+            raise ConfigError("retry: a mirror with --once ends with its stopped partitions. Run it again")
         self._reactions.retry()
         return Answer("trying the stopped partitions again")
 
     def _continue(self, words: _Words) -> Answer:
         if self._reactions.continue_after is None:
-            raise OptionError(
+            raise ConfigError(
                 "continue: a mirror with --once ends with its stopped partitions. Run it again with "
-                "--continue-after {kind}",
-                kind=words[1],
+                f"--continue-after {words[1]}"
             )
         return self._changed(self._reactions.continue_after(*words))
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ..model.topics import is_legal_name
 
 __all__ = ["topics_of"]
@@ -41,7 +41,7 @@ def topics_of(option: str, expressions: Iterable[str], topics: Collection[str]) 
         topics: The topics of the mirror.
 
     Raises:
-        OptionError: An expression takes too long.
+        ConfigError: An expression takes too long.
 
     """
     wanted = list(dict.fromkeys(expressions))
@@ -64,11 +64,8 @@ def _match(option: str, expressions: list[str], topics: Collection[str]) -> Mapp
         )
         lists = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise OptionError(
-            "{option} '{value}' cannot be matched with the names of {count} topics within a second. Use a "
-            "simpler expression",
-            option=option,
-            value=", ".join(expressions),
-            count=len(topics),
+        raise ConfigError(
+            f"{option} '{', '.join(expressions)}' cannot be matched with the names of {len(topics)} topics "
+            "within a second. Use a simpler expression"
         ) from error
     return {each: frozenset(names) for each, names in zip(expressions, lists, strict=True)}

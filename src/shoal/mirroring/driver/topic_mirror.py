@@ -28,7 +28,6 @@ from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
-from ..model.surface import Surface
 from ..model.text import first_few
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
@@ -62,7 +61,7 @@ class TopicMirror:
         self._identity: MirrorIdentity
         self._starts: Mapping[TopicPartition, int] = {}
         self._commands: SteeringCommands | None = None
-        self._new_partitions = NewPartitions(run.options.max_new_partitions, run.options.surface)
+        self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -168,10 +167,10 @@ class TopicMirror:
         return prepared
 
     def _warn_of_small_batches(self, found: SmallBatches) -> None:
-        rebatch, rate = self._options.surface.option("rebatch"), f"{found.bytes_per_s / 1e6:.1f} MB/s"
+        rate = f"{found.bytes_per_s / 1e6:.1f} MB/s"
         self._run.warn_in_report(
             f"batches have {found.average_bytes:,} bytes on average, and a broker takes one batch of a "
-            f"partition in a request. So requests limit a connection to {rate}. {rebatch} 64k joins the "
+            f"partition in a request. So requests limit a connection to {rate}. --rebatch 64k joins the "
             "batches (docs/small-batches.md)"
         )
 
@@ -216,7 +215,7 @@ class TopicMirror:
             next_offsets |= self._starts
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
             self._run.metrics.expect(next_offsets, ends, _held_back(cluster, ends))
-        _stop_deleted(prepared, partitions, state.positions, schedule, self._options.surface)
+        _stop_deleted(prepared, partitions, state.positions, schedule)
         return partitions
 
     def _go_back(self, file: str, group: str, control: ControlServer) -> None:
@@ -312,7 +311,6 @@ def _stop_deleted(
     partitions: Sequence[TopicPartition],
     positions: Mapping[TopicPartition, MirrorPosition],
     schedule: PartitionSchedule,
-    surface: Surface,
 ) -> None:
     """Report the partitions whose copies were deleted as stopped, since no task can find that out."""
     reasons = {
@@ -321,7 +319,7 @@ def _stop_deleted(
         if (reason := prepared.topics[partition.topic].deleted) is not None
     }
     if reasons:
-        schedule.apply(stopped_report(stops_of_deleted(reasons, positions, surface)))
+        schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
 
 def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -43,7 +43,15 @@ from types import MappingProxyType
 from ...client.config import ClientConfig
 from .follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
 
-__all__ = ["THE_CLUSTER", "Acl", "acl_commands", "acl_sentences", "grant_command", "needed_acls"]
+__all__ = [
+    "THE_CLUSTER",
+    "Acl",
+    "acl_commands",
+    "acl_sentences",
+    "grant_command",
+    "needed_acls",
+    "principal_of",
+]
 
 #: Kafka's name of the one resource of the type cluster.
 THE_CLUSTER = "kafka-cluster"
@@ -147,6 +155,15 @@ def _grants(acls: Iterable[Acl]) -> list[_Grant]:
         _Grant(cluster, resource_type, allowed, tuple(together), is_prefix)
         for (cluster, resource_type, allowed, is_prefix), together in resources.items()
     ]
+
+
+def principal_of(config: ClientConfig) -> str:
+    """Return the principal of a client of the source or the destination, or whose login names it."""
+    if config.principal is not None:
+        return config.principal
+    if config.security is None:
+        return "the principal of this mirror"
+    return f"the principal of {'--from-config' if config.name == 'source' else '--to-config'}"
 
 
 def acl_sentences(acls: Iterable[Acl]) -> list[str]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...client.config import ClientConfig
-from ...errors import OptionError
+from ...errors import ConfigError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
 from ...timing import DEFAULT_TIMING, Timing
 from .acl_prefixes import by_prefix
-from .acls import Acl, grant_command
+from .acls import Acl, grant_command, principal_of
 from .first_start import FirstStart
 from .incidents import POLICIES, Delivery, IncidentKind
 from .option_values import (
@@ -33,7 +33,6 @@ from .option_values import (
     parse_whole,
     read_by,
 )
-from .surface import Surface
 
 __all__ = [
     "COPY_DEFAULTS",
@@ -95,13 +94,8 @@ class Rebatch:
         try:
             return cls(below_bytes, Codec[name.upper()])
         except KeyError:
-            raise OptionError(
-                "{option} {value!r}: {name!r} is not one of {codecs}",
-                option=option,
-                value=value,
-                name=name,
-                codecs=", ".join(each.name.lower() for each in Codec),
-            ) from None
+            codecs = ", ".join(each.name.lower() for each in Codec)
+            raise ConfigError(f"{option} {value!r}: {name!r} is not one of {codecs}") from None
 
     def __str__(self) -> str:
         """Return the text that :meth:`parse` reads."""
@@ -136,7 +130,7 @@ class Handling:
         if isinstance(value, Handling):
             return value
         if not isinstance(value, Mapping):
-            raise OptionError("{option} is for shoal's own tasks. Remove it", option=option)
+            raise ConfigError(f"{option} is for shoal's own tasks. Remove it")
         return cls(**value)
 
 
@@ -151,12 +145,8 @@ def _parse_kind(option: str, value: str | IncidentKind) -> IncidentKind:
     for kind in POLICIES:
         if kind.value == value.strip():
             return kind
-    raise OptionError(
-        "{option}: {value!r} is not one of {kinds}",
-        option=option,
-        value=value,
-        kinds=", ".join(each.value for each in POLICIES),
-    )
+    kinds = ", ".join(each.value for each in POLICIES)
+    raise ConfigError(f"{option}: {value!r} is not one of {kinds}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +192,7 @@ class CopyOptions:
         Read and check the options that a user gave, by their fields' names. Other names are ignored.
 
         Raises:
-            OptionError: A value, or a combination of options, cannot be used.
+            ConfigError: A value, or a combination of options, cannot be used.
 
         """
         options = CopyOptions(**parse_fields(CopyOptions, given))
@@ -264,21 +254,21 @@ class CopyOptions:
         Tests may use smaller values than users, so this is no part of construction.
 
         Raises:
-            OptionError: A value, or a combination of options, cannot be used.
+            ConfigError: A value, or a combination of options, cannot be used.
 
         """
         check_range(
-            "fetch_buffer_bytes",
+            "--fetch-buffer-bytes",
             self.fetch_buffer_bytes,
             _LEAST_FETCH_BUFFER_BYTES,
             _MOST_FETCH_BUFFER_BYTES,
             "bytes",
         )
-        check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
-        check_range("max_in_flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
+        check_range("--max-decompressed-bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
+        check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         if self.adopt and self.allows_other_writers:
-            raise OptionError(
-                "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "
+            raise ConfigError(
+                "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
                 "writers cannot be compared with the source. Set one of the two"
             )
 
@@ -328,7 +318,6 @@ class CopySettings(CopyOptions):
         producer_id_expiration_ms: The time without a new batch after which the destination's brokers forget
             a producer id (broker configuration ``producer.id.expiration.ms``).
         first_start: The group's first start, stored in each position.
-        surface: How sentences spell options.
         tries_again: Whether the mirror tries stopped partitions again.
         prefixes: The prefixes of topics that expressions select, and those of their copies.
         timing: How long a task waits. Each cluster has times of its own.
@@ -341,7 +330,6 @@ class CopySettings(CopyOptions):
     rules: str
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     first_start: FirstStart | None = None
-    surface: Surface = Surface.SHELL
     tries_again: bool = False
     prefixes: tuple[tuple[str, str], ...] = ()
     timing: Timing = DEFAULT_TIMING
@@ -349,7 +337,7 @@ class CopySettings(CopyOptions):
     def remedy_by(self, acl: Acl) -> str:
         """Return what to allow, to which principal, when the mirror tries again, and the command."""
         config = self.source if acl.cluster == "source" else self.destination
-        remedy = f"allow {acl.right} to {self.surface.principal(config)}"
+        remedy = f"allow {acl.right} to {principal_of(config)}"
         if self.tries_again:
             minutes = self.timing.retry_stopped_s / 60
             remedy += f". The mirror tries again every {minutes:g} minutes, and on SIGUSR1"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from .option_values import choice_of, parse_fields, parse_flag, parse_text, read_by
 
 __all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls"]
@@ -43,12 +43,7 @@ def _parse_regex(option: str, value: object) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(
-            "{option} {value!r} is not a regular expression: {error}",
-            option=option,
-            value=text,
-            error=str(error),
-        ) from None
+        raise ConfigError(f"{option} {text!r} is not a regular expression: {error}") from None
     return text
 
 
@@ -74,7 +69,7 @@ class FollowOptions:
         Read the options that a user gave, by their fields' names.
 
         Raises:
-            OptionError: A value cannot be used.
+            ConfigError: A value cannot be used.
 
         """
         return cls(**parse_fields(cls, given))

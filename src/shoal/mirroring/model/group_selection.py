@@ -27,17 +27,17 @@ class GroupSelection:
     exclude_groups: str | None = None
 
     def __post_init__(self) -> None:
-        parse_text("groups", self.groups)
+        parse_text("--groups", self.groups)
         # Compile both now, so that an invalid one is an error at construction.
         _ = self._selected, self._excluded
 
     @cached_property
     def _selected(self) -> re.Pattern[str]:
-        return compile_expression("groups", self.groups)
+        return compile_expression("--groups", self.groups)
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
-        return compile_expression("exclude_groups", self.exclude_groups) if self.exclude_groups else None
+        return compile_expression("--exclude-groups", self.exclude_groups) if self.exclude_groups else None
 
     def matches(self, name: str) -> bool:
         """Whether a group of this name is selected."""

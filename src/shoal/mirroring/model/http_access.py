@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ...net.server_tls import TlsFiles
 from ...timing import DEFAULT_TIMING, Timing
 
@@ -38,13 +38,13 @@ class HttpAccess:
         Return the access that the options ``http_…`` describe, as a user gave them.
 
         Raises:
-            OptionError: Only one of certificate and key is there.
+            ConfigError: Only one of certificate and key is there.
 
         """
         certificate, key = given.get("http_tls_certificate"), given.get("http_tls_key")
         authorities = given.get("http_tls_client_authorities")
         if bool(certificate) != bool(key) or (authorities and not certificate):
-            raise OptionError("TLS of metrics and page needs both {http_tls_certificate} and {http_tls_key}")
+            raise ConfigError("TLS of metrics and page needs both --http-tls-certificate and --http-tls-key")
         hosts, token_file = given.get("http_hosts") or (), given.get("http_token_file")
         return cls(
             tuple(hosts.split(",") if isinstance(hosts, str) else hosts),

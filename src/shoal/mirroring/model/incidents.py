@@ -38,6 +38,11 @@ class IncidentKind(enum.Enum):
         """The kind whose policy is this kind's: offsets that the source does not have, or not send."""
         return IncidentKind.SOURCE_RETENTION if self is IncidentKind.SOURCE_GAP else self
 
+    @property
+    def continuing(self) -> str:
+        """The option that lets a partition continue after an incident of this kind."""
+        return f"--continue-after {self.policy.value}"
+
 
 #: The kinds after which a partition may continue, by option or command. A gap at the source counts as deleted
 #: records, and mirror makers have an option of their own for batches that cannot be sent.

@@ -1,8 +1,8 @@
 """
 Values of options, as users give them: texts from the command line and from Spark, Python's own values.
 
-Each function reads one kind of value and raises :class:`~shoal.errors.OptionError`, which names the option in
-the spelling of the user's surface.
+Each function reads one kind of value and raises :class:`~shoal.errors.ConfigError`, which names the option
+as the command line has it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from ...net.address import Address, parse_bootstrap
 
 __all__ = [
@@ -29,9 +29,13 @@ __all__ = [
     "parse_text",
     "parse_whole",
     "read_by",
+    "spelled",
 ]
 
 E = TypeVar("E", bound=enum.Enum)
+
+#: Options whose fields have another name.
+_OTHER_NAMES = {"refresh_s": "refresh", "groups_interval_s": "groups_interval", "timeout_s": "timeout"}
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -49,10 +53,15 @@ def choice_of(choices: type[E]) -> dict[str, object]:
     return read_by(lambda option, value: parse_choice(option, value, choices))
 
 
+def spelled(field: str) -> str:
+    """Return the option of a field, as every message names it: ``--fetch-buffer-bytes``."""
+    return f"--{_OTHER_NAMES.get(field, field).replace('_', '-')}"
+
+
 def parse_fields(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Read the values that were given for a dataclass's options. ``None`` stands for the default."""
     return {
-        each.name: each.metadata["parse"](each.name, given[each.name])
+        each.name: each.metadata["parse"](spelled(each.name), given[each.name])
         for each in fields(options)
         if "parse" in each.metadata and given.get(each.name) is not None
     }
@@ -62,11 +71,7 @@ def parse_bytes(option: str, value: object) -> int:
     """Read a number of bytes: ``16777216``, ``16384k`` or ``16m``, as Spark writes sizes."""
     match = re.fullmatch(r"(\d+)([kmg]?)b?", str(value).lower())
     if match is None or len(match[1]) > MOST_DIGITS:
-        raise OptionError(
-            "{option}: invalid size {value!r}. Use a number of bytes, such as 16777216 or 16m",
-            option=option,
-            value=value,
-        )
+        raise ConfigError(f"{option}: invalid size {value!r}. Use a number of bytes, such as 16777216 or 16m")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -74,7 +79,7 @@ def parse_whole(option: str, value: object) -> int:
     """Read a whole number that is not negative."""
     text = str(value)
     if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise OptionError("{option} {value!r} is not a whole number from 0 on", option=option, value=text)
+        raise ConfigError(f"{option} {text!r} is not a whole number from 0 on")
     return int(text)
 
 
@@ -83,16 +88,14 @@ def parse_seconds(option: str, value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise OptionError(
-            "{option} {value!r} is not a number of seconds", option=option, value=value
-        ) from None
+        raise ConfigError(f"{option} {value!r} is not a number of seconds") from None
 
 
 def parse_flag(option: str, value: object) -> bool:
     """Read ``true`` or ``false``."""
     text = str(value).lower()
     if text not in ("true", "false"):
-        raise OptionError("{option}: {value!r} is not one of true, false", option=option, value=value)
+        raise ConfigError(f"{option}: {value!r} is not one of true, false")
     return text == "true"
 
 
@@ -103,18 +106,14 @@ def parse_choice(option: str, value: object, choices: type[E]) -> E:
     try:
         return choices(str(value).lower())
     except ValueError:
-        raise OptionError(
-            "{option}: {value!r} is not one of {choices}",
-            option=option,
-            value=value,
-            choices=", ".join(str(each.value) for each in choices),
-        ) from None
+        values = ", ".join(str(each.value) for each in choices)
+        raise ConfigError(f"{option}: {value!r} is not one of {values}") from None
 
 
 def parse_text(option: str, value: object) -> str:
     """Read a text that cannot be empty, such as the name of a file or a group."""
     if not str(value):
-        raise OptionError("{option} cannot be empty", option=option)
+        raise ConfigError(f"{option} cannot be empty")
     return str(value)
 
 
@@ -123,21 +122,17 @@ def parse_listen(option: str, value: object) -> Address:
     text = str(value)
     host, _, port = text.rpartition(":")
     if text.startswith(":") and not host:
-        raise OptionError(
-            "{option} {value!r}: the host is missing. Use 127.0.0.1{port} to listen locally, or "
-            "0.0.0.0{port} on all interfaces",
-            option=option,
-            value=text,
-            port=text if len(text) > 1 else ":PORT",
+        port = text if len(text) > 1 else ":PORT"
+        raise ConfigError(
+            f"{option} {text!r}: the host is missing. Use 127.0.0.1{port} to listen locally, or "
+            f"0.0.0.0{port} on all interfaces"  # noqa: S104 a remedy
         )
     try:
         # An address that clients connect to has no port 0, but a server may listen on it.
         (address,) = parse_bootstrap(f"{host}:1" if port == "0" else text)
     except ValueError:
-        raise OptionError(
-            "{option} {value!r} is not HOST:PORT, such as 127.0.0.1:9100 or [::1]:9100",
-            option=option,
-            value=text,
+        raise ConfigError(
+            f"{option} {text!r} is not HOST:PORT, such as 127.0.0.1:9100 or [::1]:9100"
         ) from None
     return Address(address.host, 0) if port == "0" else address
 
@@ -145,13 +140,5 @@ def parse_listen(option: str, value: object) -> Address:
 def check_range(option: str, value: float, least: float, most: float, unit: str = "") -> None:
     """Check a number against its bounds, both included. Not-a-number is outside of all bounds."""
     if not least <= value <= most:
-        raise OptionError(
-            "{option} '{value:g}': not between {least} and {most}{unit}"
-            if isinstance(value, float)
-            else "{option} '{value}': not between {least} and {most}{unit}",
-            option=option,
-            value=value,
-            least=least,
-            most=most,
-            unit=unit and f" {unit}",
-        )
+        shown = f"{value:g}" if isinstance(value, float) else value
+        raise ConfigError(f"{option} '{shown}': not between {least} and {most}{unit and f' {unit}'}")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST
-from ...errors import OptionError
+from ...errors import ConfigError
 from ...net.address import Address
 from ...timing import DEFAULT_TIMING, Timing
 from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
@@ -35,7 +35,6 @@ from .option_values import (
     read_by,
 )
 from .steering_options import NOT_STEERED, SteeringOptions
-from .surface import Surface
 from .topics import TopicSelection
 
 __all__ = [
@@ -92,18 +91,16 @@ class Start:
         A time without an offset is UTC, as in ``kafka-consumer-groups --to-datetime``.
 
         Raises:
-            OptionError: The text is none of these.
+            ConfigError: The text is none of these.
 
         """
         if text.lower() in _NAMED_STARTS:
             return cls(_NAMED_STARTS[text.lower()])
         timestamp_ms = _milliseconds(text)
         if timestamp_ms is None:
-            raise OptionError(
-                "{option} {value!r} is neither earliest nor latest nor a time from 1970 to 9999. Use "
-                "milliseconds since 1970, or ISO 8601, such as 2026-01-31T12:00:00Z",
-                option=option,
-                value=text,
+            raise ConfigError(
+                f"{option} {text!r} is neither earliest nor latest nor a time from 1970 to 9999. Use "
+                "milliseconds since 1970, or ISO 8601, such as 2026-01-31T12:00:00Z"
             )
         return cls(timestamp_ms)
 
@@ -171,7 +168,6 @@ class MirrorOptions:
         follow: The options for what follows the records.
         steering: The options that pause and limit the copying.
         copy: The options of copying, which tasks receive.
-        surface: How sentences of tasks spell options.
         timing: How long the driver and its tasks wait. Each cluster has times of its own.
 
     """
@@ -200,7 +196,6 @@ class MirrorOptions:
     follow: FollowOptions = NOTHING_FOLLOWS
     steering: SteeringOptions = NOT_STEERED
     copy: CopyOptions = COPY_DEFAULTS
-    surface: Surface = Surface.SHELL
     timing: Timing = DEFAULT_TIMING
 
     @classmethod
@@ -221,7 +216,7 @@ class MirrorOptions:
             given: Texts, or Python's values. ``None`` stands for the default; other names are ignored.
 
         Raises:
-            OptionError: A value, or a combination of options, cannot be used.
+            ConfigError: A value, or a combination of options, cannot be used.
 
         """
         return cls(
@@ -237,19 +232,17 @@ class MirrorOptions:
 
     def __post_init__(self) -> None:
         shortest_refresh_s = self.timing.shortest_refresh_s
-        for name, text in (("group", self.group), ("report", self.report)):
+        for name, text in (("--group", self.group), ("--report", self.report)):
             if text is not None:
                 parse_text(name, text)
         if self.replication_factor is not None:
-            check_range("replication_factor", self.replication_factor, 1, _LARGEST_INT16)
-        check_range("refresh_s", float(self.refresh_s), shortest_refresh_s, _LONGEST_REFRESH_S, "seconds")
-        check_range("max_new_partitions", self.max_new_partitions, 0, _MOST_NEW_PARTITIONS)
+            check_range("--replication-factor", self.replication_factor, 1, _LARGEST_INT16)
+        check_range("--refresh", float(self.refresh_s), shortest_refresh_s, _LONGEST_REFRESH_S, "seconds")
+        check_range("--max-new-partitions", self.max_new_partitions, 0, _MOST_NEW_PARTITIONS)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
-            raise OptionError(
-                "{metrics} and {ui} are both {address}. Use different ports", address=self.metrics
-            )
+            raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
         check_range(
-            "groups_interval_s",
+            "--groups-interval",
             float(self.groups_interval_s),
             shortest_refresh_s,
             _LONGEST_REFRESH_S,
@@ -257,15 +250,13 @@ class MirrorOptions:
         )
         if self.groups is None:
             if self.exclude_groups is not None:
-                raise without_groups("exclude_groups", self.exclude_groups)
+                raise without_groups("--exclude-groups", self.exclude_groups)
             if self.groups_interval_s != DEFAULT_GROUPS_INTERVAL_S:
-                raise without_groups("groups_interval_s", f"{self.groups_interval_s:g}")
+                raise without_groups("--groups-interval", f"{self.groups_interval_s:g}")
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
-                raise OptionError(
-                    "{conf} {name!r} is not a Spark setting. Their names begin with 'spark.'", name=name
-                )
+                raise ConfigError(f"--conf {name!r} is not a Spark setting. Their names begin with 'spark.'")
         self.copy.check()
 
     @property
@@ -282,12 +273,10 @@ class MirrorOptions:
         return self.group or default_group(source_cluster_id, destination_cluster_id)
 
 
-def without_groups(option: str, value: object) -> OptionError:
+def without_groups(option: str, value: object) -> ConfigError:
     """Return the error about an option for consumer groups if none follow."""
-    return OptionError(
-        "{option} '{value}' has no effect without {groups}. Name the groups to follow, such as '.*'",
-        option=option,
-        value=value,
+    return ConfigError(
+        f"{option} '{value}' has no effect without --groups. Name the groups to follow, such as '.*'"
     )
 
 
@@ -296,13 +285,13 @@ def default_group(source_cluster_id: str | None, destination_cluster_id: str | N
     Return the default name of a mirror's group.
 
     Raises:
-        OptionError: A cluster is too old to have an id (before Kafka 0.10.1).
+        ConfigError: A cluster is too old to have an id (before Kafka 0.10.1).
 
     """
     if not source_cluster_id or not destination_cluster_id:
         side = "destination" if source_cluster_id else "source"
-        raise OptionError(
-            "{group} is required: the {side} cluster has no id for the default name of the group", side=side
+        raise ConfigError(
+            f"--group is required: the {side} cluster has no id for the default name of the group"
         )
     return f"shoal.{source_cluster_id}.{destination_cluster_id}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import OptionError
+from ...errors import ConfigError
 from .option_values import check_range, parse_bytes, parse_fields, parse_text, read_by
 from .topics import compile_expression, entries_of, is_legal_name
 
@@ -24,30 +24,25 @@ def check_expression(option: str, text: str) -> str:
     Return a topic's name or a regular expression, if it can be compiled.
 
     Raises:
-        OptionError: The text is no expression, or is too long.
+        ConfigError: The text is no expression, or is too long.
 
     """
     parse_text(option, text)
     if len(text) > _LONGEST_EXPRESSION:
-        raise OptionError(
-            "{option}: the expression has {length} characters, and at most {most} are allowed. Use a shorter "
-            "one",
-            option=option,
-            length=len(text),
-            most=_LONGEST_EXPRESSION,
+        raise ConfigError(
+            f"{option}: the expression has {len(text)} characters, and at most {_LONGEST_EXPRESSION} are "
+            "allowed. Use a shorter one"
         )
     if not is_legal_name(text):
         try:
             compile_expression(option, text)
         except (RecursionError, OverflowError, MemoryError):
-            raise OptionError(
-                "{option} '{value}' is too large an expression. Use a simpler one", option=option, value=text
-            ) from None
+            raise ConfigError(f"{option} '{text}' is too large an expression. Use a simpler one") from None
     return text
 
 
 def parse_limit(option: str, value: object) -> int:
-    """Read a number of bytes a second, such as ``50m``; raises OptionError."""
+    """Read a number of bytes a second, such as ``50m``; raises ConfigError."""
     text = str(value).removesuffix("/s")
     found = parse_bytes(option, text)
     check_range(option, found, 1, _MOST_BYTES_PER_S, "bytes a second")
@@ -81,7 +76,7 @@ class SteeringOptions:
         Read the options that a user gave, by their fields' names.
 
         Raises:
-            OptionError: A value cannot be used.
+            ConfigError: A value cannot be used.
 
         """
         return cls(**parse_fields(cls, given))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...client.metadata import TopicMetadata
-from ...errors import OptionError
+from ...errors import ConfigError
 
 __all__ = [
     "TopicSelection",
@@ -102,7 +102,7 @@ class TopicSelection:
     def __post_init__(self) -> None:
         # Compile all of them now, so that an invalid one is an error at construction.
         if not self._entries:
-            raise OptionError("{topics} names no topic")
+            raise ConfigError("--topics names no topic")
         _ = self._patterns, self._excluded, self._rename
 
     @cached_property
@@ -121,11 +121,11 @@ class TopicSelection:
 
     @cached_property
     def _patterns(self) -> list[re.Pattern[str]]:
-        return [compile_expression("topics", each) for each in self.expressions]
+        return [compile_expression("--topics", each) for each in self.expressions]
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
-        return compile_expression("exclude", self.exclude) if self.exclude else None
+        return compile_expression("--exclude", self.exclude) if self.exclude else None
 
     @cached_property
     def _rename(self) -> tuple[re.Pattern[str], str] | None:
@@ -134,8 +134,8 @@ class TopicSelection:
         # The last "=": a topic's name cannot have one, but an expression can: (?=…).
         regex, equals, replacement = self.rename.rpartition("=")
         if not equals or not regex or not replacement:
-            raise OptionError("{rename} '{value}' is not REGEX=REPLACEMENT", value=self.rename)
-        pattern = compile_expression("rename", regex)
+            raise ConfigError(f"--rename '{self.rename}' is not REGEX=REPLACEMENT")
+        pattern = compile_expression("--rename", regex)
         _check_template(pattern, replacement, self.rename)
         return pattern, replacement
 
@@ -151,9 +151,9 @@ class TopicSelection:
             return False
         if topic.name in self.names:
             if topic.internal:
-                raise OptionError(
-                    "{topics} '{value}' is internal to its cluster, and has no meaning in another. Remove it",
-                    value=topic.name,
+                raise ConfigError(
+                    f"--topics '{topic.name}' is internal to its cluster, and has no meaning in another. "
+                    "Remove it"
                 )
             return True
         return not is_internal(topic) and any(pattern.fullmatch(topic.name) for pattern in self._patterns)
@@ -174,13 +174,10 @@ class TopicSelection:
             return topic
         name = match.expand(replacement)
         if not is_legal_name(name):
-            raise OptionError(
-                "{rename} '{value}': topic {topic} would have the name {name!r} at the destination, which is "
-                "not a legal name of a topic{hint}",
-                value=self.rename,
-                topic=topic,
-                name=name,
-                hint=". Write groups as \\1, not as $1" if "$" in name else "",
+            hint = ". Write groups as \\1, not as $1" if "$" in name else ""
+            raise ConfigError(
+                f"--rename '{self.rename}': topic {topic} would have the name {name!r} at the destination, "
+                f"which is not a legal name of a topic{hint}"
             )
         return name
 
@@ -200,13 +197,10 @@ class TopicSelection:
         for source in sorted(name for name, topic in topics.items() if self.matches(topic)):
             destination = self.destination_of(source)
             if destination in taken:
-                raise OptionError(
-                    "{rename} '{value}': topics {first} and {second} would both have the name {name} at the "
-                    "destination. Choose another replacement",
-                    value=self.rename,
-                    first=taken[destination],
-                    second=source,
-                    name=destination,
+                first = taken[destination]
+                raise ConfigError(
+                    f"--rename '{self.rename}': topics {first} and {source} would both have the name "
+                    f"{destination} at the destination. Choose another replacement"
                 )
             selected[source] = destination
             taken[destination] = source
@@ -222,7 +216,7 @@ def compile_expression(option: str, regex: str) -> re.Pattern[str]:
     Compile the regular expression of an option.
 
     Raises:
-        OptionError: The text is not a regular expression; if it is a glob, the message names what it means.
+        ConfigError: The text is not a regular expression; if it is a glob, the message names what it means.
 
     """
     try:
@@ -230,13 +224,7 @@ def compile_expression(option: str, regex: str) -> re.Pattern[str]:
     except re.error as error:
         meant = regex_of_glob(regex)
         hint = f". Did you mean '{meant}'?" if meant else ""
-        raise OptionError(
-            "{option} '{value}' is not a regular expression: {error}{hint}",
-            option=option,
-            value=regex,
-            error=str(error),
-            hint=hint,
-        ) from None
+        raise ConfigError(f"{option} '{regex}' is not a regular expression: {error}{hint}") from None
 
 
 def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> None:
@@ -245,4 +233,4 @@ def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> 
         # Python parses the replacement before it matches, so any text will do.
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise OptionError("{rename} '{value}': {error}", value=rename, error=str(error)) from None
+        raise ConfigError(f"--rename '{rename}': {error}") from None

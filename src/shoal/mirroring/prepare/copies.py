@@ -20,7 +20,6 @@ from ...timing import Timing
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, is_another_topic
-from ..model.surface import Surface
 
 __all__ = [
     "CopyState",
@@ -118,7 +117,6 @@ def deleted_reason(topic: str, destination: Cluster) -> str:
 def stops_of_deleted(
     reasons: Mapping[TopicPartition, str],
     positions: Mapping[TopicPartition, MirrorPosition],
-    surface: Surface,
 ) -> dict[TopicPartition, tuple[PartitionStopped, Incident]]:
     """
     Return how partitions stop whose copies are gone.
@@ -126,12 +124,11 @@ def stops_of_deleted(
     Args:
         reasons: By source partition; see :func:`deleted_reason`.
         positions: The committed ones; a partition that was added since the deletion has none.
-        surface: How the sentences spell options.
 
     """
     kind = IncidentKind.DESTINATION_LOSS
     advice = (
-        f"{surface.continuing(kind)} creates it again and mirrors the records that the source still has. A "
+        f"{kind.continuing} creates it again and mirrors the records that the source still has. A "
         "new group mirrors it as a new topic"
     )
     stops = {}

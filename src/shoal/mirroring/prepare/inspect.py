@@ -19,7 +19,7 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, has_coordinator
 from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, OptionError, ShoalError
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -137,7 +137,7 @@ class _Inspection:
         names = self._options.topics.select(topics)
         missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
         if missing and (self._options.once or not names):
-            raise OptionError("{topics}: {missing}", missing=". ".join(missing)) from (
+            raise ConfigError(f"--topics: {'. '.join(missing)}") from (
                 not_authorized(self._hidden[0]) if self._hidden else None
             )
         self._warnings += [
@@ -168,13 +168,10 @@ class _Inspection:
             return
         for name, copy in names.items():
             if self._options.topics.matches(TopicMetadata(copy, None, False, {})):
-                raise OptionError(
-                    "source and destination are the same cluster ({cluster_id}), and the copy of topic "
-                    "{name}, {copy}, would be mirrored again. Separate copies and originals by {rename} and "
-                    "{exclude}, or by {topics}",
-                    cluster_id=cluster_id,
-                    name=name,
-                    copy=copy,
+                raise ConfigError(
+                    f"source and destination are the same cluster ({cluster_id}), and the copy of topic "
+                    f"{name}, {copy}, would be mirrored again. Separate copies and originals by --rename and "
+                    "--exclude, or by --topics"
                 )
 
     def _warn_of_the_other_direction(self, names: Mapping[str, str]) -> None:
@@ -274,10 +271,8 @@ class _Inspection:
         metadata = self._destination.metadata
         for copy in names.values():
             if copy in metadata.topics and metadata.topics[copy].internal:
-                raise OptionError(
-                    "topic {copy} is internal to {destination}. Choose another name by {rename}",
-                    copy=copy,
-                    destination=str(self._destination),
+                raise ConfigError(
+                    f"topic {copy} is internal to {self._destination}. Choose another name by --rename"
                 )
         refused = [copy for copy in names.values() if metadata.errors.get(copy) in NOT_ALLOWED]
         if refused:

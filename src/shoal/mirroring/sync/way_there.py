@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
-from ...errors import BrokerError, ConfigError, OptionError
+from ...errors import BrokerError, ConfigError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.offset_map import Milestone, Translation
@@ -103,7 +103,7 @@ class WayThere:
         ids = self._destination.metadata.cluster_id, self._source.metadata.cluster_id
         try:
             return list(dict.fromkeys([default_group(*ids), self._settings.group]))
-        except OptionError:
+        except ConfigError:
             return [self._settings.group]
 
     def _is_of_these_topics(

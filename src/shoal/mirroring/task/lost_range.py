@@ -41,12 +41,11 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
         f"topic {copy.source.topic} on {metadata.source} was deleted while it was mirrored, up to offset "
         f"{copy.next_offset} of {copy.range.end_offset}"
     )
-    continuing = settings.surface.continuing(kind)
     if copy.goes_on_after(
         kind,
         reason,
         missing,
-        f"The copy keeps the mirrored records. {continuing} counts the missing offsets as lost",
+        f"The copy keeps the mirrored records. {kind.continuing} counts the missing offsets as lost",
     ):
         copy.end_without_source()
     copy.lose_source()
@@ -60,7 +59,7 @@ def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: Co
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
         copy.stop_for(
             Incident(kind, reason),
-            f"{settings.surface.continuing(kind)} creates it again and mirrors the records that the source "
+            f"{kind.continuing} creates it again and mirrors the records that the source "
             "still has. A new group mirrors it as a new topic",
         )
 
@@ -89,13 +88,12 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
         f"its log on {source} ends at offset {log_end}, and it ended at {end} or later when this run was "
         "planned: the source lost its tail (unclean leader election?)"
     )
-    continuing = settings.surface.continuing(kind)
     if copy.goes_on_after(
         kind,
         reason,
         end - max(log_end, copy.range.start_offset),  # the offsets before the start were mirrored before
         "Everything before is mirrored, so the next start continues there. "
-        f"{continuing} counts the missing offsets as lost",
+        f"{kind.continuing} counts the missing offsets as lost",
     ):
         copy.end_at(log_end)
     return True

@@ -232,12 +232,11 @@ def land_elsewhere(
     expected = first.destination_offset
     is_later = base_offset > expected
     kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-    continuing = settings.surface.continuing(kind)
     reason = (
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
         f"{copy.destination} on {destination} instead of {expected}: the destination lost its tail"
     )
-    advice = f"{continuing} mirrors again the records that the source still has"
+    advice = f"{kind.continuing} mirrors again the records that the source still has"
     if is_later:
         reason = (
             f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
@@ -245,8 +244,8 @@ def land_elsewhere(
             "program writes to this partition"
         )
         advice = (
-            f"Stop that program. {continuing} then leaves its records there and resumes behind them, and no "
-            "record is copied twice"
+            f"Stop that program. {kind.continuing} then leaves its records there and resumes behind them, "
+            "and no record is copied twice"
         )
     incident = Incident(kind, reason)
     if not settings.allows_other_writers and not settings.continues_after(kind):

@@ -63,6 +63,6 @@ def look_into_silence(copy: PartitionCopy, source: Cluster, settings: CopySettin
         IncidentKind.SOURCE_GAP,
         f"{source} does not send offset {offset}: {silence}",
         range_end - offset,
-        f"{settings.surface.continuing(IncidentKind.SOURCE_GAP)} skips the offsets before {range_end}",
+        f"{IncidentKind.SOURCE_GAP.continuing} skips the offsets before {range_end}",
     ):
         copy.skip_unproved_gap(range_end)

@@ -32,7 +32,7 @@ import psutil
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
-from ...errors import ConfigError, OptionError
+from ...errors import ConfigError
 from ...state_directory import make_state_directory, open_no_link
 
 __all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm", "using_state_directory"]
@@ -215,10 +215,9 @@ def _open_log(log_file: Path) -> BinaryIO:
         log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(log_file, "ab", opener=open_no_link)
     except OSError as error:
-        raise OptionError(
-            "Spark's log {file} cannot be written: {error}. Set another directory by {checkpoint}",
-            file=str(log_file),
-            error=error.strerror or str(error),
+        cause = error.strerror or str(error)
+        raise ConfigError(
+            f"Spark's log {log_file} cannot be written: {cause}. Set another directory by --checkpoint"
         ) from error
 
 

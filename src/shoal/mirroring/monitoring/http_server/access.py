@@ -21,7 +21,7 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ....errors import OptionError
+from ....errors import ConfigError
 from ....net.server_tls import server_context
 from ....secret_file import open_mode
 from ...model.http_access import HttpAccess
@@ -57,10 +57,10 @@ class Guard:
             listens_on: The host of the address that is listened on; the Host header may name it.
 
         Raises:
-            OptionError: A file is missing, can be read by others, or has no usable content.
+            ConfigError: A file is missing, can be read by others, or has no usable content.
 
         """
-        self.tls: ssl.SSLContext | None = server_context(access.tls, "http_tls") if access.tls else None
+        self.tls: ssl.SSLContext | None = server_context(access.tls, "--http-tls") if access.tls else None
         self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
         self._hosts = {
             each.lower() for each in ("localhost", listens_on, socket.gethostname(), *access.hosts) if each
@@ -117,13 +117,11 @@ def _read_token(file: Path) -> bytes:
             token = stream.read(4096).strip().decode("ascii", "replace")
     except OSError as error:
         reason = error.strerror or error
-        raise OptionError("{http_token_file} {file}: {reason}", file=file, reason=reason) from error
+        raise ConfigError(f"--http-token-file {file}: {reason}") from error
     if not _TOKEN.fullmatch(token) or len(token) < _SHORTEST_TOKEN:
-        raise OptionError(
-            "{http_token_file} {file}: the token must be one line of at least {least} letters, digits and "
-            f"-._~+/. {_MAKE_ONE}",
-            file=file,
-            least=_SHORTEST_TOKEN,
+        raise ConfigError(
+            f"--http-token-file {file}: the token must be one line of at least {_SHORTEST_TOKEN} letters, "
+            f"digits and -._~+/. {_MAKE_ONE}"
         )
     return token.encode()
 
@@ -131,9 +129,7 @@ def _read_token(file: Path) -> bytes:
 def _check_mode(file: Path, status: os.stat_result) -> None:
     """Refuse a file that others can read."""
     if mode := open_mode(status):
-        raise OptionError(
-            "{http_token_file} {file}: mode {mode} allows other users to read the token, or to replace it. "
-            "Run: chmod 600 {file}",
-            file=file,
-            mode=mode,
+        raise ConfigError(
+            f"--http-token-file {file}: mode {mode} allows other users to read the token, or to replace it. "
+            f"Run: chmod 600 {file}"
         )

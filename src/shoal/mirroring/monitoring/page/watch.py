@@ -68,7 +68,7 @@ class MirrorPage:
 
         """
         if report is not None:
-            check_result_file("report", report)
+            check_result_file("--report", report)
         self._report = report
         self._on_warning = on_warning
         self._about = about

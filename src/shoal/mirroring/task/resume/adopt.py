@@ -131,12 +131,7 @@ class _Adoption:
         return self._position(report.reached[0], origin, report.records)
 
     def _stop(self, reason: str) -> PartitionStopped:
-        return PartitionStopped(
-            *self._copy.source, self._copy.range.start_offset, f"{self._option('adopt')}: {reason}"
-        )
-
-    def _option(self, field: str) -> str:
-        return self._clusters.settings.surface.option(field)
+        return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"--adopt: {reason}")
 
     # Another writer
 
@@ -158,7 +153,7 @@ class _Adoption:
             raise BrokerError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 self._name,
-                f"{self._option('adopt')}: a transaction is open from offset {end} on. If the program "
+                f"--adopt: a transaction is open from offset {end} on. If the program "
                 "that wrote it is stopped, the destination aborts it after its timeout",
             )
 
@@ -220,8 +215,7 @@ class _Adoption:
             try:
                 return running.result(self._clusters.settings.timing.adopt_look_s)
             except TimeoutError:
-                adopt, fraction = self._option("adopt"), comparison.fraction
-                reason = f"the copy to be compared with the source ({adopt}), {fraction:.0%} done"
+                reason = f"the copy to be compared with the source (--adopt), {comparison.fraction:.0%} done"
                 self._watch.report(self._copy, reason)
             except Stopped:
                 raise self._ended() from None
@@ -254,7 +248,7 @@ class _Adoption:
             raise self._stop(
                 f"the source holds only the last {report.records} records of {self._name}, too few that "
                 "differ from each other to show that they are the same. Mirror into an empty topic "
-                f"({self._option('rename')})"
+                f"(--rename)"
             )
 
     def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
@@ -266,7 +260,7 @@ class _Adoption:
             raise self._stop(
                 f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
                 f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
-                f"empty topic ({self._option('rename')})"
+                f"empty topic (--rename)"
             )
 
     def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
@@ -281,7 +275,7 @@ class _Adoption:
         kind = IncidentKind.SOURCE_RETENTION
         had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
         reason = (
-            f"{self._option('adopt')}: {self._name} begins later than the source. From offset {wanted_from} "
+            f"--adopt: {self._name} begins later than the source. From offset {wanted_from} "
             f"on the source has {before} records before the copy's first one, which is at offset {first} "
             f"there{had}"
         )
@@ -291,8 +285,8 @@ class _Adoption:
         self._incidents.append(Incident(kind, reason))
         advice = (
             f"{before - deleted} records would be missing for good. Nothing was written. Use "
-            f"{self._clusters.settings.surface.continuing(kind)} if they are not wanted, or mirror into an "
-            f"empty topic ({self._option('rename')})"
+            f"{kind.continuing} if they are not wanted, or mirror into an "
+            f"empty topic (--rename)"
         )
         start = self._copy.range.start_offset
         where = *self._copy.source, start
@@ -303,7 +297,7 @@ class _Adoption:
         count = 0
         self._watch.report(
             self._copy,
-            f"the source's records before the copy's first to be counted ({self._option('adopt')})",
+            "the source's records before the copy's first to be counted (--adopt)",
         )
         for each in self._logs.counts_of_batches(start_offset, end_offset):
             if self._watch.stop_requested():
@@ -317,8 +311,7 @@ class _Adoption:
                 "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
                 "isolation.level=read_uncommitted for the source cluster"
             )
-        rename = self._option("rename")
-        return f"shoal verify lists all that differs. Mirror into an empty topic ({rename})"
+        return "shoal verify lists all that differs. Mirror into an empty topic (--rename)"
 
     # The position
 

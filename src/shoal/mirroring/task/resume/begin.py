@@ -41,7 +41,7 @@ def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPos
         f"group {clusters.settings.group!r} has no committed position for it, and {copy.destination} on "
         f"{clusters.destination} has records from offset {log.start} to {log.end - 1}"
     )
-    option, start = clusters.settings.surface.option, copy.range.start_offset
+    start = copy.range.start_offset
     end = source_end(clusters, copy.source)
     if end < log.end:
         # Kafka deletes a topic's positions with it. A source that was never so long is another topic.
@@ -52,10 +52,7 @@ def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPos
             # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
             return first_position(logs, offset_at(clusters.source, copy.source, EARLIEST))
         incidents.append(Incident(kind, reason))
-        continuing = clusters.settings.surface.continuing(kind)
-        advice = (
-            f"{continuing} mirrors it behind the copy's records, or use an empty topic ({option('rename')})"
-        )
+        advice = f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)"
         raise PartitionStopped(*copy.source, start, f"{reason}. {advice}", can_heal=False, cause=kind)
     others = OtherGroups(
         clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
@@ -70,8 +67,8 @@ def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPos
     raise PartitionStopped(
         *copy.source,
         start,
-        f"{what}. {use}, or {option('adopt')} to compare the whole copy with the source and continue behind "
-        f"it, or mirror into an empty topic ({option('rename')})",
+        f"{what}. {use}, or --adopt to compare the whole copy with the source and continue behind "
+        f"it, or mirror into an empty topic (--rename)",
         can_heal=False,
     )
 

@@ -174,12 +174,6 @@ class Resumption:
             reason = f"{reason}, and source {again} are copied again"
         self._incidents.append(Incident(kind, reason, lost, continued=True))
 
-    def _continuing(self, kind: IncidentKind) -> str:
-        return self._clusters.settings.surface.continuing(kind)
-
-    def _option(self, field: str) -> str:
-        return self._clusters.settings.surface.option(field)
-
     def _continue_at(
         self,
         source_offset: int,
@@ -249,8 +243,7 @@ class Resumption:
             IncidentKind.DESTINATION_LOSS,
             reason,
             go_on,
-            f"{self._continuing(IncidentKind.DESTINATION_LOSS)} mirrors again the records that the source "
-            "still has",
+            f"{IncidentKind.DESTINATION_LOSS.continuing} mirrors again the records that the source still has",
             self._lost_from(),
         )
 
@@ -311,7 +304,7 @@ class Resumption:
             raise self._stop(
                 f"an older version of shoal mirrored it, and {self._copy_name} has records behind its "
                 f"position, from offset {position.destination_offset} on. Mirror up to the end with that "
-                f"version once. Otherwise use {self._option('adopt')}"
+                f"version once. Otherwise use --adopt"
             )
         tail = last_batch(self._logs)
         is_last_ours = tail is not None and is_ours(tail, position.identity)
@@ -427,7 +420,7 @@ class Resumption:
             f"offset {self.position.destination_offset} (its log ends behind offset {self._log.end - 1}): "
             "another program wrote there",
             self._go_on_behind_others,
-            f"Stop that program. {self._continuing(IncidentKind.FOREIGN_RECORDS)} then leaves its records "
+            f"Stop that program. {IncidentKind.FOREIGN_RECORDS.continuing} then leaves its records "
             "there and resumes behind them, and no record is copied twice. Otherwise mirror it with a new "
             "group into a topic that no other program writes to",
         )
@@ -456,9 +449,9 @@ class Resumption:
             f"topic {partition.topic} on {source} was deleted and created again since it was mirrored "
             f"before offset {self.position.source_offset} (its id was {then} and is {now})",
             lambda: self._go_on_in_new_topic(log.start),
-            f"{self._continuing(IncidentKind.SOURCE_RESET)} mirrors the new topic behind the old one's "
+            f"{IncidentKind.SOURCE_RESET.continuing} mirrors the new topic behind the old one's "
             "records. Otherwise mirror it with a new group into an empty topic "
-            f"({self._option('rename')})",
+            f"(--rename)",
             log.start,
         )
         return True
@@ -479,7 +472,7 @@ class Resumption:
             f"{same_up_to}, and the offsets before {source_offset} were mirrored already: the source lost "
             "its tail (unclean leader election?)",
             lambda: self._go_on_before_the_lost_tail(same_up_to),
-            f"{self._continuing(IncidentKind.SOURCE_RESET)} copies the source's present records after "
+            f"{IncidentKind.SOURCE_RESET.continuing} copies the source's present records after "
             "those already mirrored. Otherwise mirror it with a new group into an empty topic",
             same_up_to,
         )
@@ -509,7 +502,7 @@ class Resumption:
             f"{self._clusters.source} does not have offset {source_offset} any more, its log begins at "
             f"{log.start}: its retention overtook the mirror",
             lambda: self._go_on_at_the_start(log.start),
-            f"{self._continuing(IncidentKind.SOURCE_RETENTION)} resumes at {log.start}. Otherwise mirror it "
+            f"{IncidentKind.SOURCE_RETENTION.continuing} resumes at {log.start}. Otherwise mirror it "
             "with a new group into an empty topic",
         )
 
