@@ -629,14 +629,20 @@ def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
     broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
 
 
-def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: int = 1) -> None:
-    """Change a broker's next responses."""
+def answers(
+    broker: Broker,
+    api: ApiKey,
+    change: Callable[[Any], Any],
+    times: int = 1,
+    to: Callable[[Any], bool] = lambda request: True,
+) -> None:
+    """Change a broker's next responses, or those to some requests."""
     before = broker.apis[api]
     left = itertools.count(times, -1)
 
     def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = before.handle(broker, call, request)
-        return change(response) if next(left) > 0 else response
+        return change(response) if to(request) and next(left) > 0 else response
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
 

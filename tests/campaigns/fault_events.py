@@ -14,13 +14,13 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal_broker.clock import now_ms
-from tests.two_brokers import answers, batches_of, lagging
+from tests.two_brokers import QUICK, answers, batches_of, lagging
 from tests.world.source import DAY_MS
 from tests.world.tasks import TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__ = ["limit_messages", "some_rebatch"]
+__all__ = ["answer_without_records", "some_rebatch"]
 
 #: Errors that a broker may return and that end later.
 _PASSING: dict[ApiKey, list[ErrorCode]] = {
@@ -231,7 +231,7 @@ def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
         after.inherit(log)
         after.begin_leader_epoch(log.leader_epoch + 1)
         partition.log = after
-        world.lagging.append(after)
+        world.at_the_end_of_the_step(after.lag_ends)
         left = itertools.count(dice.randint(1, 4), -1)
 
         def fetched(response: Any) -> Any:
@@ -249,13 +249,23 @@ def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
 def clock_of_the_tasks_is_wrong(world: TaskWorld, dice: random.Random) -> None:
     """The wall clock of the tasks' machine is wrong by up to three days, until the next step."""
     world.clock_is_wrong_by_s = dice.choice([-3, -1, 1, 3]) * dice.choice([60, 3_600, 86_400])
+    world.at_the_end_of_the_step(lambda: setattr(world, "clock_is_wrong_by_s", 0.0))
 
 
 @happens(Family.FAULTS)
 def source_answers_without_records(world: TaskWorld, dice: random.Random) -> None:
     """The source answers some fetches without records, as a quota or remote storage lets it."""
+    answer_without_records(world, dice.randint(1, 12))
+
+
+def answer_without_records(world: TaskWorld, times: int) -> None:
+    """Let the source answer so many fetches without records; one that may wait for longer brings them."""
     for node in world.source.nodes:
-        answers(node, ApiKey.FETCH, _without_records, dice.randint(1, 4))
+        answers(node, ApiKey.FETCH, _without_records, times, to=_is_hasty)
+
+
+def _is_hasty(request: Any) -> bool:
+    return bool(request.max_wait_ms <= QUICK.fetch_max_wait_ms)
 
 
 def _without_records(response: Any) -> Any:
@@ -329,10 +339,10 @@ def transactions_end(world: TaskWorld, dice: random.Random) -> None:
 @happens(Family.FAULTS, incidents=[IncidentKind.SEND_FAILURE], stops=["MESSAGE_TOO_LARGE"])
 def copy_accepts_small_batches_alone(world: TaskWorld, dice: random.Random) -> None:
     """The destination's ``max.message.bytes`` is small, until the next step; a larger record is refused."""
-    limit_messages(world, dice.choice([450, 700, 900]))
+    _limit_messages(world, dice.choice([450, 700, 900]))
+    world.at_the_end_of_the_step(lambda: _limit_messages(world, _DEFAULT_MAX_MESSAGE_BYTES))
 
 
-def limit_messages(world: TaskWorld, max_message_bytes: int = _DEFAULT_MAX_MESSAGE_BYTES) -> None:
-    """Set the destination topic's ``max.message.bytes``."""
+def _limit_messages(world: TaskWorld, max_message_bytes: int) -> None:
     topics = world.destination.nodes[0].topics
     topics.alter(topics.topic(TOPIC), {"max.message.bytes": str(max_message_bytes)})

@@ -13,24 +13,37 @@ from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__ = ["SILENT_STOPS", "create_source_topic", "delete_source_topic"]
+__all__ = [
+    "SILENT_STOPS",
+    "copy_is_created_again",
+    "copy_loses_its_tail",
+    "create_source_topic",
+    "delete_source_topic",
+    "others_write_to_the_copy",
+    "store_foreign",
+]
 
 #: Parts of sentences by which a partition stops for good, whatever its policies are.
 SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
 
 
-def _store_foreign(world: TaskWorld, dice: random.Random) -> None:
+def store_foreign(world: TaskWorld, dice: random.Random) -> None:
+    """Let another producer write to some partitions of the copy."""
     for partition in world.partitions:
         if dice.random() < 0.6:
+            values = [FOREIGN] * dice.randint(1, 4)
             log = world.copy_log(partition.number)
-            count = dice.randint(1, 4)
-            log.store(memoryview(batches.batch([FOREIGN] * count, base_offset=log.log_end_offset)))
+            stored = None
+            while not stored:
+                end = log.log_end_offset
+                with suppress(ValueError):  # a task has written meanwhile
+                    log.store(stored := memoryview(batches.batch(values, base_offset=end)))
 
 
 @happens(Family.OTHER_WRITERS, weight=3)
 def others_write_to_a_shared_copy(world: TaskWorld, dice: random.Random) -> None:
     """Another producer writes to a copy that several may write to."""
-    _store_foreign(world, dice)
+    store_foreign(world, dice)
 
 
 # Without a position, any record may be a remainder of a topic that the source had before.
@@ -42,7 +55,7 @@ def others_write_to_a_shared_copy(world: TaskWorld, dice: random.Random) -> None
 )
 def others_write_to_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """Another producer writes to the copy."""
-    _store_foreign(world, dice)
+    store_foreign(world, dice)
 
 
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.DESTINATION_LOSS], stops=SILENT_STOPS)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from shoal.mirroring.model.incidents import Delivery
 from tests.world.tasks import Setup, TaskWorld
 
-from . import cleaner_events, fault_events, incident_events, reader_events, runs  # noqa: F401
+from . import cleaner_events, fault_events, incident_events, reader_events, refusal_events, runs  # noqa: F401
 from .catalogue import Family, Plan
 from .events import TASKS, TaskEnd
 from .kinds import Kind
@@ -74,6 +74,7 @@ def _draw_setup(dice: random.Random, family: Family | None) -> Setup:
         # Sequences begin again at 2^31.
         copy_begins_at=2**31 - dice.randint(1, 60) if family is None and dice.random() < 0.1 else 0,
         continues=family is not Family.POSITIONS and dice.random() < 0.6,
+        has_incidents=family is Family.INCIDENTS,
         is_verified=family is None and dice.random() < 0.3,
         # Without a position, to accept an incident means to copy records again.
         operator_accepts=family is not Family.POSITIONS,

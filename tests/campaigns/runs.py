@@ -10,15 +10,23 @@ from typing import Any
 
 from shoal.errors import ShoalError
 from shoal.mirroring.control.allowance import Allowance
-from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, Mortal, Watched, wait_until
 from tests.world.tasks import TOPIC, Outcome, TaskWorld
 from tests.world.windows import Driver, Window
 
-from .events import TaskEnd, runs
-from .incident_events import SILENT_STOPS, create_source_topic, delete_source_topic
+from .events import TASKS, TaskEnd, runs
+from .incident_events import (
+    SILENT_STOPS,
+    copy_is_created_again,
+    copy_loses_its_tail,
+    create_source_topic,
+    delete_source_topic,
+    others_write_to_the_copy,
+    store_foreign,
+)
 
 __all__: list[str] = []
 
@@ -110,8 +118,10 @@ def while_leaders_move(world: TaskWorld, dice: random.Random) -> TaskEnd:
 @runs(weight=1)
 def while_the_source_topic_is_away(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """An operator deletes the source topic while a task copies it, and creates it again after the task."""
-    if not world.expected or world.readers.groups:
-        return to_the_end(world, dice)  # a trial in which no partition may stop
+    setup = world.setup
+    may_stop = IncidentKind.SOURCE_RESET in world.expected and setup.operator_accepts and not setup.are_same
+    if not may_stop or world.readers.groups:
+        return to_the_end(world, dice)
     world.loses_acknowledged(*range(len(world.partitions)))
     world.expect("source topic is away", [IncidentKind.SOURCE_RESET], SILENT_STOPS)
     timing = world.brokers.settings.timing
@@ -123,6 +133,23 @@ def while_the_source_topic_is_away(world: TaskWorld, dice: random.Random) -> Tas
     if not world.has_source_topic:
         create_source_topic(world)
     world.set(timing=timing)
+    return replace(outcome, is_complete=False), []
+
+
+@runs(weight=2)
+def while_the_copy_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """Another producer writes to the copy while a task does, or the copy loses acknowledged records."""
+    if world.setup.delivery is Delivery.AT_LEAST_ONCE:
+        ends = _ends(world)
+        return world.run(Acting(dice.randint(0, 8), lambda: store_foreign(world, dice))), ends
+    if not world.setup.has_incidents:
+        return to_the_end(world, dice)
+    event = dice.choice([others_write_to_the_copy, copy_loses_its_tail, copy_is_created_again])
+    named = TASKS.events[event.__name__.replace("_", " ")]
+    world.expect(named.name, [*named.incidents, IncidentKind.DESTINATION_LOSS], named.stops)
+    world.loses_acknowledged(*range(len(world.partitions)))
+    outcome = world.run(Acting(dice.randint(0, 8), lambda: event(world, dice)))
+    # The log may have lost what it had acknowledged last, which the next task finds.
     return replace(outcome, is_complete=False), []
 
 
@@ -290,7 +317,7 @@ def held_back(world: TaskWorld, dice: random.Random) -> TaskEnd:
     outcome = world.finish(running, control)
     # A turn that fails has no part in the whole task's sum.
     fetched = control.total("bytes_in")
-    if not outcome.was_killed and control.spent > fetched:
+    if outcome.is_complete and control.spent > fetched:
         world.problems.append(f"a task fetched {fetched} bytes, and spent {control.spent} of its allowance")
     if is_limited and fetched and not control.has_asked:
         world.problems.append(f"a task fetched {fetched} bytes without an allowance")

@@ -16,7 +16,6 @@ from tests.world.tasks import Outcome, TaskWorld
 
 from .catalogue import Step
 from .events import TaskEnd
-from .fault_events import limit_messages
 from .plan import TaskPlan
 
 __all__ = ["Result", "run_trial"]
@@ -65,9 +64,7 @@ def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> No
     for control in world.controls:
         world.check_places(control)
     world.controls.clear()
-    limit_messages(world)
-    world.let_followers_catch_up()
-    world.clock_is_wrong_by_s = 0.0
+    world.end_step()
     if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
         world.set(continue_after=frozenset(IncidentKind))
 

@@ -13,7 +13,7 @@ from .source import SourcePartition
 __all__ = ["TakenNow", "wrong_translations"]
 
 #: The most offsets of a map that are translated.
-_MOST_OFFSETS = 6
+_MOST_OFFSETS = 12
 
 
 class TakenNow:

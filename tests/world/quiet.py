@@ -59,7 +59,13 @@ def _check_growth(world: TaskWorld) -> None:
             each.begin_or_continue_transaction()
     control, before = Watched(), _before(world)
     world.count_requests()
-    world.check(world.run(control), [each.end for each in before])
+    world.most_in_flight()
+    outcome = world.run(control)
+    most = world.most_in_flight()
+    is_alone = len(world.partitions) == 1 and not world.brokers.settings.tries_multi_batch
+    if most > 1 and is_alone and world.partitions[0].is_of_former_days:
+        world.problems.append(f"{most} requests were in flight of a producer that may be forgotten")
+    world.check(outcome, [each.end for each in before])
     world.problems += [f"in quiet, {each}" for each in _wrong_numbers(world, control, before)]
     world.problems += [f"in quiet, {each}" for each in _needless(world, before, aligns=True)]
     world.check_places(control)

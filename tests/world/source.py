@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
 from tests import batches
-from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, batches_of
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content
 from tests.verifying import Item, encode
 
 __all__ = ["DAY_MS", "SourcePartition", "Written"]
@@ -114,6 +114,11 @@ class SourcePartition:
         """The records since the topic was created the last time."""
         return self.records[self._begins_at :]
 
+    @property
+    def is_of_former_days(self) -> bool:
+        """Whether its records are so old that a broker may forget their producer at any time."""
+        return self._base_timestamp < NOW_MS
+
     # Producers
 
     def grow(self) -> None:
@@ -158,6 +163,11 @@ class SourcePartition:
         """Write a batch behind offsets whose batches the cleaner removed."""
         self._next_offset = self.next_offset + self._dice.randint(1, 5)
         self.batch()
+
+    def gap_at_the_end(self) -> None:
+        """Let the log end behind offsets whose batches the cleaner removed."""
+        self._next_offset = self.next_offset + self._dice.randint(1, 5)
+        self.log.end_at(self._next_offset)
 
     def batch_with_append_time(self) -> None:
         """Write a batch to which the source's broker gave its own time."""
@@ -272,10 +282,6 @@ class SourcePartition:
         """Continue in a compacted log, which has lost some offsets."""
         self.log = after
         self._are_gone(each for each in self.of_this_topic if not is_left(each.offset))
-
-    def has_batches(self) -> bool:
-        """Whether the log holds any batch."""
-        return bool(batches_of(self.log))
 
     @staticmethod
     def _are_gone(records: Iterable[Written]) -> None:

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -20,7 +20,8 @@ from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST
-from shoal.errors import Stopped
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.assignment import (
     doubted_sources,
     end_offsets,
@@ -44,7 +45,6 @@ from tests.two_brokers import (
     QUICK,
     Content,
     Killed,
-    Lagging,
     RunningTask,
     TwoBrokers,
     Watched,
@@ -97,6 +97,7 @@ class Setup:
     adopts: bool = False
     continues: bool = False
     are_same: bool = False
+    has_incidents: bool = False
     operator_accepts: bool = True
     is_verified: bool = False
     readers: int = 0
@@ -111,12 +112,14 @@ class Outcome:
     Attributes:
         is_complete: Whether all partitions are done or stopped.
         stopped: The sentence by which a partition stopped, by its number.
+        stopped_at: The source offset at which it stopped, of each that was copied up to there.
         was_killed: Whether its process died.
 
     """
 
     is_complete: bool = False
     stopped: dict[int, str] = field(default_factory=dict)
+    stopped_at: dict[int, int] = field(default_factory=dict)
     was_killed: bool = False
 
 
@@ -142,7 +145,6 @@ class TaskWorld:
         unaligned: The partitions of which no task has copied all since a log lost what was acknowledged.
         fencing: The mirror's place in its group.
         running: The control of the task that was started last.
-        lagging: The logs of the source whose watermarks are behind.
         clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
         problems: Sentences about what is wrong.
 
@@ -166,7 +168,7 @@ class TaskWorld:
             "source": RequestsCounted(self.source.nodes),
             "destination": RequestsCounted(self.destination.nodes),
         }
-        self._counting_since = time.monotonic()
+        self._counting_since = self._began_at = time.monotonic()
         self._sound_apis = {node: node.apis for node in (*self.source.nodes, *self.destination.nodes)}
         self.brokers = TwoBrokers(self.source.nodes[0], self.destination.nodes[0], self._settings())
         self.partitions = [
@@ -202,7 +204,7 @@ class TaskWorld:
         self.unaligned: set[int] = set()
         self.fencing = Fencing(self.source.nodes[0].groups)
         self.running: list[Watched] = []
-        self.lagging: list[Lagging] = []
+        self._undo: list[Callable[[], object]] = []
         self.clock_is_wrong_by_s = 0.0
 
     @classmethod
@@ -263,11 +265,15 @@ class TaskWorld:
         nodes = (*self.source.nodes, *self.destination.nodes)
         wait_until(lambda: not any(node.server.connections for node in nodes))
 
-    def let_followers_catch_up(self) -> None:
-        """Let all watermarks be at their logs' ends again."""
-        for log in self.lagging:
-            log.lag_ends()
-        self.lagging.clear()
+    def at_the_end_of_the_step(self, undo: Callable[[], object]) -> None:
+        """Let what an event has changed last until the end of the step."""
+        self._undo.append(undo)
+
+    def end_step(self) -> None:
+        """Undo what events have changed until now."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
 
     def be_patient(self) -> None:
         """Let future tasks wait for answers as long as at first."""
@@ -275,6 +281,7 @@ class TaskWorld:
         self.set(
             source=replace(settings.source, request_timeout_ms=_REQUEST_TIMEOUT_MS),
             destination=replace(settings.destination, request_timeout_ms=_REQUEST_TIMEOUT_MS),
+            timing=replace(settings.timing, gap_patience_timeouts=QUICK.gap_patience_timeouts),
         )
 
     def end_faults(self) -> None:
@@ -320,6 +327,13 @@ class TaskWorld:
                 for partition in self.partitions
             }
         )
+
+    def most_in_flight(self) -> int:
+        """Return the most requests that were in flight on one connection since the last call."""
+        most = max(each.most for each in self._in_flight)
+        for each in self._in_flight:
+            each.most = 0
+        return most
 
     # Tasks
 
@@ -375,6 +389,7 @@ class TaskWorld:
         ranges = self.closed_ranges() if ranges is None else ranges
         for each in ranges:
             self.partitions[each.partition].task_begins()
+        self._began_at = time.monotonic()
         return self.brokers.start(ranges, control)
 
     def finish(self, running: RunningTask, control: Watched) -> Outcome:
@@ -388,6 +403,11 @@ class TaskWorld:
         except Stopped:
             self._check_reports(control)
             return Outcome()  # an orphan
+        except BrokerError as error:
+            if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+            self._check_reports(control)
+            return Outcome()  # its last commit needs a new generation, so Spark repeats the task
         finally:
             self.controls.append(control)
         self._check_reports(control)
@@ -405,6 +425,9 @@ class TaskWorld:
                 self._note_loss(number, IncidentKind(kind), lost)
                 if has_continued:
                     self._check_incident(number, IncidentKind(kind), reason, lost)
+                patience_s = self.brokers.settings.source.request_timeout_s
+                if kind == IncidentKind.SOURCE_GAP.value and time.monotonic() < self._began_at + patience_s:
+                    self.problems.append(f"partition {number}: nobody waited for records: {reason}")
                 if IncidentKind(kind) not in self.expected:
                     self.problems.append(f"partition {number}: an incident out of nothing: {reason}")
 
@@ -422,6 +445,11 @@ class TaskWorld:
                 self.problems.append(f"{where}, and copies nothing again: {reason}")
         elif "copied again" in reason:
             self.problems.append(f"{where}, and copies again: {reason}")
+        if "created again since" in reason and reason.endswith("ends at offset 0"):
+            self.problems.append(f"{where}, and an empty copy is one that was deleted: {reason}")
+        gap = re.search(r"does not send offset (\d+): .* reaches to offset (\d+)", reason)
+        if gap and not (lost is not None and 0 < lost <= int(gap[2]) - int(gap[1])):
+            self.problems.append(f"{where}, and its offsets say otherwise: {reason}")
         places = re.search(r"does not have offset (\d+) any more, its log begins at (\d+)", reason)
         if places and lost not in (None, int(places[2]) - int(places[1])):
             self.problems.append(f"{where}, and its offsets say otherwise: {reason}")
@@ -446,7 +474,8 @@ class TaskWorld:
                 self.blocked[number] = reason
             elif not kinds or not kinds <= self.expected:
                 self.problems.append(f"partition {number} stopped, and no event explains it: {reason}")
-        return Outcome(result.complete, stopped)
+        reached = {each.partition: each.offset for each in result.stopped if each.unmirrored_from is None}
+        return Outcome(result.complete, stopped, reached)
 
     # The judge
 
@@ -481,7 +510,7 @@ class TaskWorld:
             ends: The source offsets up to which it should have copied.
 
         """
-        most = max(each.most for each in self._in_flight)
+        most = self.most_in_flight()
         if most > MOST_IN_FLIGHT:
             self.problems.append(f"{most} requests were in flight on one connection")
         copies = [self.copied(each.number) for each in self.partitions]
@@ -490,6 +519,8 @@ class TaskWorld:
         for partition in self.partitions:
             number = partition.number
             bound = self._promised(partition)
+            if outcome is not None and bound:
+                bound = max(bound, outcome.stopped_at.get(number, 0))
             is_copied = is_complete and not (number in self.blocked or number in outcome.stopped)  # type: ignore[union-attr]
             if is_copied and ends:
                 bound = max(bound, ends[number])
