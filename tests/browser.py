@@ -145,13 +145,6 @@ class Browser:
         """Return the contrast and the text of all texts, the least first."""
         return sorted((float(contrast), str(text)) for contrast, text in self.script(_CONTRASTS))
 
-    def screenshot(self, file: Path) -> None:
-        """Save the whole page as a picture."""
-        height = int(self.script("return document.documentElement.scrollHeight"))
-        width = int(self.script("return innerWidth"))
-        self.resize(width, height)
-        self.driver.save_screenshot(str(file))
-
 
 def assert_readable(browser: Browser, file: Path, width: int) -> None:
     """Load a page from a file: its text has contrast and fits the width, and the page sends no request."""

@@ -140,14 +140,6 @@ class RawProducer:
         (outcome,) = decode_produce_response(self.connection.receive(), self.version)
         return outcome
 
-    def produce_to_partitions(
-        self, topic: str, batches: Mapping[int, Sequence[bytes | bytearray]]
-    ) -> dict[int, ProduceOutcome]:
-        """Send one request for several partitions, and return the result of each."""
-        self.send_to_partitions(topic, batches)
-        outcomes = decode_produce_response(self.connection.receive(), self.version)
-        return {each.partition: each for each in outcomes}
-
     def produce(
         self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0, acks: int = -1
     ) -> ProduceOutcome:

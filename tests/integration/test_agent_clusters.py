@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import shutil
 import struct
@@ -302,56 +301,6 @@ def test_quotas_throttle_as_in_the_stock_broker(kafka: KafkaCluster, topic: str)
     assert throttled[0] == 0 or throttled[0] < throttled[-1]
     assert throttled[-1] > 0
     assert len(stored(kafka, topic)) == 50 * len(throttled)
-
-
-@pytest.mark.long
-def test_topics_can_be_named_by_id(kafka: KafkaCluster, topic: str) -> None:
-    """By Produce 13, which shoal does not use."""
-    create_topic(kafka.bootstrap, topic)
-    metadata = (kafka.partition_dir(topic, 0) / "partition.metadata").read_text()
-    topic_id = base64.urlsafe_b64decode(metadata.split("topic_id: ")[1].strip() + "==")
-    batches = following(0, 5, codecs=ALL_CODECS)
-    with RawProducer(kafka.bootstrap) as producer:
-        assert produce_13(producer, topic_id, batches) == (0, 0)
-        assert produce_13(producer, topic_id, batches) == (0, 0)
-        assert produce_13(producer, topic_id, batches + following(15, 2)) == (0, 0)
-        assert produce_13(producer, topic_id, following(22, 2))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert produce_13(producer, bytes(range(16)), batches)[0] == 100
-    assert as_sent(stored(kafka, topic)) == as_sent(batches + following(15, 2))
-
-
-def produce_13(producer: RawProducer, topic_id: bytes, batches: list[bytearray]) -> tuple[int, int]:
-    """Send a request of version 13, and return error code and base offset."""
-    records = b"".join(batches)
-    correlation_id = producer.connection.next_correlation_id()
-    client_id = producer.connection.client_id.encode()
-    frame = (
-        struct.pack(">hhih", ApiKey.PRODUCE, 13, correlation_id, len(client_id))
-        + client_id
-        + b"\0\0"  # no tags; no transactional id
-        + struct.pack(">hi", -1, 30_000)
-        + b"\2"
-        + topic_id
-        + b"\2"
-        + struct.pack(">i", 0)
-        + unsigned_varint(len(records) + 1)
-        + records
-        + b"\0\0\0"
-    )
-    parts = [struct.pack(">i", len(frame)) + frame]
-    producer.connection.send_parts(parts, ApiKey.PRODUCE, 13, correlation_id)
-    answer = producer.connection.receive()
-    # Correlation id, no tags, one topic, its id, one partition, its number.
-    return struct.unpack_from(">hq", answer, 4 + 1 + 1 + 16 + 1 + 4)
-
-
-def unsigned_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 # The guard at the start

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
 
 from rig import wait_until
 from rig.load import Codec as CodecName
-from rig.load import create_topic, load_every_kind
+from rig.load import create_topic
 from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
-from rig.record import Record
 from rig.shoal import Shoal
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
@@ -25,10 +23,7 @@ from shoal.errors import AccessRefused
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
-from shoal.records import Codec
-from tests.batches import batch, message, wrapper
 from tests.broker.wire import Wire
-from tests.gateway.behind import ask, messages, served
 from tests.integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
 
 OLD_CODECS: Sequence[CodecName] = ("none", "gzip", "snappy", "lz4")
@@ -91,41 +86,6 @@ def at_leader(gateway: Gateway, topic: str, partition: int = 0) -> str:
     return str(gateway.brokers[leader_of(gateway, topic, partition)])
 
 
-def read_by(wire: Wire, topic: str, partition: int, version: int, end: int) -> list[Any]:
-    """Read a partition from fetch to fetch, as a client does."""
-    found: list[Any] = []
-    offset = 0
-    while True:
-        fetched = wire.fetch(topic, offset, partition=partition, version=version, max_wait_ms=100)
-        assert fetched.error_code == ErrorCode.NONE
-        new = [each for each in messages(fetched.record_set) if each.offset >= offset]
-        if not new:
-            assert fetched.high_watermark == end
-            return found
-        found += new
-        offset = found[-1].offset + 1
-
-
-@pytest.fixture(scope="module")
-def every_kind(kafka: LockedKafka) -> dict[int, list[Record]]:
-    """The records that new clients read of a topic with every kind of batch for old ones, by partition."""
-    load_every_kind(kafka.cluster.bootstrap, "every-kind", 2, codecs=OLD_CODECS)
-    return read_topic(kafka.cluster.bootstrap, "every-kind")
-
-
-@pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_old_fetches_read_every_record_of_every_kind(
-    every_kind: dict[int, list[Record]], gateway: Gateway, connect: Connect, version: int
-) -> None:
-    for partition, expected in every_kind.items():
-        wire = connect(at_leader(gateway, "every-kind", partition))
-        end = wire.end_offset("every-kind", partition=partition)
-        found = read_by(wire, "every-kind", partition, version, end)
-        assert [(each.key, each.value) for each in found] == [(each.key, each.value) for each in expected]
-        if version >= 2:
-            assert [each.timestamp for each in found] == [each.timestamp for each in expected]
-
-
 def old_librdkafka(gateway: Gateway, version: str, **config: Any) -> dict[str, Any]:
     named = {key.replace("_", "."): value for key, value in config.items()}
     return {
@@ -181,108 +141,7 @@ def test_librdkafka_in_old_versions_produces_and_consumes(
         consumer.close()
 
 
-@pytest.mark.parametrize("version", [(0, 8, 2), (0, 10, 1)])
-def test_kafka_python_in_old_versions_produces_and_consumes(
-    kafka: LockedKafka, gateway: Gateway, topic: str, version: tuple[int, ...]
-) -> None:
-    create_topic(kafka.cluster.bootstrap, topic, 3, 3)
-    config: dict[str, Any] = {"bootstrap_servers": str(gateway.bootstrap), "api_version": version}
-    with closing(KafkaProducer(compression_type="gzip", enable_idempotence=False, **config)) as producer:
-        for value in VALUES:
-            producer.send(topic, value)
-        producer.flush(SECONDS)
-    with closing(_python_consumer(config, topic, version)) as consumer:
-        assert sorted(_polled(consumer, len(VALUES))) == sorted(VALUES)
-        consumer.commit()
-
-
-def _python_consumer(config: dict[str, Any], topic: str, version: tuple[int, ...]) -> Any:
-    more = {"group_id": topic, "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    consumer = KafkaConsumer(**config, **more)
-    if version < (0, 9):
-        from kafka import TopicPartition as Partition
-
-        consumer.assign([Partition(topic, partition) for partition in range(3)])
-    else:
-        consumer.subscribe([topic])
-    return consumer
-
-
-def _polled(consumer: Any, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + SECONDS
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count}"
-        for records in consumer.poll(500).values():
-            found += [each.value for each in records]
-    return found
-
-
 # Requests that Kafka 4.1 refuses, on raw sockets
-
-
-def test_removed_versions_are_announced(gateway: Gateway, connect: Connect) -> None:
-    announced = served(connect(str(gateway.bootstrap)))
-    removed = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
-    assert {announced[each][0] for each in removed} == {0}
-
-
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
-def test_message_sets_are_written(
-    kafka: LockedKafka,
-    gateway: Gateway,
-    connect: Connect,
-    topic: str,
-    version: int,
-    magic: int,
-    codec: Codec,
-) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    wire = connect(at_leader(gateway, topic))
-    inner = [message(magic, b"value %d" % each, key=b"key", offset=each) for each in range(3)]
-    sent = b"".join(inner) if codec is Codec.NONE else wrapper(magic, codec, inner, offset=2)
-    for first in (0, 3):
-        answer = wire.produce(topic, sent, version=version)
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, first)
-    stored = read_topic(kafka.cluster.bootstrap, topic)[0]
-    assert [(each.key, each.value) for each in stored] == [
-        (b"key", b"value %d" % each) for each in range(3)
-    ] * 2
-
-
-def test_offsets_committed_to_any_broker_reach_the_coordinator(
-    kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str
-) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    found = connect(str(gateway.bootstrap)).call_coordinator(
-        ApiKey.FIND_COORDINATOR, 3, key=topic, key_type=0
-    )
-    connect(f"{found.host}:{found.port}").committed(topic, topic)  # the coordinator is ready
-    for offset, address in enumerate(gateway.brokers.values(), 1):
-        wire = connect(str(address))
-        answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, topic, [(topic, [(0, offset, "mine")])])
-        assert answer.topics == [(topic, [(0, 0)])]
-        answer = ask(wire, ApiKey.OFFSET_FETCH, 0, topic, [(topic, [0])])
-        assert answer.topics == [(topic, [(0, offset, "mine", 0)])]
-
-
-def test_offsets_are_listed(kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    wire = connect(at_leader(gateway, topic))
-    for _ in range(2):
-        assert wire.produce(topic, batch(5), version=9).error_code == ErrorCode.NONE
-    for timestamp, most, offsets in ((-1, 1, [10]), (-1, 5, [10, 0]), (-2, 5, [0]), (2**62, 1, [10])):
-        answer = ask(wire, ApiKey.LIST_OFFSETS, 0, -1, [(topic, [(0, timestamp, most)])])
-        assert answer.topics == [(topic, [(0, 0, offsets)])]
-
-
-def test_zstd_is_refused(kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    wire = connect(at_leader(gateway, topic))
-    assert wire.produce(topic, batch(3, codec=Codec.ZSTD), version=9).error_code == ErrorCode.NONE
-    for version in range(4):
-        assert wire.fetch(topic, version=version).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 # Requests that pass through

@@ -18,11 +18,9 @@ from rig.load import CODECS, await_leaders, load_batches, random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import MemberId
 from shoal.client.multi_batch import marked
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
@@ -214,16 +212,3 @@ def test_probe_of_a_follower_is_answered_and_leaves_nothing(
                     producer.close()
     assert not any(read_topic(destination.bootstrap, topic).values())
     assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []
-
-
-def test_committed_position_covers_every_record(
-    source_cluster: KafkaCluster, destination: KafkaCluster, topic: str
-) -> None:
-    create_both(source_cluster, destination, topic)
-    records = load(source_cluster, topic)
-    settings = settings_of(source_cluster, destination.bootstrap, topic)
-    copy(settings, topic, records)
-    partition = TopicPartition(topic, 0)
-    with Cluster(settings.source) as cluster:
-        position = GroupPositions(cluster, topic, MemberId).read([partition])[partition]
-    assert (position.source_offset, position.destination_offset) == (records, records)

@@ -26,11 +26,9 @@ from rig import (
 )
 from rig.jars import tool_command
 from rig.process import spawn, tail
-from shoal import Committed, RawConsumer, RawProducer, RawRecord, TopicPartition
+from shoal import RawConsumer, RawProducer, RawRecord, TopicPartition
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
-from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import (
     decode_assignment,
@@ -38,7 +36,7 @@ from shoal.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from shoal.records import Codec, Record, RecordBatch, read_header, verify_crc, write_batch, write_body
+from shoal.records import RecordBatch, read_header, verify_crc
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -228,30 +226,6 @@ def test_group_is_shared_with_a_java_consumer(
             wait_until(has_members(bootstrap, topic, 1, 4), "the Java member with all partitions again", 60)
 
 
-def test_static_member_is_fenced_by_its_successor(source_cluster: KafkaCluster, topic: str) -> None:
-    bootstrap = source_cluster.bootstrap
-    create_topic(bootstrap, topic, 2)
-    properties = {
-        "bootstrap.servers": bootstrap,
-        "group.id": topic,
-        "group.instance.id": "one",
-        "heartbeat.interval.ms": 300,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    }
-    with RawConsumer(properties) as first, RawConsumer(properties) as second:
-        first.subscribe([topic])
-        wait_until(lambda: not first.poll(0.1) and len(first.assignment) == 2, "the first member", 30)
-        second.subscribe([topic])
-        wait_until(lambda: not second.poll(0.1) and len(second.assignment) == 2, "its successor", 30)
-        with pytest.raises(BrokerError) as raised:
-            first.commit({TopicPartition(topic, 0): 0})
-        assert raised.value.code is ErrorCode.FENCED_INSTANCE_ID
-        with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-            next(first)  # no record to read: it continues until it is stopped
-        assert second.commit({TopicPartition(topic, 0): 0})
-
-
 def test_raw_batches_are_copied_unchanged(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
@@ -371,34 +345,3 @@ def test_killed_brokers_leave_an_exact_copy(topic: str) -> None:
         assert sorted(read, key=int) == expected
         stored = [each.value or b"" for each in chain(*read_topic(cluster.bootstrap, topic).values())]
         assert sorted(stored, key=int) == expected
-
-
-def test_committed_raw_record_is_not_repeated(source_cluster: KafkaCluster, topic: str) -> None:
-    bootstrap = source_cluster.bootstrap
-    create_topic(bootstrap, topic, 1)
-    records = [Record(number, 0, write_body(None, b"%d" % number)) for number in range(10)]
-    with RawProducer({"bootstrap.servers": bootstrap, "send.raw.bytes": True}) as producer:
-        for _ in range(3):
-            producer.send(topic, write_batch(records, Codec.LZ4).view, partition=0)
-    properties = {
-        "bootstrap.servers": bootstrap,
-        "group.id": topic,
-        "fetch.raw.bytes": True,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-    }
-    first = TopicPartition(topic, 0)
-    with RawConsumer(properties) as consumer:
-        consumer.subscribe([topic])
-        record = next(consumer)
-        assert (record.offset, record.key) == (9, None)
-        assert consumer.commit(record, metadata="half") == {first: Committed(10, "half")}
-    with RawConsumer(properties) as consumer:
-        consumer.subscribe([topic])
-        record = next(consumer)
-        assert isinstance(record, RawRecord)
-        assert (record.base_offset, record.offset, record.record_count) == (10, 19, 10)
-        consumer.seek(first, 25)
-        cropped = next(consumer)
-        assert isinstance(cropped, RawRecord)
-        assert (cropped.base_offset, cropped.offset, cropped.record_count) == (25, 29, 5)
