@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.client.cluster import Cluster
+from shoal.client.logs import LogOffsets
 from shoal.error_codes import ErrorCode
 from shoal.inspect import InspectOptions, InspectProgress, inspect
 from shoal.inspect.facts import Facts
@@ -213,7 +214,7 @@ def test_log_whose_leader_answers_late_is_inspected(broker: Broker) -> None:
 
 def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
     log = history(broker).plain(*[1] * 10)
-    plan = PartitionPlan(TopicPartition("orders", 0), 0, 10, 10, 0)
+    plan = PartitionPlan(TopicPartition("orders", 0), LogOffsets(0, 10, 10), 0)
     log.log.delete_records(4)
     facts = Facts(NOW_MS)
     with Cluster(config_of(broker)) as cluster:

@@ -57,7 +57,7 @@ def offsets(log: Log, start: int, end: int) -> list[int]:
 
 
 def damaged(log: Log, start: int, end: int) -> list[LogRecord]:
-    return [each for each in log.records(start, end) if each.is_damaged]
+    return [each for each in log.records(start, end) if each.unreadable and each.unreadable.is_damaged]
 
 
 def test_runs_are_of_the_batches_that_a_mirror_copies(log: Log, history: History) -> None:
@@ -89,8 +89,9 @@ def test_records_have_the_gaps_before_them(log: Log, history: History) -> None:
 def test_batch_that_is_too_large_stands_for_its_records(log: Log, history: History) -> None:
     history.store(history.batch(2**15, codec=Codec.GZIP))
     (found,) = log.records(0, 2**15)
-    assert (found.records, found.body, found.is_damaged) == (2**15, None, False)
-    assert "decompressed" in str(found.problem)
+    assert found.unreadable is not None
+    assert (found.records, found.body, found.unreadable.is_damaged) == (2**15, None, False)
+    assert "decompressed" in found.unreadable.problem
 
 
 def test_records_of_a_log_append_time_batch_have_both_times(log: Log, history: History) -> None:
@@ -128,7 +129,7 @@ def test_batch_damaged_in_transit_is_fetched_again(
 
     monkeypatch.setattr(PartitionReader, "receive", receive_with_a_flip)
     found = list(log.records(0, 5))
-    assert ([each.is_damaged for each in found], flips) == ([False] * 5, [])
+    assert ([each.unreadable for each in found], flips) == ([None] * 5, [])
 
 
 def test_batch_stays_damaged_if_the_second_fetch_fails(

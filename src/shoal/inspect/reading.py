@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
+from ..client.logs import LogOffsets
 from ..client.offsets import EARLIEST, list_offsets
 from ..client.scan import read_decided
 from ..error_codes import ErrorCode
@@ -42,18 +43,14 @@ class PartitionPlan:
 
     Attributes:
         partition: The partition.
-        start: The first offset of its log.
-        end: The high watermark.
-        stable_end: The last stable offset: before the end if a transaction is open.
+        log: Its offsets.
         ratio_batches: The number of batches to decompress for the ratio, besides the first of each codec; 0
             for none at all.
 
     """
 
     partition: TopicPartition
-    start: int
-    end: int
-    stable_end: int
+    log: LogOffsets
     ratio_batches: int
 
 
@@ -70,7 +67,7 @@ def read_all(
         CorruptBatch: A header that no broker sends, or a marker with a wrong CRC.
 
     """
-    start = facts.runs[-1][1] if facts.runs else plan.start
+    start = facts.runs[-1][1] if facts.runs else plan.log.start
     try:
         _read_run(cluster, plan, facts, start, None, _BUFFER_BYTES, is_stopped)
     except BrokerError as error:
@@ -80,7 +77,7 @@ def read_all(
         if isinstance(moved, ShoalError):
             raise moved from error
         facts.runs.clear()
-        _read_run(cluster, plan, facts, min(moved, plan.end), None, _BUFFER_BYTES, is_stopped)
+        _read_run(cluster, plan, facts, min(moved, plan.log.end), None, _BUFFER_BYTES, is_stopped)
 
 
 def read_sample(
@@ -106,14 +103,14 @@ def read_sample(
 
     """
     run_bytes = max(1, most_bytes // _RUNS)
-    length = plan.end - plan.start
-    reached = plan.start
+    length = plan.log.end - plan.log.start
+    reached = plan.log.start
     for number in range(_RUNS - 1):
-        place = max(reached, plan.start + length * number // (_RUNS - 1))
+        place = max(reached, plan.log.start + length * number // (_RUNS - 1))
         reached = _read_run(cluster, _share(plan, number), facts, place, run_bytes, run_bytes, is_stopped)
     size = facts.size + facts.control_size
     mean = size / facts.spanned if facts.spanned else 1.0
-    last = plan.end - max(1, int(run_bytes / max(mean, 1e-9)))
+    last = plan.log.end - max(1, int(run_bytes / max(mean, 1e-9)))
     _read_run(cluster, plan, facts, max(reached, last), run_bytes, run_bytes, is_stopped)
 
 
@@ -132,7 +129,7 @@ def _read_run(
     is_stopped: Callable[[], bool],
 ) -> int:
     """Count the batches from an offset on; return the offset behind the last one."""
-    if start >= plan.end:
+    if start >= plan.log.end:
         return start
     facts.begin_run(start)
     size = 0
@@ -146,20 +143,20 @@ def _read_run(
     with closing(batches):
         for _, batch in batches:
             header = batch.header
-            if header.base_offset >= plan.end:
-                facts.end_run(plan.end)
+            if header.base_offset >= plan.log.end:
+                facts.end_run(plan.log.end)
                 break
             facts.see(header, marker_of(batch))
             if plan.ratio_batches:
                 _measure(batch, facts, plan.ratio_batches)
             size += header.size
-            if header.next_offset >= plan.end or (most_bytes is not None and size >= most_bytes):
+            if header.next_offset >= plan.log.end or (most_bytes is not None and size >= most_bytes):
                 break
             if is_stopped():
                 break
         else:
             # The log has no more records: compaction removed the last offsets.
-            facts.end_run(plan.end)
+            facts.end_run(plan.log.end)
     return facts.runs[-1][1]
 
 

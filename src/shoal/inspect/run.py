@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
-from ..client.config import ClientConfig, IsolationLevel
+from ..client.config import ClientConfig
+from ..client.logs import ask_logs
+from ..client.over_partitions import over_partitions
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition
-from ..verify.logs import ask_logs
 from .advice import advise
 from .facts import Facts
 from .options import InspectOptions
@@ -24,9 +23,6 @@ from .transactions import open_transactions
 
 __all__ = ["InspectProgress", "inspect"]
 
-#: Threads, one partition each. Python walks the headers of one at a time, so more only hide the network.
-_MOST_THREADS = 4
-_PROGRESS_INTERVAL_S = 0.25
 _PATIENCE_S = 30.0
 
 #: The partitions of a topic in which batches are decompressed for the ratio.
@@ -133,18 +129,12 @@ def plan_partitions(
         if topic in cluster.metadata.topics
         for number in sorted(cluster.metadata.topics[topic].partitions)
     ]
-    logs = ask_logs(cluster, partitions, IsolationLevel.READ_UNCOMMITTED, _PATIENCE_S)
-    stable = ask_logs(cluster, partitions, IsolationLevel.READ_COMMITTED, _PATIENCE_S)
     plans, failures = [], []
-    for each in partitions:
-        log, committed = logs[each], stable[each]
+    for each, log in ask_logs(cluster, partitions, _PATIENCE_S).items():
         if isinstance(log, ShoalError):
             failures.append(NotInspected(each, str(log)))
-        elif isinstance(committed, ShoalError):
-            failures.append(NotInspected(each, str(committed)))
         else:
-            quota = _ratio_quota(each, options)
-            plans.append(PartitionPlan(each, log.start, log.end, committed.end, quota))
+            plans.append(PartitionPlan(each, log, _ratio_quota(each, options)))
     missing = [each for each in topics if each not in cluster.metadata.topics]
     failures += [
         NotInspected(TopicPartition(each, 0), "no such topic, or no DESCRIBE on it") for each in missing
@@ -159,7 +149,7 @@ def _ratio_quota(partition: TopicPartition, options: InspectOptions) -> int:
 
 
 class _Work:
-    """The threads that read partitions, and their results."""
+    """Reads partitions in threads, and has their results."""
 
     def __init__(
         self, source: ClientConfig, options: InspectOptions, now_ms: int, plans: Sequence[PartitionPlan]
@@ -167,76 +157,46 @@ class _Work:
         self._source = source
         self._options = options
         self._now_ms = now_ms
-        self._plans = plans
-        # The largest first: a small one is soon read while the last large one ends.
-        self._queue = deque(sorted(plans, key=lambda plan: plan.start - plan.end))
+        self._plans = sorted(plans, key=lambda plan: plan.log.start - plan.log.end)
         self._stop = threading.Event()
+        self._facts: dict[TopicPartition, Facts] = {}
         self.inspected: list[Inspected] = []
         self.failures: list[NotInspected] = []
-        self._reading: dict[int, Facts] = {}
 
     @property
     def batches(self) -> int:
         """The number of batches that were counted so far."""
-        return sum(each.facts.batches for each in list(self.inspected)) + sum(
-            each.batches for each in list(self._reading.values())
-        )
+        return sum(each.batches for each in list(self._facts.values()))
 
     def run(self, report_progress: Callable[[], None]) -> None:
         """Read all partitions."""
-        threads = min(_MOST_THREADS, len(self._plans))
-        if not threads:
-            return
-        with ThreadPoolExecutor(threads, thread_name_prefix="shoal-inspect") as pool:
-            futures = [pool.submit(self._work, number) for number in range(threads)]
-            try:
-                at_work = set(futures)
-                while at_work:
-                    ended, at_work = wait(at_work, _PROGRESS_INTERVAL_S)
-                    for future in ended:
-                        future.result()
-                    report_progress()
-            finally:
-                self._stop.set()
+        over_partitions(
+            self._plans,
+            self._read,
+            [(self._source, {plan.partition.topic for plan in self._plans})],
+            stop=self._stop,
+            patience_s=_PATIENCE_S,
+            on_progress=report_progress,
+        )
 
-    def _work(self, thread: int) -> None:
-        """Read one partition after the other until none is left, with connections of its own."""
-        with Cluster(self._source) as cluster:
-            topics = {plan.partition.topic for plan in self._plans}
-            patiently(lambda: cluster.refresh(topics), patience_s=_PATIENCE_S)
-            # Not a loop over the queue: other threads take from it too.
-            while self._queue and not self._stop.is_set():
-                try:
-                    plan = self._queue.popleft()
-                except IndexError:
-                    return
-                try:
-                    inspected = self._read(cluster, plan, thread)
-                except ShoalError as error:
-                    self.failures.append(NotInspected(plan.partition, str(error)))
-                else:
-                    self.inspected.append(inspected)
-                finally:
-                    self._reading.pop(thread, None)
-
-    def _read(self, cluster: Cluster, plan: PartitionPlan, thread: int) -> Inspected:
-        self._reading[thread] = Facts(self._now_ms)
-        is_first = True
-
+    def _read(self, plan: PartitionPlan, cluster: Cluster) -> None:
         def attempt() -> Inspected:
-            nonlocal is_first
-            if not is_first:
+            facts = self._facts.get(plan.partition)
+            if facts is not None:
                 cluster.refresh([plan.partition.topic])
-            is_first = False
-            if self._options.all:
-                read_all(cluster, plan, self._reading[thread], self._stop.is_set)
-            else:
+            if facts is None or not self._options.all:
                 # A sample begins again after an error: its runs follow from each other.
-                self._reading[thread] = Facts(self._now_ms)
-                read_sample(cluster, plan, self._reading[thread], self._options.sample, self._stop.is_set)
-            return Inspected(plan, self._reading[thread], open_transactions(cluster, plan, self._now_ms))
+                self._facts[plan.partition] = facts = Facts(self._now_ms)
+            if self._options.all:
+                read_all(cluster, plan, facts, self._stop.is_set)
+            else:
+                read_sample(cluster, plan, facts, self._options.sample, self._stop.is_set)
+            return Inspected(plan, facts, open_transactions(cluster, plan, self._now_ms))
 
-        return patiently(attempt, patience_s=_PATIENCE_S)
+        try:
+            self.inspected.append(patiently(attempt, patience_s=_PATIENCE_S))
+        except ShoalError as error:
+            self.failures.append(NotInspected(plan.partition, str(error)))
 
 
 def conclude(
@@ -285,7 +245,7 @@ def _topic_report(topic: str, parts: Sequence[Inspected], now_ms: int) -> TopicR
         topic=topic,
         partitions=len(parts),
         busy_partitions=sum(each.facts.batches > 0 for each in parts),
-        offsets=sum(each.plan.end - each.plan.start for each in parts),
+        offsets=sum(each.plan.log.end - each.plan.log.start for each in parts),
         offsets_read=sum(each.facts.offsets_read for each in parts),
         removed_between=sum(each.facts.removed_between for each in parts),
         facts=facts,

@@ -44,7 +44,7 @@ def open_transactions(cluster: Cluster, plan: PartitionPlan, now_ms: int) -> tup
         ShoalError: A broker refuses, or does not answer.
 
     """
-    opened = _opened(cluster, plan) if plan.stable_end < plan.end else []
+    opened = _opened(cluster, plan) if plan.log.stable < plan.log.end else []
     hanging = _hanging(cluster, plan, opened, now_ms) if opened else set()
     return tuple(
         OpenTransaction(
@@ -53,7 +53,7 @@ def open_transactions(cluster: Cluster, plan: PartitionPlan, now_ms: int) -> tup
             first_offset=each.first_offset,
             last_ms=each.last_ms,
             is_hanging=each in hanging,
-            held_back=max(0, plan.end - each.first_offset),
+            held_back=max(0, plan.log.end - each.first_offset),
         )
         for each in opened
     )
@@ -71,10 +71,10 @@ def _opened(cluster: Cluster, plan: PartitionPlan) -> list[_Opened]:
 
 
 def _oldest(cluster: Cluster, plan: PartitionPlan) -> Iterator[_Opened]:
-    for batch in read_batches(cluster, plan.partition, plan.stable_end):
+    for batch in read_batches(cluster, plan.partition, plan.log.stable):
         header = batch.header
         if header.is_transactional and not header.is_control:
-            yield _Opened(plan.stable_end, header.producer_id, header.max_timestamp)
+            yield _Opened(plan.log.stable, header.producer_id, header.max_timestamp)
         return
 
 

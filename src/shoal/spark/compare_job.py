@@ -27,7 +27,7 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.launch.session import spark_context
 from shoal.state_directory import make_state_directory, state_dir
-from shoal.verify.portion import Assignment, comparison_of
+from shoal.verify.partition import Assignment, PartitionComparison
 from shoal.verify.report import PartitionReport
 
 __all__ = ["CompareTask", "SparkComparison", "comparison_on_spark"]
@@ -97,7 +97,7 @@ class CompareTask:
         plan, patience_s = assignment.plan, self.patience_s
         patiently(lambda: source.refresh([plan.source.topic]), patience_s=patience_s)
         patiently(lambda: destination.refresh([plan.destination.topic]), patience_s=patience_s)
-        comparison = comparison_of(
+        comparison = PartitionComparison(
             assignment, options=self.options, patience_s=patience_s, stop=threading.Event()
         )
         return comparison.run(source, destination)

@@ -8,8 +8,9 @@ A partition passes four stations:
 - compare (:mod:`.compare`): rows in step, and records if rows differ, up to the next place that both have;
 - explain (:mod:`.explain`): what became of the records that only one side has.
 
-:mod:`.partition` leads a partition through them, :mod:`.portion` some ranges of one, and :mod:`.run` all
-partitions. :mod:`.state` keeps how far they are equal.
+:mod:`.partition` leads a partition through them, or some ranges of one (:mod:`.places`), and :mod:`.run` all
+partitions. :mod:`.across` finds records that are in another copy. :mod:`.state` keeps how
+far copies are equal.
 """
 
 from .explain import MOST_RANGES

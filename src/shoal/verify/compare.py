@@ -17,8 +17,9 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from .errors import DamagedLog
-from .findings import OffsetRange, Side
+from .findings import OffsetRange
 from .log import ROW_BYTES, Log, LogRecord, Run
+from .records import Odd, Times
 
 __all__ = [
     "MOST_AHEAD",
@@ -27,14 +28,14 @@ __all__ = [
     "Place",
     "Same",
     "Slot",
-    "Times",
     "compare",
     "longest_ascending",
     "split",
 ]
 
-#: The most records of each side among which both are searched for the place at which they agree again.
-MOST_AHEAD = 65_536
+#: The most records of each side, and bytes of them, among which both are searched for the place at which they
+#: agree again.
+MOST_AHEAD, _MOST_AHEAD_BYTES = 65_536, 16 * 1024 * 1024
 
 #: The first window of this search; each following one is larger by a factor.
 _FIRST_WINDOW, _WINDOW_FACTOR = 32, 4
@@ -53,13 +54,11 @@ _END = 2**63 - 1
 
 
 class Place(NamedTuple):
-    """Offsets of both sides that belong together."""
+    """Offsets of both sides that belong together, or numbers of both."""
 
     source: int
     destination: int
 
-
-_NO_RECORDS = Place(0, 0)
 
 #: Finds a place at which both sides agree again, from their next records on, however far it is.
 FindFar: TypeAlias = Callable[[Sequence[LogRecord], Sequence[LogRecord], Place], Place | None]
@@ -114,11 +113,14 @@ class Cursor:
         return True
 
     def look(self, count: int) -> list[LogRecord]:
-        """Return up to so many of the next records, which stay."""
+        """Return up to so many of the next records, which stay; fewer if they are large, or at the end."""
         del self.records[: self.index]
         self.index = 0
-        while len(self.records) < count and self._next_run() is not None:
-            self.records += self._decoded()
+        size = sum(len(each.body or b"") for each in self.records)
+        while len(self.records) < count and size < _MOST_AHEAD_BYTES and self._next_run() is not None:
+            more = self._decoded()
+            size += sum(len(each.body or b"") for each in more)
+            self.records += more
         return self.records[:count]
 
     def ends_within(self, count: int) -> bool:
@@ -162,55 +164,6 @@ class Cursor:
         return found
 
 
-class Times:
-    """
-    The timestamps that count: a destination may write its own, and a copy may have append times.
-
-    Attributes:
-        are_compared: Whether any counts.
-        are_of_append: Whether the copy has the append times of the source's batches.
-
-    """
-
-    def __init__(self) -> None:
-        self.are_compared = True
-        self.are_of_append = False
-
-    def see(self, source: Sequence[LogRecord], destination: Sequence[LogRecord]) -> None:
-        """Learn from records in which both sides differ."""
-        if any(each.append_time is not None for each in destination[:1]):
-            self.are_compared = False
-        if not self.are_of_append:
-            appended = {
-                (each.body, each.append_time)
-                for each in source
-                if each.append_time is not None and each.append_time != each.timestamp
-            }
-            self.are_of_append = any((each.body, each.timestamp) in appended for each in destination)
-
-    def same(self, ours: LogRecord, theirs: LogRecord) -> bool:
-        """Whether a record of the source and one of the destination are the same."""
-        return (
-            ours.body == theirs.body
-            and ours.body is not None
-            and (
-                ours.timestamp == theirs.timestamp
-                or not self.are_compared
-                or theirs.append_time is not None
-                or (ours.append_time is not None and ours.append_time == theirs.timestamp)
-            )
-        )
-
-    def key(self, record: LogRecord, side: Side) -> int | None:
-        """Return a number that records have in common if they are the same; None if it cannot be read."""
-        if record.body is None:
-            return None
-        if not self.are_compared:
-            return hash(record.body)
-        is_appended = side is Side.SOURCE and self.are_of_append and record.append_time is not None
-        return hash((record.body, record.append_time if is_appended else record.timestamp))
-
-
 class Slot(NamedTuple):
     """
     The records that each side has between two records that both have.
@@ -226,13 +179,13 @@ class Slot(NamedTuple):
 
     """
 
-    source: list[LogRecord]
-    destination: list[LogRecord]
+    source: list[Odd]
+    destination: list[Odd]
     start: Place
     gaps: Place
     end: Place
     is_last: bool = False
-    more: Place = _NO_RECORDS
+    more: Place = Place(0, 0)
 
 
 @dataclass(slots=True)
@@ -280,16 +233,14 @@ def compare(
         if not ours.fill() or not theirs.fill():
             break
         count = _in_step(ours, theirs, times)
-        ours.take(count)
-        theirs.take(count)
         same.records += count
         same.decoded += count
         if ours.index < len(ours.records) and theirs.index < len(theirs.records):
-            slot = _apart(ours, theirs, times, find_far, mirrored_until)
-            yield slot
-            if slot.is_last:
-                return
-    yield _slot_up_to(ours, theirs, None, mirrored_until)
+            place = _again(ours, theirs, times, find_far)
+            if place is None:
+                break
+            yield _slot(ours, theirs, place, _END)
+    yield _slot(ours, theirs, None, mirrored_until)
 
 
 def _same_rows(mine: Run, other: Run) -> int:
@@ -310,37 +261,47 @@ def _same_rows(mine: Run, other: Run) -> int:
 
 
 def _in_step(ours: Cursor, theirs: Cursor, times: Times) -> int:
-    """Return how many of the next decoded records are the same."""
-    here, there, same = ours.index, theirs.index, times.same
-    count = min(len(ours.records) - here, len(theirs.records) - there)
-    for number in range(count):
-        if not same(ours.records[here + number], theirs.records[there + number]):
-            return number
+    """Step over the decoded records that are the same, and return how many."""
+    count = min(len(ours.records) - ours.index, len(theirs.records) - theirs.index)
+    source = ours.records[ours.index : ours.index + count]
+    destination = theirs.records[theirs.index : theirs.index + count]
+    if not _are_equal(source, destination):
+        pairs = zip(source, destination, strict=True)
+        count = next((at for at, pair in enumerate(pairs) if not times.same(*pair)), count)
+    ours.take(count)
+    theirs.take(count)
     return count
 
 
-def _apart(ours: Cursor, theirs: Cursor, times: Times, find_far: FindFar, mirrored_until: int) -> Slot:
-    """Step to the nearest place at which both sides are the same again."""
-    window, start = _FIRST_WINDOW, Place(ours.place, theirs.place)
+def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) -> bool:
+    """Whether all have the same create times and bodies: most do, and lists are compared fast."""
+    return [each.timestamp for each in source] == [each.timestamp for each in destination] and (
+        None not in (bodies := [each.body for each in source])
+        and bodies == [each.body for each in destination]
+    )
+
+
+def _again(ours: Cursor, theirs: Cursor, times: Times, find_far: FindFar) -> Place | None:
+    """Return the nearest place at which both sides are the same again; None if there is none to the ends."""
+    window = _FIRST_WINDOW
     while True:
         source, destination = ours.look(window), theirs.look(window)
         times.see(source, destination)
         ends = ours.ends_within(window), theirs.ends_within(window)
         point = _nearest(source, destination, ends, times)
         if point is not None:
-            return _slot(ours, theirs, ours.take(point[0]), theirs.take(point[1]), start)
-        if window >= MOST_AHEAD and not all(ends):
-            far = find_far(source, destination, start)
-            if far is not None:
-                return _slot_up_to(ours, theirs, far, mirrored_until)
-        if window >= MOST_AHEAD or all(ends):
-            return _slot_up_to(ours, theirs, None, mirrored_until)
+            return Place(source[point.source].offset, destination[point.destination].offset)
+        if all(ends):
+            return None
+        are_large = (len(source) < window and not ends[0]) or (len(destination) < window and not ends[1])
+        if window >= MOST_AHEAD or are_large:
+            return find_far(source, destination, Place(ours.place, theirs.place))
         window = min(_WINDOW_FACTOR * window, MOST_AHEAD)
 
 
 def _nearest(
     source: Sequence[LogRecord], destination: Sequence[LogRecord], ends: tuple[bool, bool], times: Times
-) -> tuple[int, int] | None:
+) -> Place | None:
     """
     Return the indexes with the least sum from which on both sides are the same.
 
@@ -349,89 +310,63 @@ def _nearest(
     """
     places: dict[int | None, list[int]] = defaultdict(list)
     for there, each in enumerate(destination):
-        if (key := times.key(each, Side.DESTINATION)) is not None and len(places[key]) < _MOST_LIKES:
+        if (key := times.copy_key(each)) is not None and len(places[key]) < _MOST_LIKES:
             places[key].append(there)
-    gaps = (
-        list(accumulate(each.gap for each in source)),
-        list(accumulate(each.gap for each in destination)),
-    )
-    best: tuple[int, int] | None = None
+    gaps = [list(accumulate(each.gap for each in records)) for records in (source, destination)]
+
+    def agree_from(here: int, there: int) -> bool:
+        run = 0
+        for pair in zip(
+            source[here : here + _IN_A_ROW], destination[there : there + _IN_A_ROW], strict=False
+        ):
+            if not times.same(*pair):
+                break
+            run += 1
+        if not run or run == _IN_A_ROW:
+            return bool(run)
+        before = gaps[0][here], gaps[1][there]
+        return (
+            (ends[0] and here + run == len(source))
+            or (ends[1] and there + run == len(destination))
+            or (any(before) and here <= before[1] and there <= before[0])
+        )
+
+    best: Place | None = None
     for here, each in enumerate(source):
         if best is not None and here >= sum(best):
             break
-        for there in places.get(times.key(each, Side.SOURCE), ()):
+        for there in places.get(times.source_key(each), ()):
             if best is not None and here + there >= sum(best):
                 break
-            if here + there and _agree_from(source, destination, (here, there), ends, gaps, times):
-                best = here, there
+            if here + there and agree_from(here, there):
+                best = Place(here, there)
     return best
 
 
-def _agree_from(
-    source: Sequence[LogRecord],
-    destination: Sequence[LogRecord],
-    point: tuple[int, int],
-    ends: tuple[bool, bool],
-    gaps: tuple[list[int], list[int]],
-    times: Times,
-) -> bool:
-    here, there = point
-    run = 0
-    while (
-        run < _IN_A_ROW
-        and here + run < len(source)
-        and there + run < len(destination)
-        and times.same(source[here + run], destination[there + run])
-    ):
-        run += 1
-    if not run or run == _IN_A_ROW:
-        return bool(run)
-    is_at_end = (ends[0] and here + run == len(source)) or (ends[1] and there + run == len(destination))
-    before = gaps[0][here], gaps[1][there]
-    return is_at_end or (any(before) and here <= before[1] and there <= before[0])
-
-
-def _slot(
-    ours: Cursor,
-    theirs: Cursor,
-    source: list[LogRecord],
-    destination: list[LogRecord],
-    start: Place,
-    *,
-    is_last: bool = False,
-    more: Place = _NO_RECORDS,
-) -> Slot:
-    """Return the slot of records that were taken from a place on."""
-    gaps = Place(
-        sum(each.gap for each in source) + ours.gap_ahead(),
-        sum(each.gap for each in destination) + theirs.gap_ahead(),
-    )
-    return Slot(
-        source, destination, start, gaps, Place(ours.next_offset(), theirs.next_offset()), is_last, more
-    )
-
-
-def _slot_up_to(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:
+def _slot(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:
     """Step to a place, however far, or to the ends of both sides; keep the first records."""
     start, is_last = Place(ours.place, theirs.place), until is None
-    until = until or Place(_END, _END)
-    source, more_of_source = _taken_up_to(ours, until.source, mirrored_until if is_last else _END)
-    destination, more_of_destination = _taken_up_to(theirs, until.destination, _END)
-    more = Place(more_of_source, more_of_destination)
-    return _slot(ours, theirs, source, destination, start, is_last=is_last, more=more)
+    to = until or Place(_END, _END)
+    source, more_here, gaps_here = _taken(ours, to.source, mirrored_until)
+    destination, more_there, gaps_there = _taken(theirs, to.destination, _END)
+    gaps = Place(gaps_here + ours.gap_ahead(), gaps_there + theirs.gap_ahead())
+    end, more = Place(ours.next_offset(), theirs.next_offset()), Place(more_here, more_there)
+    return Slot(source, destination, start, gaps, end, is_last, more)
 
 
-def _taken_up_to(cursor: Cursor, until: int, lag_from: int) -> tuple[list[LogRecord], int]:
-    """Take the records before an offset; of those that may be lag, the first are enough."""
-    kept: list[LogRecord] = []
-    more = 0
+def _taken(cursor: Cursor, until: int, lag_from: int) -> tuple[list[Odd], int, int]:
+    """Take the records before an offset; return the first, the number of others, and of gaps before all."""
+    kept: list[Odd] = []
+    more = gaps = 0
+    # Of those that may be lag, the first are enough.
     while cursor.next_offset() < until and (len(kept) < MOST_AHEAD or cursor.next_offset() < lag_from):
         ahead = cursor.records[cursor.index :]
         taken = cursor.take(bisect_left(ahead, until, key=lambda each: each.offset))
-        room = max(0, MOST_KEPT - len(kept))
-        kept += taken[:room]
+        gaps += sum(each.gap for each in taken)
+        room = MOST_KEPT - len(kept)
+        kept += map(Odd.of, taken[:room])
         more += sum(each.records for each in taken[room:])
-    return kept, more
+    return kept, more, gaps
 
 
 # The common records of a slot
@@ -441,29 +376,27 @@ def split(slot: Slot, times: Times) -> tuple[list[Slot], int]:
     """Take out the records that both sides have in the same order; return the slots between, and how many."""
     pairs = _common(slot, times)
     slots: list[Slot] = []
-    start, first = slot.start, Place(0, 0)
-    for pair in pairs:
-        ours, theirs = slot.source[pair.source], slot.destination[pair.destination]
-        source, destination = (
-            slot.source[first.source : pair.source],
-            slot.destination[first.destination : pair.destination],
-        )
+    rest, first = slot, Place(0, 0)
+    for here, there in pairs:
+        ours, theirs = slot.source[here], slot.destination[there]
+        source, destination = slot.source[first.source : here], slot.destination[first.destination : there]
+        gaps = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
         if source or destination:
-            gaps = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
-            slots.append(Slot(source, destination, start, gaps, Place(ours.offset, theirs.offset)))
-        start = Place(ours.offset + 1, theirs.offset + 1)
-        first = Place(pair.source + 1, pair.destination + 1)
-    source, destination = slot.source[first.source :], slot.destination[first.destination :]
-    if source or destination or slot.is_last or any(slot.more):
-        gaps = Place(
-            slot.gaps.source - _gaps(slot.source[: first.source]),
-            slot.gaps.destination - _gaps(slot.destination[: first.destination]),
+            slots.append(Slot(source, destination, rest.start, gaps, Place(ours.offset, theirs.offset)))
+        first = Place(here + 1, there + 1)
+        rest = rest._replace(
+            start=Place(ours.end, theirs.end),
+            gaps=Place(rest.gaps.source - gaps.source, rest.gaps.destination - gaps.destination),
         )
-        slots.append(slot._replace(source=source, destination=destination, start=start, gaps=gaps))
+    rest = rest._replace(
+        source=slot.source[first.source :], destination=slot.destination[first.destination :]
+    )
+    if rest.source or rest.destination or rest.is_last or any(rest.more):
+        slots.append(rest)
     return slots, len(pairs)
 
 
-def _gaps(records: Sequence[LogRecord]) -> int:
+def _gaps(records: Sequence[Odd]) -> int:
     return sum(each.gap for each in records)
 
 
@@ -471,12 +404,12 @@ def _common(slot: Slot, times: Times) -> list[Place]:
     """Return the indexes of the longest part that both sides have in the same order."""
     places: dict[int | None, list[int]] = defaultdict(list)
     for there, each in enumerate(slot.destination):
-        places[times.key(each, Side.DESTINATION)].append(there)
+        places[times.copy_key(each)].append(there)
     places.pop(None, None)
     pairs = [
         Place(here, there)
         for here, each in enumerate(slot.source)
-        for there in reversed(places.get(times.key(each, Side.SOURCE), ())[:_MOST_LIKES])
+        for there in reversed(places.get(times.source_key(each), ())[:_MOST_LIKES])
     ]
     return [pairs[at] for at in longest_ascending([pair.destination for pair in pairs])]
 

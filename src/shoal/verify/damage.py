@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from ..errors import CorruptBatch
 from ..records import HEADER_SIZE, RecordBatch, read_header, split
 from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
 
-__all__ = ["end_of", "ended_by", "split_all"]
+__all__ = ["end_of", "ended_by", "first_batch"]
 
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT = 23
 
 
-def split_all(record_set: memoryview) -> Iterator[RecordBatch]:
+def first_batch(data: memoryview) -> RecordBatch | None:
     """
-    Yield each whole batch, as :func:`~shoal.records.split` does, and those that it refuses for their count.
+    Return the first batch of a record set, also one whose count is nonsense; None if it is not whole.
 
     Raises:
         CorruptBatch: A length or a magic leads nowhere.
 
     """
-    while True:
-        try:
-            yield from split(record_set)
-            return
-        except CorruptBatch as error:
-            batch = _damaged_batch(record_set[error.position :])
-            if batch is None:
-                raise
-            yield batch
-            record_set = record_set[error.position + batch.header.size :]
-
-
-def _damaged_batch(data: memoryview) -> RecordBatch | None:
-    """Return what ``data`` begins with as a batch, if its length and magic are those of one."""
-    if len(data) < HEADER_SIZE or data[MAGIC_OFFSET] != 2:
-        return None
-    header = read_header(data)
-    if header.base_offset < 0 or not HEADER_SIZE <= header.size <= len(data):
-        return None
-    return RecordBatch(header, data[: header.size])
+    try:
+        return next(split(data), None)
+    except CorruptBatch:
+        if len(data) < HEADER_SIZE or data[MAGIC_OFFSET] != 2:
+            raise
+        header = read_header(data)
+        if header.base_offset < 0 or not HEADER_SIZE <= header.size <= len(data):
+            raise
+        return RecordBatch(header, data[: header.size])
 
 
 def ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:

@@ -1,4 +1,4 @@
-"""The reasons that a partition cannot be compared, or a batch not decoded."""
+"""The reasons that a partition cannot be compared, or not to its end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from ..errors import ShoalError
 from ..topic_partition import TopicPartition
 from .findings import Side
 
-__all__ = ["DamagedLog", "NotComparable", "NotDecodable"]
+__all__ = ["DamagedLog", "NotComparable"]
 
 
 class NotComparable(ShoalError):
     """One partition cannot be compared, or not any further; the text has the reason."""
-
-
-class NotDecodable(ShoalError):
-    """One batch cannot be decoded; the text names it and the reason, as a phrase."""
 
 
 class DamagedLog(ShoalError):

@@ -9,20 +9,21 @@ chain is a proof. Batches and offsets play no part, since a copy may have other 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from ..mirroring.model.position import MirrorPosition
 from .compare import MOST_AHEAD, Place, longest_ascending
 from .errors import NotComparable
 from .findings import OffsetRange, Side
 from .log import Log, LogRecord
+from .plan import Copied
+from .records import Key, keys_of
 from .report import Aligned, Alignment
 
-__all__ = ["Begin", "begin", "find_again", "find_first", "first_records", "keys_of", "place_of"]
+__all__ = ["Begin", "begin", "find_again", "find_first", "first_records"]
 
 #: The number of unlike records that prove that two places belong together.
 _PROOF = 16
@@ -38,9 +39,6 @@ _LAST_OFFSETS = 64
 
 #: The number of first records whose times say where the other log has them.
 _TIMED_RECORDS = 256
-
-#: The hash of a record's body, and a time if it counts: the other side knows the record by them.
-Key: TypeAlias = tuple[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +94,11 @@ class _Found:
     is_proof: bool
 
 
-def first_records(log: Log, start: int, end: int | None = None) -> list[LogRecord]:
-    """Return the first records of a part of a log; fewer if they are large."""
+def first_records(log: Log, start: int) -> list[LogRecord]:
+    """Return the first records of a log from an offset on; fewer if they are large."""
     found: list[LogRecord] = []
     size = 0
-    with closing(log.records(start, log.offsets.end if end is None else end)) as records:
+    with closing(log.records(start, log.offsets.end)) as records:
         for each in islice(records, _HEAD_RECORDS):
             found.append(each)
             size += len(each.body or b"")
@@ -109,101 +107,46 @@ def first_records(log: Log, start: int, end: int | None = None) -> list[LogRecor
     return found
 
 
-def keys_of(record: LogRecord, side: Side) -> tuple[Key, ...]:
-    """Return the keys of a record: a copy has its create time, its append time, or one of its own."""
-    if record.body is None:
-        return ()
-    body = hash(record.body)
-    if side is Side.DESTINATION:
-        return ((body, record.timestamp if record.append_time is None else None),)
-    if record.append_time is None or record.append_time == record.timestamp:
-        return (body, record.timestamp), (body, None)
-    return (body, record.timestamp), (body, record.append_time), (body, None)
+def earliest_time(head: Sequence[LogRecord]) -> int | None:
+    """Return the earliest create time of a head's first records; None if their times say nothing."""
+    first = [each for each in head[:_TIMED_RECORDS] if each.body is not None]
+    times = [each.timestamp for each in first if each.append_time is None]
+    return min(times) if times and min(times) >= 0 else None
 
 
-def begin(ours: Log, theirs: Log, position: MirrorPosition | None, note: str) -> Begin:
+def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Begin:
     """
     Return the place at which the comparison begins.
 
     Args:
         ours: The source.
         theirs: The destination.
-        position: The committed one, if there is one.
-        note: Describes the position, or the reason that there is none.
+        copied: The part that a mirror has copied, if it is known.
+        note: Describes the mirror's position, or the reason that there is none.
 
     Raises:
         NotComparable: No place shows how the two belong together.
 
     """
     start = Place(ours.offsets.start, theirs.offsets.start)
-    if position is not None:
-        origin, progress = (
-            Place(*position.origin),
-            Place(position.source_offset, position.destination_offset),
-        )
+    if copied is not None:
+        origin, progress = copied
         if start.source <= origin.source and start.destination <= origin.destination:
-            older = _begin_of_older_copy(ours, theirs, origin, note)
+            older = _begin_of_older_copy(ours, theirs, origin, f"an older copy ends at the origin of {note}")
             return older or _proven(Aligned.BY_ORIGIN, origin, f"the origin of {note}")
         side = "source" if start.source > origin.source else "destination"
         note = f"retention moved the log start of the {side} past the origin of {note}"
         start = Place(max(start.source, origin.source), max(start.destination, origin.destination))
-        if _is_all_that_is_left(start, progress):
+        is_at = start.source == progress.source, start.destination == progress.destination
+        if any(is_at) and start.source <= progress.source and start.destination <= progress.destination:
             return _proven(Aligned.BY_POSITION, progress, f"{note}, so only records behind it are left")
     source, destination = first_records(ours, start.source), first_records(theirs, start.destination)
-    if position is not None:
+    if copied is not None:
         is_behind = start.source >= progress.source and theirs.offsets.end <= progress.destination
         if is_behind or not source or not destination:
             place = Place(max(progress.source, start.source), theirs.offsets.end)
             why = f"{note}, and one side has none of the mirrored records left"
             return _proven(Aligned.NOTHING, place, why)
-    return _begin_by_content(ours, theirs, start, source, destination, note)
-
-
-def _proven(by: Aligned, place: Place, why: str) -> Begin:
-    return Begin(Alignment(by, *place, why), is_proven=True)
-
-
-def _begin_of_older_copy(ours: Log, theirs: Log, origin: Place, note: str) -> Begin | None:
-    """Return the beginning of the copy that a mirror has taken over, if one ends at its origin."""
-    start = Place(ours.offsets.start, theirs.offsets.start)
-    if start.source >= origin.source or start.destination >= origin.destination:
-        return None
-    last, copied = _last_record(ours, origin.source), _last_record(theirs, origin.destination)
-    if last is None or copied is None or not _are_alike(last, copied):
-        return None
-    source = first_records(ours, start.source, origin.source)
-    destination = first_records(theirs, start.destination, origin.destination)
-    why = f"an older copy ends at the origin of {note}"
-    try:
-        found = _begin_by_content(ours, theirs, start, source, destination, why)
-    except NotComparable:
-        return None
-    return found if found.is_proven else None
-
-
-def _last_record(log: Log, end: int) -> LogRecord | None:
-    last = None
-    with closing(log.records(max(log.offsets.start, end - _LAST_OFFSETS), end)) as records:
-        for last in records:  # noqa: B007 - the last one counts
-            pass
-    return last
-
-
-def _is_all_that_is_left(start: Place, position: Place) -> bool:
-    """Whether a place that both logs reach back to is the beginning of one of them."""
-    return (start.source == position.source and start.destination <= position.destination) or (
-        start.destination == position.destination and start.source <= position.source
-    )
-
-
-def _begin_by_content(
-    ours: Log,
-    theirs: Log,
-    start: Place,
-    source: Sequence[LogRecord],
-    destination: Sequence[LogRecord],
-    note: str,
-) -> Begin:
     if not source and not destination:
         end = Place(ours.offsets.end, theirs.offsets.end)
         return _proven(Aligned.NOTHING, end, "there is nothing on either side")
@@ -215,10 +158,45 @@ def _begin_by_content(
         raise NotComparable(f"{note}, and the source is empty: retention has deleted the mirrored records")
     if not source:
         return _proven(Aligned.BY_CONTENT, start, f"{note}, and the source never held a record")
+    return _begin_by_content(ours, theirs, start, source, destination, note)
+
+
+def _proven(by: Aligned, place: Place, why: str) -> Begin:
+    return Begin(Alignment(by, *place, why), is_proven=True)
+
+
+def _begin_of_older_copy(ours: Log, theirs: Log, origin: Place, note: str) -> Begin | None:
+    """Return the beginning of the copy that a mirror has taken over, if one ends at its origin."""
+    if ours.offsets.start >= origin.source or theirs.offsets.start >= origin.destination:
+        return None
+    here = replace(ours, offsets=OffsetRange(ours.offsets.start, origin.source))
+    there = replace(theirs, offsets=OffsetRange(theirs.offsets.start, origin.destination))
+    last, copied = _last_record(here), _last_record(there)
+    if last is None or copied is None or not _are_alike(last, copied):
+        return None
+    with suppress(NotComparable):
+        found = begin(here, there, None, note)
+        return found if found.is_proven else None
+    return None
+
+
+def _last_record(log: Log) -> LogRecord | None:
+    start, end = log.offsets
+    return next(reversed([*log.records(max(start, end - _LAST_OFFSETS), end)]), None)
+
+
+def _begin_by_content(
+    ours: Log,
+    theirs: Log,
+    start: Place,
+    source: Sequence[LogRecord],
+    destination: Sequence[LogRecord],
+    note: str,
+) -> Begin:
     alike = [_are_alike(*pair) for pair in zip(source, destination, strict=False)]
     same = alike.index(False) if False in alike else len(alike)
     unlike = len({(each.body, each.timestamp) for each in source[:same]})
-    if unlike >= _PROOF or same == min(len(source), len(destination)):
+    if unlike >= _PROOF or same == len(alike):
         is_proven = unlike >= _PROOF or (2 * unlike > same and (start == (0, 0) or unlike >= 4))
         return Begin(Alignment(Aligned.BY_CONTENT, *start, note), is_proven)
     found = _search(ours, theirs, start, source, destination)
@@ -247,15 +225,13 @@ def _search(
         (theirs, source, start.destination, start.source),
     ):
         near = _near(log, head, first)
-        for begin_at, end_at in ((near, min(log.offsets.end, near + MOST_AHEAD)), (first, log.offsets.end)):
+        for searched in (OffsetRange(near, near + MOST_AHEAD), OffsetRange(first, log.offsets.end)):
             if best is not None and best[1].is_proof:
                 break
-            found = find_first(head, log, begin_at, end_at)
+            found = find_first(head, log, searched.start, min(log.offsets.end, searched.end))
             if found is None or (best is not None and found.length <= best[1].length):
                 continue
-            there, own = _stepped_back(
-                found.first, head, log, begin_at, own_first, first if begin_at == first else None
-            )
+            there, own = _stepped_back(found.first, head, log, (searched.start, first), own_first)
             place = Place(there, own) if log is ours else Place(own, there)
             if ours.offsets.start == 0:
                 # The source has all that it ever had: the copy's beginning is part of the comparison.
@@ -265,7 +241,7 @@ def _search(
 
 
 def _stepped_back(
-    link: _Link, head: Sequence[LogRecord], log: Log, searched: int, own_first: int, first: int | None
+    link: _Link, head: Sequence[LogRecord], log: Log, starts: tuple[int, int], own_first: int
 ) -> tuple[int, int]:
     """
     Step back from an anchor, record by record, to the beginning of one of both logs.
@@ -274,33 +250,28 @@ def _stepped_back(
         link: The anchor.
         head: The records that were looked for.
         log: The log in which they were found.
-        searched: Its first offset that was searched.
+        starts: Its first offset that was searched, and its first one that counts.
         own_first: The first offset of the log of the head.
-        first: The first offset of the log in which they were found, if nothing before ``searched`` counts.
 
     """
-    wanted = sum(each.records for each in head[: link.at])
-    before: deque[int] = deque(maxlen=wanted + 1)
+    (searched, first), wanted = starts, sum(each.records for each in head[: link.at])
     with closing(log.records(searched, link.offset)) as records:
-        before.extend(each.offset for each in records if each.offset < link.offset)
+        before = deque((each.offset for each in records if each.offset < link.offset), maxlen=wanted + 1)
     if len(before) > wanted:
         # Behind the record before these: a gap between the two is evidence of compaction.
         return before[0] + 1, own_first
-    there = first if first is not None else min((*before, link.offset))
     missing = wanted - len(before)
     behind = accumulate(each.records for each in head)
     at = next((at for at, records in enumerate(behind, 1) if records >= missing), 0) if missing else 0
+    there = first if searched == first else min((*before, link.offset))
     return there, head[at - 1].offset + head[at - 1].records if at else own_first
 
 
 def _near(log: Log, head: Sequence[LogRecord], start: int) -> int:
     """Return an offset behind which a head probably is, by its times; the start if they say nothing."""
-    times = [
-        each.timestamp for each in head[:_TIMED_RECORDS] if each.append_time is None and each.body is not None
-    ]
-    if not times or min(times) < 0:
-        return start
-    return max(start, log.first_at(min(times), start) - _HEAD_RECORDS)
+    time = earliest_time(head)
+    first = None if time is None else log.first_at(time)
+    return start if first is None else max(start, first - _HEAD_RECORDS)
 
 
 def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Found | None:
@@ -325,10 +296,13 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
     repeated: set[int] = set()
     asked = enough
     with closing(log.records(start, end)) as records:
-        for link in _links(anchors, records, log.side):
-            if link.at in links:
-                repeated.add(link.at)
-            links.setdefault(link.at, link)
+        for seen, each in enumerate(records):
+            at = next((anchors[key] for key in keys_of(each, log.side) if anchors.get(key) is not None), None)
+            if at is None:
+                continue
+            if at in links:
+                repeated.add(at)
+            links.setdefault(at, _Link(at, each.offset, seen))
             if len(links) - len(repeated) >= asked:
                 chain = _chain(links, repeated)
                 if len(chain) >= enough:
@@ -341,21 +315,12 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
     return _Found(chain[0], len(chain), is_proof=len(chain) >= _PROOF or is_most)
 
 
-def _links(anchors: dict[Key, int | None], records: Iterator[LogRecord], side: Side) -> Iterator[_Link]:
-    for seen, each in enumerate(records):
-        for key in keys_of(each, side):
-            at = anchors.get(key)
-            if at is not None:
-                yield _Link(at, each.offset, seen)
-                break
-
-
 def _chain(links: dict[int, _Link], repeated: set[int]) -> list[_Link]:
     """Return the longest chain of anchors that are once in both logs, without a large gap in it."""
     certain = sorted((link for at, link in links.items() if at not in repeated), key=lambda link: link.seen)
-    chain = [certain[index] for index in longest_ascending([link.at for link in certain])]
     parts: list[list[_Link]] = [[]]
-    for link in chain:
+    for index in longest_ascending([link.at for link in certain]):
+        link = certain[index]
         if parts[-1] and link.seen - parts[-1][-1].seen > _MOST_BETWEEN:
             parts.append([])
         parts[-1].append(link)
@@ -386,24 +351,3 @@ def find_again(
     if found is not None and found.is_proof:
         return Place(source[found.first.at].offset, found.first.offset)
     return None
-
-
-def place_of(ours: Log, theirs: Log, offset: int, there: OffsetRange) -> tuple[Place | None, bool]:
-    """
-    Find the place of the first record behind a source offset that is certain at the destination.
-
-    Args:
-        ours: The source.
-        theirs: The destination.
-        offset: The source offset.
-        there: The destination's offsets to search.
-
-    Returns:
-        The place, None if none is certain; and whether any of the next records is there.
-
-    """
-    head = first_records(ours, offset)
-    found = find_first(head, theirs, *there)
-    if found is None or not found.is_proof:
-        return None, found is not None
-    return Place(head[found.first.at].offset, found.first.offset), True

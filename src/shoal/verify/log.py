@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import list_offsets
+from ..client.logs import ask_offsets
 from ..client.scan import PartitionReader
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
@@ -39,11 +39,11 @@ from ..records import (
     verify_crc,
 )
 from ..topic_partition import TopicPartition
-from .damage import end_of, ended_by, split_all
+from .damage import end_of, ended_by, first_batch
 from .errors import DamagedLog
 from .findings import OffsetRange, Side
 
-__all__ = ["BUFFER_BYTES", "ROW_BYTES", "Log", "LogRecord", "Run"]
+__all__ = ["BUFFER_BYTES", "ROW_BYTES", "Log", "LogRecord", "Run", "Unreadable"]
 
 ROW_BYTES = PACKED_FINGERPRINT.size
 
@@ -56,6 +56,22 @@ BUFFER_BYTES = 4 * 1024 * 1024
 _MOST_UNREADABLE = 1_000_000
 
 
+class Unreadable(NamedTuple):
+    """
+    A batch whose records cannot be read.
+
+    Attributes:
+        records: The number of its records.
+        problem: Why they cannot be read, as a phrase.
+        is_damaged: Whether it does not match its CRC.
+
+    """
+
+    records: int
+    problem: str
+    is_damaged: bool
+
+
 class LogRecord(NamedTuple):
     """
     A record of one side.
@@ -65,9 +81,7 @@ class LogRecord(NamedTuple):
         append_time: That of its batch, if the batch is LogAppendTime; None otherwise.
         body: Key, value and headers; None for records that cannot be read.
         gap: The number of offsets before it that no record, marker or aborted batch has.
-        records: The number of records that it stands for, if they cannot be read.
-        problem: Why they cannot be read.
-        is_damaged: Whether their batch does not match its CRC.
+        unreadable: The batch that it stands for, if this cannot be read.
 
     """
 
@@ -76,9 +90,15 @@ class LogRecord(NamedTuple):
     append_time: int | None
     body: bytes | None
     gap: int
-    records: int = 1
-    problem: str | None = None
-    is_damaged: bool = False
+    unreadable: Unreadable | None = None
+
+    @property
+    def records(self) -> int:
+        """The number of records that it stands for."""
+        return 1 if self.unreadable is None else self.unreadable.records
+
+
+_new = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -107,7 +127,7 @@ class Run:
     end: int
     gap: int
     data: memoryview
-    position: int
+    position: int = 0
     batch: RecordBatch | None = None
     damage: str | None = None
     at: int = 0
@@ -127,9 +147,10 @@ class Run:
 
     def next_batch(self) -> RecordBatch:
         """Return the next batch with its bytes."""
-        return self.batch or next(split_all(self.data[self.position :]))
+        return self.batch or next(split(self.data[self.position :]))
 
 
+@dataclass(slots=True)
 class Log:
     """
     Reads one partition of one cluster, for one thread.
@@ -138,64 +159,37 @@ class Log:
         side: The side that the cluster is.
         cluster: The cluster, with metadata of the partition.
         partition: The partition to read.
-        offsets: Its offsets, from the log start to the end of the comparison.
         isolation_level: With ``read_committed``, aborted batches are left out.
+        offsets: Its offsets, from the log start to the end of the comparison.
+        patience_s: How long to retry without any progress.
+        stop: Ends the reading once it is set.
+        options: The limits for decoding a batch.
         bytes_read: The number of bytes of record sets so far.
 
     """
 
-    def __init__(
-        self,
-        side: Side,
-        cluster: Cluster,
-        partition: TopicPartition,
-        isolation_level: IsolationLevel,
-        offsets: OffsetRange,
-        *,
-        patience_s: float,
-        stop: threading.Event,
-        options: CopyOptions,
-    ) -> None:
+    side: Side
+    cluster: Cluster
+    partition: TopicPartition
+    isolation_level: IsolationLevel
+    offsets: OffsetRange
+    patience_s: float
+    stop: threading.Event
+    options: CopyOptions
+    bytes_read: int = 0
+
+    def first_at(self, timestamp: int) -> int | None:
         """
-        Connect when the first batch is wanted.
+        Return the first offset of a time or a later one, as the broker finds it; None if it finds none.
 
-        Args:
-            side: The side that the cluster is.
-            cluster: The cluster, with metadata of the partition.
-            partition: The partition to read.
-            isolation_level: With ``read_committed``, aborted batches are left out.
-            offsets: Its offsets.
-            patience_s: How long to retry without any progress.
-            stop: Ends the reading once it is set.
-            options: The limits for decoding a batch.
+        Raises:
+            ShoalError: The broker refuses, or does not answer.
+
         """
-        self.side = side
-        self.cluster = cluster
-        self.partition = partition
-        self.offsets = offsets
-        self.bytes_read = 0
-        self.isolation_level = isolation_level
-        self._patience_s = patience_s
-        self._stop = stop
-        self._options = options
-
-    def of_level(self, isolation_level: IsolationLevel) -> Log:
-        """Return a reader of the same log by another isolation level."""
-        return Log(
-            self.side,
-            self.cluster,
-            self.partition,
-            isolation_level,
-            self.offsets,
-            patience_s=self._patience_s,
-            stop=self._stop,
-            options=self._options,
-        )
-
-    def first_at(self, timestamp: int, default: int) -> int:
-        """Return the first offset of a time or a later one, as the broker finds it."""
-        found = list_offsets(self.cluster, {self.partition: timestamp})[self.partition]
-        return found if isinstance(found, int) and found >= 0 else default
+        found = ask_offsets(self.cluster, [self.partition], timestamp, self.patience_s)[self.partition]
+        if isinstance(found, ShoalError):
+            raise found
+        return found if found >= 0 else None
 
     # Runs
 
@@ -228,13 +222,13 @@ class Log:
                     reached, since = walk.offset, time.monotonic()
                     backoff.reset()
                 delay_s = backoff.next_delay_s()
-                if not is_transient(error) or time.monotonic() + delay_s - since > self._patience_s:
+                if not is_transient(error) or time.monotonic() + delay_s - since > self.patience_s:
                     raise
                 self._pause(delay_s)
 
     def _pause(self, seconds: float) -> None:
         """Wait before a retry, and find the leader again."""
-        if self._stop.wait(seconds):
+        if self.stop.wait(seconds):
             raise Stopped
         try:
             self.cluster.refresh([self.partition.topic])
@@ -263,7 +257,7 @@ class Log:
         return PartitionReader(self.cluster, self.partition, self.isolation_level, BUFFER_BYTES)
 
     def _receive(self, reader: PartitionReader) -> FetchedPartition:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped
         fetched = reader.receive()
         self.bytes_read += len(fetched.record_set)
@@ -281,7 +275,7 @@ class Log:
                 position = run.position + sum(memoryview(run.rows).cast("I")[1::6])
                 yield run
                 continue
-            batch = next(split_all(data[position:]), None)
+            batch = first_batch(data[position:])
             if batch is None:
                 return
             position += batch.header.size
@@ -333,17 +327,18 @@ class Log:
         try:
             if run.damage:
                 raise CorruptBatch(run.damage, header.base_offset)
-            records = self._options.decode(batch)
+            records = self.options.decode(batch)
         except (CorruptBatch, UnsupportedBatch) as error:
             what = "is damaged" if run.damage else "cannot be decoded"
             problem = f"the {self.side.value}'s batch at offset {begin} {what}: {error.reason}"
             count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
-            return [LogRecord(begin, -1, None, None, gap, count, problem, bool(run.damage))]
+            return [LogRecord(begin, -1, None, None, gap, Unreadable(count, problem, bool(run.damage)))]
         append_time = header.max_timestamp if header.magic == 2 and header.is_log_append_time else None
         found, expected = [], begin
         for offset, timestamp, body in records:
             if begin <= offset < end:
-                found.append(LogRecord(offset, timestamp, append_time, body, gap + offset - expected))
+                before = gap + offset - expected
+                found.append(_new(LogRecord, (offset, timestamp, append_time, body, before, None)))
                 expected, gap = offset + 1, 0
         return found
 

@@ -1,97 +1,122 @@
-"""One partition: from its plan to its report."""
+"""One partition: from its plan to its report, as a whole or in some ranges."""
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import EARLIEST, list_offsets
+from ..client.offsets import EARLIEST
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError, Stopped
 from ..mirroring.model.copy_options import CopyOptions
-from .compare import Cursor, Place, Same, Slot, Times, compare, split
-from .errors import DamagedLog
-from .explain import MOST_RANGES, Findings, explain, records_by_kind
+from .compare import MOST_KEPT, Cursor, Place, Same, Slot, compare, split
+from .errors import DamagedLog, NotComparable
+from .explain import MOST_RANGES, Findings, explain
+from .extent import WHOLE, Extent
 from .findings import Difference, DifferenceKind, OffsetRange, Side
 from .locate import Begin, begin, find_again
-from .log import Log, LogRecord
+from .log import Log
+from .places import Places
 from .plan import PartitionPlan
-from .report import Aligned, Outcome, PartitionReport, has_destination
+from .records import Times
+from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, has_destination
 
-__all__ = ["PartitionComparison", "logs_of"]
+__all__ = ["Assignment", "PartitionComparison"]
 
 #: Retention may move a log's start while it is read: then the comparison begins again, so many times.
 _MOST_ATTEMPTS = 3
 
-_BEGINNING = Place(0, 0)
+_NOWHERE = Place(0, 0)
 
 
-def logs_of(
-    plan: PartitionPlan,
-    source: Cluster,
-    destination: Cluster,
-    *,
-    options: CopyOptions,
-    patience_s: float,
-    stop: threading.Event,
-) -> tuple[Log, Log]:
+@dataclass(frozen=True, slots=True)
+class Assignment:
     """
-    Return the readers of both logs of a plan.
+    One partition to compare, by a thread of this process or by a task of Spark.
 
-    The destination is read committed: its consumers do not see the aborted transactions of another program.
+    Attributes:
+        plan: The partition and its logs.
+        extent: The part of it to compare.
+        seed: Places the ranges of a sample.
+
     """
-    ours = Log(
-        Side.SOURCE,
-        source,
-        plan.source,
-        source.config.isolation_level,
-        plan.source_log,
-        patience_s=patience_s,
-        stop=stop,
-        options=options,
-    )
-    theirs = Log(
-        Side.DESTINATION,
-        destination,
-        plan.destination,
-        IsolationLevel.READ_COMMITTED,
-        plan.destination_log,
-        patience_s=patience_s,
-        stop=stop,
-        options=options,
-    )
-    return ours, theirs
+
+    plan: PartitionPlan
+    extent: Extent = WHOLE
+    seed: float = 0.0
+
+    @property
+    def offsets(self) -> int:
+        """The number of the source's offsets."""
+        return self.plan.source_log.end - self.plan.source_log.start
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _Part:
     """
-    A comparison from the log starts of a time on.
+    The comparison of one range of both logs, or of all of them.
 
     Attributes:
+        source: The source's offsets.
+        plan: The plan between its two ends; None if it cannot be compared, or if the copy does not reach it.
+        reason: Why it, or the rest of it, was not compared.
         begin: The place at which it began.
+        starts: The first offsets of both logs then.
+        cursor: The place in the source.
         same: The records that are the same.
-        slots: The places at which both sides differ.
+        slots: The places at which both sides differ, until they are explained.
+        kept: The number of records in the slots.
         times: The timestamps that count.
         findings: The explanations of the records there.
-        reason: Why the rest, or all, was not compared.
-        damage: The damage at which one log cannot be read any further.
-        parted: The offsets up to which both were compared before that.
 
     """
 
+    source: OffsetRange
+    plan: PartitionPlan | None
+    reason: str | None = None
     begin: Begin | None = None
+    starts: Place = _NOWHERE
+    cursor: Cursor | None = None
     same: Same = field(default_factory=Same)
     slots: list[Slot] = field(default_factory=list)
+    kept: int = 0
     times: Times = field(default_factory=Times)
     findings: Findings = field(default_factory=Findings)
-    reason: str | None = None
-    damage: DamagedLog | None = None
-    parted: Place = _BEGINNING
+
+    @property
+    def fraction(self) -> float:
+        """How much of the source's range is compared, from 0 to 1."""
+        start, end = self.source
+        return max(0, self.cursor.place - start) / max(1, end - start) if self.cursor else 0.0
+
+    @property
+    def lag(self) -> int | None:
+        """The first source offset that the copy does not have yet; None if it has all."""
+        return self.source.start if self.plan is None and self.reason is None else self.findings.lag
+
+    def reached(self, plan: PartitionPlan) -> Place:
+        """Return the places up to which both sides were compared."""
+        return plan.ends if self.lag is None else Place(self.lag, plan.ends.destination)
+
+    def keep(self, slot: Slot) -> None:
+        """Keep a slot, or only the number of its records if there are too many already."""
+        records = Place(len(slot.source), len(slot.destination))
+        if not self.kept or self.kept + sum(records) <= MOST_KEPT or slot.is_last:
+            self.kept += sum(records)
+        elif any(self.slots[-1].more):
+            before = self.slots.pop()
+            more = Place(before.more.source + records.source, before.more.destination + records.destination)
+            slot = before._replace(more=more, end=slot.end)
+        else:
+            slot = slot._replace(source=[], destination=[], more=records)
+        self.slots.append(slot)
 
 
 class PartitionComparison:
@@ -99,7 +124,7 @@ class PartitionComparison:
     The comparison of one partition. :meth:`run` once; other threads may look on.
 
     Attributes:
-        plan: The partition and its logs.
+        assignment: The partition, and the part of it to compare.
         is_done: Whether it has ended, well or not.
         failure: The error that ended it early, if any did.
 
@@ -107,7 +132,7 @@ class PartitionComparison:
 
     def __init__(
         self,
-        plan: PartitionPlan,
+        assignment: Assignment,
         *,
         options: CopyOptions,
         patience_s: float,
@@ -118,38 +143,40 @@ class PartitionComparison:
         Prepare the comparison of a partition.
 
         Args:
-            plan: The partition and its logs.
+            assignment: The partition, and the part of it to compare.
             options: The limits for decoding a batch.
             patience_s: How long to retry transient errors.
             stop: Ends the comparison once it is set.
             explains_compaction: Whether to find out which records the log cleaner has removed. If not,
                 records that one side lacks beside a gap are differences.
         """
-        self.plan = plan
+        self.assignment = assignment
         self.is_done = False
         self.failure: ShoalError | None = None
+        self._plan = assignment.plan
         self._options = options
         self._patience_s = patience_s
         self._stop = stop
         self._explains_compaction = explains_compaction
-        self._logs: tuple[Log, ...] = ()
-        self._cursors: tuple[Cursor, ...] = ()
-        self._attempt = _Attempt()
+        self._logs: list[Log] = []
+        self._parts: list[_Part] = []
+        #: The number of ranges; None if nothing is left out.
+        self._ranges: int | None = None
 
     @property
-    def records(self) -> int:
-        """The number of records that are the same so far."""
-        return self._attempt.same.records
-
-    @property
-    def batches(self) -> int:
-        """The number of batches that are the same by their bytes so far."""
-        return self._attempt.same.batches
+    def same(self) -> Same:
+        """The records that are the same so far."""
+        total = Same()
+        for each in self._parts:
+            total.records += each.same.records
+            total.batches += each.same.batches
+            total.decoded += each.same.decoded
+        return total
 
     @property
     def differences(self) -> int:
         """The number of ranges that differ so far, as far as they are known."""
-        return len(self._attempt.findings.differences)
+        return sum(len(each.findings.differences) for each in self._parts)
 
     @property
     def bytes_read(self) -> int:
@@ -158,12 +185,8 @@ class PartitionComparison:
 
     @property
     def fraction(self) -> float:
-        """How much of the source's log is compared, from 0 to 1."""
-        start, end = self.plan.source_log
-        if self.is_done or end <= start:
-            return 1.0
-        place = self._cursors[0].place if self._cursors else start
-        return max(0, place - start) / (end - start)
+        """How much is compared, from 0 to 1."""
+        return 1.0 if self.is_done else sum(each.fraction for each in self._parts) / (self._ranges or 1)
 
     def run(self, source: Cluster, destination: Cluster) -> PartitionReport:
         """
@@ -175,158 +198,238 @@ class PartitionComparison:
             Stopped: By the event.
 
         """
-        self._logs = logs = logs_of(
-            self.plan,
-            source,
-            destination,
-            options=self._options,
-            patience_s=self._patience_s,
-            stop=self._stop,
-        )
         try:
-            self._try(*logs)
+            for part in self._find_parts(source, destination):
+                if part.plan is None:
+                    self._parts.append(part)
+                else:
+                    self._compare(part.plan, *self._logs_of(part.plan, source, destination))
         except Stopped:
             raise
         except ShoalError as error:
             self.failure = error
-            self._attempt.reason = str(error)
-            with suppress(ShoalError):
-                self._explain(*logs)
+            self._parts.append(_Part(self._plan.source_log, None, str(error)))
         self.is_done = True
         return self._report()
 
-    def _try(self, ours: Log, theirs: Log) -> None:
-        for attempt in range(_MOST_ATTEMPTS):
-            try:
-                self._compare(ours, theirs)
-                return
-            except BrokerError as error:
-                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or attempt + 1 == _MOST_ATTEMPTS:
-                    raise
-                for log in (ours, theirs):
-                    _begin_where_it_begins_now(log)
-                self._attempt = _Attempt()
-
-    def _compare(self, ours: Log, theirs: Log) -> None:
-        attempt = self._attempt
-        attempt.begin = begin(ours, theirs, self.plan.position, self.plan.position_note)
-        self._step_through(ours, theirs, attempt)
-        self._explain(ours, theirs)
-        if attempt.damage is not None:
-            self._note_damage(attempt.damage, attempt.parted)
-
-    def _explain(self, ours: Log, theirs: Log) -> None:
-        """Explain the slots that were found, and leave out what an uncertain beginning does not prove."""
-        attempt = self._attempt
-        if attempt.begin is None:
+    def _find_parts(self, source: Cluster, destination: Cluster) -> Iterator[_Part]:
+        """Yield the ranges to compare, each of them when the one before is done."""
+        plan, extent = self._plan, self.assignment.extent
+        whole = _Part(plan.source_log, plan)
+        if extent.is_whole or not self.assignment.offsets:
+            yield whole
             return
-        attempt.findings = explain(
-            attempt.slots,
+        places = Places(plan, *self._logs_of(plan, source, destination))
+        since = None if extent.since_ms is None else places.offset_since(extent.since_ms)
+        draw = random.Random(self.assignment.seed)  # noqa: S311 - a sample, not a secret
+        ranges = extent.ranges(plan.source_log, since, draw)
+        if ranges == [plan.source_log]:
+            yield whole
+            return
+        self._ranges = len(ranges)
+        for each in ranges:
+            try:
+                part = places.part(each)
+            except NotComparable as error:
+                yield _Part(each, None, f"source offsets {each}: {error}")
+            else:
+                yield _Part(each if part is None else part.source_log, part)
+
+    def _logs_of(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> tuple[Log, Log]:
+        """
+        Return the readers of both logs of a plan.
+
+        The destination is read committed: its consumers do not see the aborted transactions of another
+        program.
+        """
+        shared = self._patience_s, self._stop, self._options
+        level, committed = source.config.isolation_level, IsolationLevel.READ_COMMITTED
+        ours = Log(Side.SOURCE, source, plan.source, level, plan.source_log, *shared)
+        theirs = Log(
+            Side.DESTINATION, destination, plan.destination, committed, plan.destination_log, *shared
+        )
+        self._logs += ours, theirs
+        return ours, theirs
+
+    # One range
+
+    def _compare(self, plan: PartitionPlan, ours: Log, theirs: Log) -> None:
+        for attempt in range(_MOST_ATTEMPTS):
+            part = _Part(plan.source_log, plan)
+            self._parts.append(part)
+            try:
+                damage = self._step_through(part, plan, ours, theirs)
+                self._explain(part, plan, ours, theirs)
+                if damage is not None:
+                    _note_damage(part, plan, *damage)
+                return
+            except Stopped:
+                raise
+            except ShoalError as error:
+                is_moved = isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+                if not is_moved or attempt + 1 == _MOST_ATTEMPTS:
+                    self.failure, part.reason = error, str(error)
+                    with suppress(ShoalError):
+                        self._explain(part, plan, ours, theirs)
+                    return
+                self._parts.pop()
+            for log in (ours, theirs):
+                start = min(log.first_at(EARLIEST) or 0, log.offsets.end)
+                log.offsets = OffsetRange(max(log.offsets.start, start), log.offsets.end)
+
+    def _step_through(
+        self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log
+    ) -> tuple[DamagedLog, Place] | None:
+        """Compare both sides; return the damage at which a log ends, and the places before it."""
+        part.starts = Place(ours.offsets.start, theirs.offsets.start)
+        part.begin = begin(ours, theirs, plan.copied, plan.note)
+        here, there = (
+            Cursor(log, OffsetRange(max(place, log.offsets.start), log.offsets.end))
+            for log, place in zip((ours, theirs), part.begin.place, strict=True)
+        )
+        part.cursor, find_far = here, partial(find_again, ours, theirs)
+        with closing(here), closing(there):
+            for slot in compare(here, there, part.times, part.same, find_far, plan.mirrored_until):
+                slots, pairs = split(slot, part.times)
+                part.same.records += pairs
+                part.same.decoded += pairs
+                for each in slots:
+                    part.keep(each)
+            damage = here.damage or there.damage
+            # Nothing behind the damage can be found: what the other side has there is no difference.
+            return None if damage is None else (damage, part.slots.pop().start)
+
+    def _explain(self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log) -> None:
+        """Explain the slots that were found, and leave out what an uncertain beginning does not prove."""
+        if part.begin is None:
+            return
+        slots, part.slots = part.slots, []
+        part.findings = explain(
+            slots,
             ours,
             theirs,
-            attempt.times,
-            attempt.begin.place,
-            is_by_content=attempt.begin.alignment.by is Aligned.BY_CONTENT,
-            mirrored_until=self.plan.mirrored_until,
+            part.times,
+            part.begin.place,
+            is_by_content=part.begin.alignment.by is Aligned.BY_CONTENT,
+            mirrored_until=plan.mirrored_until,
             explains_compaction=self._explains_compaction,
         )
-        if attempt.findings.differences and not attempt.begin.is_proven:
-            attempt.findings.differences = []
-            attempt.reason = (
-                f"{attempt.begin.alignment.why}, and too few records of the topic differ from each other to "
+        if part.findings.differences and not part.begin.is_proven:
+            part.findings.differences = []
+            part.reason = (
+                f"{part.begin.alignment.why}, and too few records of the topic differ from each other to "
                 "find the place of the copy"
             )
 
-    def _step_through(self, ours: Log, theirs: Log, attempt: _Attempt) -> None:
-        assert attempt.begin is not None
-        place = attempt.begin.place
-
-        def find_far(
-            source: Sequence[LogRecord], destination: Sequence[LogRecord], parted: Place
-        ) -> Place | None:
-            return find_again(ours, theirs, source, destination, parted)
-
-        here = Cursor(ours, OffsetRange(max(place.source, ours.offsets.start), ours.offsets.end))
-        there = Cursor(theirs, OffsetRange(max(place.destination, theirs.offsets.start), theirs.offsets.end))
-        self._cursors = here, there
-        with closing(here), closing(there):
-            for slot in compare(here, there, attempt.times, attempt.same, find_far, self.plan.mirrored_until):
-                parts, pairs = split(slot, attempt.times)
-                attempt.same.records += pairs
-                attempt.same.decoded += pairs
-                attempt.slots += parts
-            attempt.damage = here.damage or there.damage
-            if attempt.damage is not None:
-                # Nothing behind the damage can be found: what the other side has there is no difference.
-                attempt.parted = attempt.slots.pop().start
-
-    def _note_damage(self, damage: DamagedLog, parted: Place) -> None:
-        """Report the rest of that side's log as not compared: nothing behind the damage can be found."""
-        attempt = self._attempt
-        attempt.reason = str(damage)
-        source, destination = (OffsetRange(place, place) for place in parted)
-        if damage.side is Side.SOURCE:
-            source = OffsetRange(damage.offset, self.plan.source_log.end)
-        else:
-            destination = OffsetRange(damage.offset, self.plan.destination_log.end)
-        lost = source if damage.side is Side.SOURCE else destination
-        attempt.findings.differences.append(
-            Difference(
-                DifferenceKind.ALTERED,
-                source,
-                destination,
-                lost.end - lost.start,
-                (damage.side,),
-                detail=damage.reason,
-            )
-        )
+    # The report
 
     def _report(self) -> PartitionReport:
-        attempt, found, plan = self._attempt, self._attempt.findings, self.plan
-        counts = records_by_kind(found.differences)
-        is_part = found.not_compared or attempt.reason or has_destination(plan.open_transactions)
-        otherwise = Outcome.NOT_COMPARED if is_part else Outcome.EQUAL
+        plan, parts, same = self._plan, self._parts, self.same
+        differences = [each for part in parts for each in part.findings.differences]
+        not_compared = [each for part in parts for each in part.findings.not_compared]
+        reasons = [part.reason for part in parts if part.reason]
+        is_to_the_end = any(part.plan is None or part.plan.ends == plan.ends for part in parts)
+        held = plan.open_transactions if is_to_the_end else ()
+        is_part = not_compared or reasons or has_destination(held)
+        counts = Counter[DifferenceKind]()
+        for each in differences:
+            counts[each.kind] += each.records
+        lag = self._lag()
         report = PartitionReport(
             plan.source,
             plan.destination,
-            Outcome.DIFFERENT if found.differences else otherwise,
-            records=attempt.same.records,
-            batches=attempt.same.batches,
-            decoded_records=attempt.same.decoded,
-            differences=tuple(found.differences[:MOST_RANGES]),
-            differences_omitted=max(0, len(found.differences) - MOST_RANGES),
+            Outcome.DIFFERENT if differences else Outcome.NOT_COMPARED if is_part else Outcome.EQUAL,
+            records=same.records,
+            batches=same.batches,
+            decoded_records=same.decoded,
+            differences=tuple(differences[:MOST_RANGES]),
+            differences_omitted=max(0, len(differences) - MOST_RANGES),
             counts=dict(counts),
-            not_compared=tuple(found.not_compared[:MOST_RANGES]),
-            not_compared_omitted=max(0, len(found.not_compared) - MOST_RANGES),
-            removed=found.removed,
-            not_mirrored=None if found.lag is None else OffsetRange(found.lag, plan.source_log.end),
-            reason=attempt.reason,
+            not_compared=tuple(not_compared[:MOST_RANGES]),
+            not_compared_omitted=max(0, len(not_compared) - MOST_RANGES),
+            removed=sum(part.findings.removed for part in parts),
+            not_mirrored=None if lag is None else OffsetRange(lag, plan.source_log.end),
+            reason=_first_of(reasons),
             bytes_read=self.bytes_read,
-            open_transactions=plan.open_transactions,
+            open_transactions=held,
             may_pass=self.failure is not None and is_transient(self.failure),
         )
-        return report if attempt.begin is None else self._with_begin(report, attempt.begin)
+        return self._with_ranges(self._with_begin(report))
 
-    def _with_begin(self, report: PartitionReport, begin: Begin) -> PartitionReport:
-        """Add the beginning of the comparison, what lies before it, and how far it came."""
-        ours, theirs = (each.offsets for each in self._logs)
-        behind = report.not_mirrored
-        reached = (behind.start if behind else ours.end), theirs.end
+    def _lag(self) -> int | None:
+        """Return the first source offset that the copy does not have yet."""
+        # If both logs ended together in one range, the copy is behind nowhere.
+        is_complete = any(
+            part.plan is not None
+            and part.plan.ends == self._plan.ends
+            and not part.reason
+            and part.lag is None
+            for part in self._parts
+        )
+        lags = [part.lag for part in self._parts if part.plan is not None or not is_complete]
+        return min((each for each in lags if each is not None), default=None)
+
+    def _with_begin(self, report: PartitionReport) -> PartitionReport:
+        """Add the beginning of the comparison, and, if it has one range, what lies before, and its end."""
+        begun = [part for part in self._parts if part.begin is not None and part.plan is not None]
+        if not begun:
+            return report
+        first, plan = begun[0], begun[0].plan
+        assert first.begin is not None
+        assert plan is not None
+        report = replace(report, alignment=first.begin.alignment)
+        if len(self._parts) > 1:
+            return report
+        place = first.begin.place
         return replace(
             report,
-            alignment=begin.alignment,
-            source_skipped=_unless_empty(ours.start, min(begin.place.source, ours.end)),
-            destination_skipped=_unless_empty(theirs.start, min(begin.place.destination, theirs.end)),
-            reached=None if report.reason else reached,
+            source_skipped=_unless_empty(first.starts.source, min(place.source, plan.ends.source)),
+            destination_skipped=_unless_empty(
+                first.starts.destination, min(place.destination, plan.ends.destination)
+            ),
+            reached=None if report.reason else first.reached(plan),
         )
 
+    def _with_ranges(self, report: PartitionReport) -> PartitionReport:
+        """Add the ranges that were compared, if an option left something out."""
+        if self._ranges is None:
+            return report
+        ranges = []
+        for part in self._parts:
+            if part.begin is not None and part.plan is not None:
+                pairs = zip(part.begin.place, part.reached(part.plan), strict=True)
+                source, destination = (OffsetRange(start, max(start, end)) for start, end in pairs)
+                ranges.append(ComparedRange(source, destination, part.same.records))
+        begin, ends = report.alignment, self._plan.ends
+        if begin is None:
+            begin = Alignment(Aligned.NOTHING, *ends, "both sides have nothing in this part")
+        elif begin.by is Aligned.BY_ORIGIN:
+            begin = replace(begin, by=Aligned.BY_CONTENT, why="the records at both ends of the range")
+        return replace(report, alignment=begin, ranges=tuple(ranges))
 
-def _begin_where_it_begins_now(log: Log) -> None:
-    """Ask for a log's start, after retention has moved it."""
-    start = list_offsets(log.cluster, {log.partition: EARLIEST})[log.partition]
-    if isinstance(start, ShoalError):
-        raise start
-    log.offsets = OffsetRange(min(max(start, log.offsets.start), log.offsets.end), log.offsets.end)
+
+def _first_of(reasons: Sequence[str]) -> str | None:
+    """Return the first reason, and the number of the others."""
+    if not reasons:
+        return None
+    return reasons[0] if len(reasons) == 1 else f"{reasons[0]} ({len(reasons) - 1} more ranges)"
+
+
+def _note_damage(part: _Part, plan: PartitionPlan, damage: DamagedLog, parted: Place) -> None:
+    """Report the rest of a damaged log as not compared: nothing behind the damage can be found."""
+    part.reason = str(damage)
+    is_source = damage.side is Side.SOURCE
+    lost = OffsetRange(damage.offset, plan.ends.source if is_source else plan.ends.destination)
+    part.findings.differences.append(
+        Difference(
+            DifferenceKind.ALTERED,
+            lost if is_source else OffsetRange(parted.source, parted.source),
+            OffsetRange(parted.destination, parted.destination) if is_source else lost,
+            lost.end - lost.start,
+            (damage.side,),
+            detail=damage.reason,
+        )
+    )
 
 
 def _unless_empty(start: int, end: int) -> OffsetRange | None:

@@ -1,43 +1,53 @@
-"""The partitions to compare, their logs at the start, and their positions."""
+"""The partitions to compare, their logs at the start, and the part that a mirror has copied."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from ..client.cluster import Cluster, is_transient, patiently
+from ..client.cluster import Cluster, patiently
 from ..client.config import IsolationLevel
+from ..client.logs import LogOffsets, ask_logs
+from ..client.offsets import log_end_offsets
+from ..client.scan import read_one_batch_each
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
-from ..mirroring.model.position import MirrorPosition, ProducerIdentity
+from ..records import RecordBatch
 from ..topic_partition import TopicPartition
+from .compare import Place
+from .errors import NotComparable
 from .findings import OffsetRange, OpenTransaction, Side
-from .logs import ask_high_watermarks, ask_logs, check_end
-from .open_transactions import LogEnds, open_transactions
 from .positions import CommittedPositions
 from .report import has_destination
 
-__all__ = ["Mirrored", "PartitionPlan", "Plan", "make_plan"]
+__all__ = ["Copied", "Mirrored", "PartitionPlan", "Plan", "make_plan"]
 
 #: A source partition and its mirror.
 Mirrored: TypeAlias = tuple[TopicPartition, TopicPartition]
 
 
+class Copied(NamedTuple):
+    """The part of a partition that has been copied: from one place to another."""
+
+    origin: Place
+    progress: Place
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """
-    One partition to compare.
+    One partition to compare, or a part of one.
 
     Attributes:
-        source_log: Its offsets at the start; up to the last stable one if
-            only committed transactions count.
+        source: The partition.
+        destination: Its copy.
+        source_log: Its offsets at the start; up to the last stable one if only committed transactions count.
         destination_log: Its offsets at the destination, up to the last stable one.
-        position: The committed one, if it is about these two logs.
-        position_note: The position, or the reason that there is none, as a phrase.
+        copied: The part that a mirror has copied, by its position, if that is about these two logs.
+        note: The position, or the reason that there is none, as a phrase.
         open_transactions: Those at which the logs end before their high watermarks.
-        was_equal_until: The source offset before which the copy had everything when it was compared last, if
-            it has lost records since.
+        complete_until: The source offset before which the copy must have everything, whatever was copied.
 
     """
 
@@ -45,19 +55,24 @@ class PartitionPlan:
     destination: TopicPartition
     source_log: OffsetRange
     destination_log: OffsetRange
-    position: MirrorPosition | None
-    position_note: str
+    copied: Copied | None
+    note: str
     open_transactions: tuple[OpenTransaction, ...] = ()
-    was_equal_until: int = 0
+    complete_until: int = 0
+
+    @property
+    def ends(self) -> Place:
+        """The ends of both logs."""
+        return Place(self.source_log.end, self.destination_log.end)
 
     @property
     def mirrored_until(self) -> int:
         """The source offset before which everything must be in the destination's log."""
-        if self.position is None or self.was_equal_until:
-            return self.was_equal_until
-        is_held = has_destination(self.open_transactions)
-        is_behind = self.destination_log.end < self.position.destination_offset
-        return 0 if is_held and is_behind else self.position.source_offset
+        if self.copied is None or self.complete_until:
+            return self.complete_until
+        progress = self.copied.progress
+        is_behind = self.destination_log.end < progress.destination
+        return 0 if has_destination(self.open_transactions) and is_behind else progress.source
 
     def after(self, reached: tuple[int, int], *, needs_position: bool = True) -> PartitionPlan:
         """
@@ -73,38 +88,36 @@ class PartitionPlan:
             earlier now: it has lost records that were compared.
 
         """
-        ours, theirs = reached
-        is_another = needs_position and self.position is None
-        if is_another:
+        start = Place(*reached)
+        if needs_position and self.copied is None:
             return self
-        if ours > self.source_log.end or theirs > self.destination_log.end:
-            return replace(self, was_equal_until=ours)
+        if start.source > self.source_log.end or start.destination > self.destination_log.end:
+            return replace(self, complete_until=start.source)
         return replace(
             self,
-            source_log=OffsetRange(max(self.source_log.start, ours), self.source_log.end),
-            destination_log=OffsetRange(max(self.destination_log.start, theirs), self.destination_log.end),
-            position=self._begun_at(reached),
-            position_note="an earlier comparison",
+            source_log=OffsetRange(max(self.source_log.start, start.source), self.source_log.end),
+            destination_log=OffsetRange(
+                max(self.destination_log.start, start.destination), self.destination_log.end
+            ),
+            copied=self._begun_at(start),
+            note="an earlier comparison",
         )
 
-    def between(self, start: tuple[int, int], end: tuple[int, int]) -> PartitionPlan:
+    def between(self, start: Place, end: Place) -> PartitionPlan:
         """Return the plan for the records between two places; the logs' own starts are found as ever."""
-        is_to_the_end = end == (self.source_log.end, self.destination_log.end)
-        found = replace(
+        is_first = start == (self.source_log.start, self.destination_log.start)
+        part = replace(
             self,
-            source_log=OffsetRange(start[0], end[0]),
-            destination_log=OffsetRange(start[1], end[1]),
-            open_transactions=self.open_transactions if is_to_the_end else (),
+            source_log=OffsetRange(start.source, end.source),
+            destination_log=OffsetRange(start.destination, end.destination),
+            copied=self.copied if is_first else self._begun_at(start),
         )
-        if start == (self.source_log.start, self.destination_log.start):
-            return found
-        return replace(found, position=self._begun_at(start))
+        # The copy has the records behind an end within the logs, so all before it must be there.
+        is_last = end == self.ends
+        return part if is_last else replace(part, open_transactions=(), complete_until=end.source)
 
-    def _begun_at(self, place: tuple[int, int]) -> MirrorPosition:
-        """Return the position as if the mirror had begun at a place that both sides have in common."""
-        if self.position is not None:
-            return replace(self.position, origin=place)
-        return MirrorPosition(*place, ProducerIdentity(-1, -1), place, None, None, None, -1, "")
+    def _begun_at(self, place: Place) -> Copied:
+        return Copied(place, place if self.copied is None else self.copied.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +131,14 @@ class Plan:
         refused: Those that cannot, with the reason.
         surplus: Partitions that only the destination has, and their offsets.
         warnings: Sentences.
-        refused_for_now: Those of ``refused`` whose reason is a transient error of a broker.
 
     """
 
     group: str | None
     partitions: tuple[PartitionPlan, ...]
-    refused: Mapping[Mirrored, str]
+    refused: Mapping[Mirrored, ShoalError]
     surplus: Mapping[Mirrored, OffsetRange]
     warnings: tuple[str, ...]
-    refused_for_now: frozenset[Mirrored] = frozenset()
 
 
 def make_plan(
@@ -145,8 +156,6 @@ def make_plan(
     The order matters while a mirror is at work: first the positions, then the
     destination's ends, then the source's. So each position is before
     the destination's end, and each record there is before the source's end.
-    Of each cluster, first the high watermarks, then the last stable offsets: if one of these is smaller, a
-    transaction is open.
 
     Args:
         topics: The destination's names by the source's.
@@ -161,89 +170,29 @@ def make_plan(
     """
     patiently(lambda: source.refresh(topics), patience_s=patience_s)
     patiently(lambda: destination.refresh(topics.values()), patience_s=patience_s)
-    on_both, on_one = _match(source, destination, topics)
-    surplus = [mirrored for mirrored in on_one if _is_surplus(source, mirrored)]
-    absent = [mirrored for mirrored in on_one if _is_absent_copy(source, destination, mirrored)]
+    pairs = list(_pairs(source, destination, topics))
+    here = {ours for ours, _ in pairs if ours.partition in _numbers(source, ours.topic)}
+    there = {theirs for _, theirs in pairs if theirs.partition in _numbers(destination, theirs.topic)}
     positions = CommittedPositions(source, destination, group, rules, patience_s)
-    positions.read([ours for ours, _ in [*on_both, *absent]])
-    # A position shows that such a copy was there: all that was mirrored is missing.
-    lost = [mirrored for mirrored in absent if positions.has(mirrored[0])]
-    there = [theirs for _, theirs in [*on_both, *surplus]]
-    destination_ends = ask_high_watermarks(destination, there, patience_s)
-    destination_logs = ask_logs(destination, there, IsolationLevel.READ_COMMITTED, patience_s)
-    open_there = _open_at(Side.DESTINATION, destination, destination_ends, destination_logs, patience_s)
-    destination_logs |= {theirs: OffsetRange(0, 0) for _, theirs in lost}
-    here = [ours for ours, _ in [*on_both, *lost]]
-    level = source.config.isolation_level
-    is_committed = level is IsolationLevel.READ_COMMITTED
-    source_ends = ask_high_watermarks(source, here, patience_s) if is_committed else {}
-    source_logs = ask_logs(source, here, level, patience_s)
-    open_here = _open_at(Side.SOURCE, source, source_ends, source_logs, patience_s)
-    refused = {mirrored: why for mirrored, why in on_one.items() if mirrored not in lost}
-    partitions, may_pass = [], set[Mirrored]()
-    for ours, theirs in [*on_both, *lost]:
+    positions.read(sorted(here))
+    copies = _Logs(Side.DESTINATION, destination, IsolationLevel.READ_COMMITTED, there, patience_s)
+    sources = _Logs(Side.SOURCE, source, source.config.isolation_level, here, patience_s)
+    partitions, refused, surplus = [], dict[Mirrored, ShoalError](), dict[Mirrored, OffsetRange]()
+    for ours, theirs in pairs:
         try:
-            log = _answered(destination_logs[theirs])
-            position, note = positions.position(ours, theirs, copy_is_empty=log == OffsetRange(0, 0))
-            if (ours, theirs) not in lost:
-                end = destination_ends[theirs]
-                check_end(destination, theirs, end if isinstance(end, int) else log.end, position)
-            held = [each for each in (open_here.get(ours), open_there.get(theirs)) if each is not None]
-            partitions.append(
-                PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, position, note, (*held,))
-            )
-        except ShoalError as error:
-            refused[ours, theirs] = str(error)
-            if is_transient(error):
-                may_pass.add((ours, theirs))
-    found = {}
-    for ours, theirs in surplus:
-        surplus_log = destination_logs[theirs]
-        if isinstance(surplus_log, OffsetRange):
-            found[ours, theirs] = surplus_log
-            del refused[ours, theirs]
-    return Plan(
-        positions.group, tuple(partitions), refused, found, tuple(positions.warnings), frozenset(may_pass)
-    )
-
-
-def _open_at(
-    side: Side,
-    cluster: Cluster,
-    high_watermarks: Mapping[TopicPartition, int | ShoalError],
-    logs: Mapping[TopicPartition, OffsetRange | ShoalError],
-    patience_s: float,
-) -> dict[TopicPartition, OpenTransaction]:
-    ends = {}
-    for partition, end in high_watermarks.items():
-        log = logs[partition]
-        if isinstance(log, OffsetRange) and isinstance(end, int):
-            ends[partition] = LogEnds(log.end, end)
-    return open_transactions(side, cluster, ends, patience_s)
-
-
-def _answered(log: OffsetRange | ShoalError) -> OffsetRange:
-    if isinstance(log, ShoalError):
-        raise log
-    return log
-
-
-def _match(
-    source: Cluster, destination: Cluster, topics: Mapping[str, str]
-) -> tuple[list[Mirrored], dict[Mirrored, str]]:
-    """Return the partitions that both sides have, and the others with the side that lacks them."""
-    on_both, on_one = [], {}
-    for ours, theirs in topics.items():
-        here, there = _numbers(source, ours), _numbers(destination, theirs)
-        for number in sorted(here | there) or [0]:
-            mirrored = TopicPartition(ours, number), TopicPartition(theirs, number)
-            if number not in here:
-                on_one[mirrored] = _absent(source, mirrored[0])
-            elif number not in there:
-                on_one[mirrored] = _absent(destination, mirrored[1])
+            if ours not in here and theirs in there and ours.topic in source.metadata.topics:
+                surplus[ours, theirs] = copies.of(theirs)
             else:
-                on_both.append(mirrored)
-    return on_both, on_one
+                partitions.append(_plan(ours, theirs, sources, copies, positions))
+        except ShoalError as error:
+            refused[ours, theirs] = error
+    return Plan(positions.group, tuple(partitions), refused, surplus, tuple(positions.warnings))
+
+
+def _pairs(source: Cluster, destination: Cluster, topics: Mapping[str, str]) -> Iterator[Mirrored]:
+    for ours, theirs in topics.items():
+        for number in sorted(_numbers(source, ours) | _numbers(destination, theirs)) or [0]:
+            yield TopicPartition(ours, number), TopicPartition(theirs, number)
 
 
 def _numbers(cluster: Cluster, topic: str) -> set[int]:
@@ -251,23 +200,100 @@ def _numbers(cluster: Cluster, topic: str) -> set[int]:
     return set(found.partitions) if found else set()
 
 
-def _absent(cluster: Cluster, partition: TopicPartition) -> str:
-    error = cluster.metadata.errors.get(partition.topic)
-    if error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        what = "topic" if partition.topic not in cluster.metadata.topics else "partition"
-        return f"there is no such {what} on {cluster}: {partition}"
-    return f"topic {partition.topic} on {cluster}: {named_code(error)}"
+def _plan(
+    ours: TopicPartition, theirs: TopicPartition, sources: _Logs, copies: _Logs, positions: CommittedPositions
+) -> PartitionPlan:
+    source_log = sources.of(ours)
+    # A position shows that such a copy was there: all that was mirrored is missing.
+    is_lost = not copies.has(theirs) and copies.is_unknown(theirs) and positions.has(ours)
+    copy_log = OffsetRange(0, 0) if is_lost else copies.of(theirs)
+    position, note = positions.position(ours, theirs, copy_is_empty=copy_log == (0, 0))
+    copied = None
+    if position is not None:
+        progress = Place(position.source_offset, position.destination_offset)
+        copied = Copied(Place(*position.origin), progress)
+        if not is_lost:
+            copies.check_end(theirs, progress.destination)
+    held = sources.open_transaction(ours), copies.open_transaction(theirs)
+    return PartitionPlan(
+        ours, theirs, source_log, copy_log, copied, note, tuple(each for each in held if each is not None)
+    )
 
 
-def _is_absent_copy(source: Cluster, destination: Cluster, mirrored: Mirrored) -> bool:
-    """Whether the source has the partition, and the destination has no such topic or partition."""
-    ours, theirs = mirrored
-    error = destination.metadata.errors.get(theirs.topic)
-    is_known = error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return is_known and ours.partition in _numbers(source, ours.topic)
+class _Logs:
+    """The logs of one side at the start."""
 
+    def __init__(
+        self,
+        side: Side,
+        cluster: Cluster,
+        level: IsolationLevel,
+        partitions: Collection[TopicPartition],
+        patience_s: float,
+    ) -> None:
+        self._side = side
+        self._cluster = cluster
+        self._is_committed = level is IsolationLevel.READ_COMMITTED
+        self._logs = ask_logs(cluster, partitions, patience_s)
+        held = {
+            each: log.stable
+            for each, log in self._logs.items()
+            if isinstance(log, LogOffsets) and self._is_committed and log.stable < log.end
+        }
+        self._held = read_one_batch_each(cluster, held) if held else {}
 
-def _is_surplus(source: Cluster, mirrored: Mirrored) -> bool:
-    """Whether the source has the topic, and with fewer partitions."""
-    ours, _ = mirrored
-    return ours.topic in source.metadata.topics and ours.partition not in _numbers(source, ours.topic)
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether the cluster has the partition."""
+        return partition in self._logs
+
+    def is_unknown(self, partition: TopicPartition) -> bool:
+        """Whether the cluster says that there is no such topic or partition."""
+        error = self._cluster.metadata.errors.get(partition.topic)
+        return error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def of(self, partition: TopicPartition) -> OffsetRange:
+        """Return the offsets to compare; raises if there is no such log, or if its leader does not answer."""
+        log = self._log(partition)
+        return OffsetRange(log.start, log.stable if self._is_committed else log.end)
+
+    def _log(self, partition: TopicPartition) -> LogOffsets:
+        log = self._logs.get(partition)
+        if isinstance(log, LogOffsets):
+            return log
+        if log is not None:
+            raise log
+        if not self.is_unknown(partition):
+            code = self._cluster.metadata.errors[partition.topic]
+            raise NotComparable(f"topic {partition.topic} on {self._cluster}: {named_code(code)}")
+        what = "topic" if partition.topic not in self._cluster.metadata.topics else "partition"
+        raise NotComparable(f"there is no such {what} on {self._cluster}: {partition}")
+
+    def open_transaction(self, partition: TopicPartition) -> OpenTransaction | None:
+        """Return the transaction at which a reader of committed records ends; None if all are closed."""
+        log = self._logs.get(partition)
+        if not isinstance(log, LogOffsets) or not self._is_committed or log.stable >= log.end:
+            return None
+        batch = self._held.get(partition)
+        is_known = isinstance(batch, RecordBatch) and batch.header.is_transactional
+        producer_id = batch.header.producer_id if isinstance(batch, RecordBatch) and is_known else None
+        return OpenTransaction(self._side, log.stable, log.end, producer_id)
+
+    def check_end(self, partition: TopicPartition, mirrored: int) -> None:
+        """
+        Make sure that all records up to the committed position can be read, unless they are lost.
+
+        Raises:
+            NotComparable: The record is there, but not yet on all in-sync replicas.
+
+        """
+        high_watermark = self._log(partition).end
+        if high_watermark >= mirrored:
+            return
+        end = log_end_offsets(self._cluster, [partition])[partition]
+        if isinstance(end, ShoalError):
+            raise end
+        if end >= mirrored:
+            raise NotComparable(
+                f"the high watermark of {partition} on {self._cluster} is {high_watermark}, behind the log "
+                f"end {end}: its in-sync replicas are behind. Try again when they have caught up"
+            )

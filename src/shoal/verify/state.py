@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..client.cluster import Cluster
 from ..errors import ConfigError
-from ..mirroring.model.json_values import typed, versioned
+from ..mirroring.model.json_values import read_value, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
 from .findings import NotCompared, OffsetRange
@@ -39,15 +39,22 @@ class VerifiedPartition:
     How far a partition is equal.
 
     Attributes:
+        source: The partition.
         destination: The copy.
         topic_ids: The ids of both topics.
         reached: The offsets of both sides up to which both are equal.
 
     """
 
+    source: TopicPartition
     destination: TopicPartition
     topic_ids: NamedPair
     reached: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        for each in (*self.reached, self.source.partition, self.destination.partition):
+            if not 0 <= each < 2**63:
+                raise ValueError(f"{each} is not an offset or a partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,17 @@ class VerifyState:
 
     Attributes:
         clusters: The ids of both clusters; None before Kafka 0.10.1.
-        partitions: The partitions, by those of the source.
+        partitions: The partitions.
 
     """
 
     clusters: NamedPair
-    partitions: Mapping[TopicPartition, VerifiedPartition]
+    partitions: tuple[VerifiedPartition, ...] = ()
+
+    @property
+    def by_source(self) -> dict[TopicPartition, VerifiedPartition]:
+        """The partitions, by those of the source."""
+        return {each.source: each for each in self.partitions}
 
     def check_clusters(self, clusters: NamedPair, file: str) -> None:
         """
@@ -87,20 +99,18 @@ class VerifyState:
             ids: The ids of both topics by the source's names.
 
         """
-        kept = {
-            source: each
-            for source, each in self.partitions.items()
-            if source.topic not in topics
-            or (
-                each.destination.topic == topics[source.topic]
-                and not _is_another(each.topic_ids, ids[source.topic])
+
+        def is_known(each: VerifiedPartition) -> bool:
+            name = each.source.topic
+            return name not in topics or (
+                each.destination.topic == topics[name] and not _is_another(each.topic_ids, ids[name])
             )
-        }
-        return replace(self, partitions=kept)
+
+        return replace(self, partitions=tuple(filter(is_known, self.partitions)))
 
     def with_deleted(self, report: PartitionReport) -> PartitionReport:
         """Add to a report the records that retention deleted on either side since the last comparison."""
-        before = self.partitions.get(report.source)
+        before = self.by_source.get(report.source)
         if before is None or report.alignment is None:
             return report
         here, there = before.reached
@@ -109,51 +119,25 @@ class VerifyState:
         records = max(source.end - source.start, destination.end - destination.start)
         if not records:
             return report
-        gone = NotCompared(
-            source, destination, records, "retention deleted records there before they were compared"
-        )
+        why = "retention deleted records there before they were compared"
         outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
+        gone = NotCompared(source, destination, records, why)
         return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))
 
     def after(self, reports: Sequence[PartitionReport], ids: Mapping[str, NamedPair]) -> VerifyState:
         """Return the state with the new positions of partitions that are equal."""
         equal = {
             each.source: VerifiedPartition(
-                each.destination, ids.get(each.source.topic, (None, None)), each.reached
+                each.source, each.destination, ids.get(each.source.topic, (None, None)), each.reached
             )
             for each in reports
             if each.reached is not None and not each.differences and not each.not_compared
         }
-        return replace(self, partitions={**self.partitions, **equal})
+        return replace(self, partitions=tuple(sorted((self.by_source | equal).values(), key=_source)))
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the state as values of JSON."""
-        return {
-            "type": _TYPE,
-            "version": _VERSION,
-            "clusters": list(self.clusters),
-            "partitions": [
-                {
-                    "source": list(source),
-                    "destination": list(each.destination),
-                    "topic_ids": list(each.topic_ids),
-                    "reached": list(each.reached),
-                }
-                for source, each in sorted(self.partitions.items())
-            ],
-        }
 
-    @classmethod
-    def from_json_object(cls, values: Any) -> VerifyState:
-        """
-        Read a state. Names that this version does not know are ignored.
-
-        Raises:
-            ValueError: The values are no state. So are KeyError and TypeError.
-
-        """
-        values = versioned(values, _TYPE, _VERSION)
-        return cls(_pair(values["clusters"]), dict(_partition(each) for each in values["partitions"]))
+def _source(partition: VerifiedPartition) -> TopicPartition:
+    return partition.source
 
 
 def topic_ids(source: Cluster, destination: Cluster, topics: Mapping[str, str]) -> dict[str, NamedPair]:
@@ -167,31 +151,7 @@ def _topic_id(cluster: Cluster, name: str) -> str | None:
 
 
 def _is_another(before: NamedPair, now: NamedPair) -> bool:
-    return any(
-        one is not None and other is not None and one != other for one, other in zip(before, now, strict=True)
-    )
-
-
-def _partition(values: Any) -> tuple[TopicPartition, VerifiedPartition]:
-    here, there = (_offset(each) for each in values["reached"])
-    destination, ids = _named(values["destination"]), _pair(values["topic_ids"])
-    return _named(values["source"]), VerifiedPartition(destination, ids, (here, there))
-
-
-def _named(values: Any) -> TopicPartition:
-    topic, partition = values
-    return TopicPartition(typed(str, topic), _offset(partition))
-
-
-def _offset(value: Any) -> int:
-    if not 0 <= typed(int, value) < 2**63:
-        raise ValueError(f"{value} is not an offset or a partition")
-    return int(value)
-
-
-def _pair(values: Any) -> NamedPair:
-    first, second = (None if each is None else typed(str, each) for each in values)
-    return first, second
+    return any(None not in pair and pair[0] != pair[1] for pair in zip(before, now, strict=True))
 
 
 def read_state(file: str) -> VerifyState | None:
@@ -203,15 +163,15 @@ def read_state(file: str) -> VerifyState | None:
 
     """
     try:
-        text = _read_own(file)
-        return VerifyState.from_json_object(json.loads(text))
+        state: VerifyState = read_value(VerifyState, versioned(json.loads(_read_own(file)), _TYPE, _VERSION))
+        return state
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"--state {file!r}: {error.strerror}") from None
     except KeyError as error:
         why = f"{error} is missing"
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         why = str(error)
     raise ConfigError(f"--state {file!r} is not the state of a verification: {why}. Name another file")
 
@@ -242,4 +202,5 @@ def write_state(file: str, state: VerifyState) -> None:
         ShoalError: The file cannot be written.
 
     """
-    write_result_file("state", file, f"{json.dumps(state.to_json_object(), indent=1)}\n", mode=0o600)
+    values = {"type": _TYPE, "version": _VERSION, **asdict(state)}
+    write_result_file("state", file, f"{json.dumps(values, indent=1)}\n", mode=0o600)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import types
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["typed", "versioned"]
+__all__ = ["read_value", "typed", "versioned"]
 
 T = TypeVar("T")
 
@@ -34,3 +37,38 @@ def versioned(values: Any, kind: str, version: int) -> dict[str, Any]:
             f"it has version {found['version']}, and this shoal reads {version}. Use a later one"
         )
     return found
+
+
+def read_value(kind: Any, value: Any) -> Any:
+    """
+    Return a value of JSON as a type: a dataclass, named tuple, tuple, mapping, optional or plain one.
+
+    A dataclass is an object with all its fields; names that it does not have are ignored. Its own
+    ``__post_init__`` checks the values.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A value is of another type.
+        ValueError: A tuple has another length, or a check failed.
+
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        (other,) = (each for each in inner if each is not type(None))
+        return None if value is None else read_value(other, value)
+    if is_dataclass(kind) and isinstance(kind, type):
+        found = typed(dict, value)
+        return kind(**{name: read_value(hint, found[name]) for name, hint in get_type_hints(kind).items()})
+    if origin is tuple and inner[-1] is ...:
+        return tuple(read_value(inner[0], each) for each in typed(list, value))
+    if origin is tuple:
+        return tuple(read_value(*pair) for pair in zip(inner, typed(list, value), strict=True))
+    if origin is Mapping:
+        return {
+            read_value(inner[0], name): read_value(inner[1], each)
+            for name, each in typed(dict, value).items()
+        }
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        hints = get_type_hints(kind).values()
+        return kind(*(read_value(*pair) for pair in zip(hints, typed(list, value), strict=True)))
+    return float(value) if kind is float and type(value) is int else typed(kind, value)

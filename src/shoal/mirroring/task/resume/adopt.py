@@ -33,7 +33,7 @@ from ....client.scan import read_batches
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
-from ....verify.partition import PartitionComparison
+from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
 from ...model.incidents import Incident, IncidentKind
@@ -181,13 +181,15 @@ class _Adoption:
         group = self._clusters.settings.group
         stop = threading.Event()
         comparison = PartitionComparison(
-            PartitionPlan(
-                self._copy.source,
-                self._copy.destination,
-                source_log,
-                OffsetRange(self._log.start, self._log.end),
-                None,
-                f"group {group!r} has no committed position for it",
+            Assignment(
+                PartitionPlan(
+                    self._copy.source,
+                    self._copy.destination,
+                    source_log,
+                    OffsetRange(self._log.start, self._log.end),
+                    None,
+                    f"group {group!r} has no committed position for it",
+                )
             ),
             options=self._clusters.settings,
             patience_s=DEFAULT_PATIENCE_S,

@@ -17,8 +17,8 @@ from itertools import islice
 from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST
 from ....verify import OffsetRange, Side
-from ....verify.locate import keys_of
 from ....verify.log import Log, LogRecord
+from ....verify.records import keys_of
 from .logs import PartitionLogs
 
 __all__ = ["are_distinct", "second_place"]
@@ -85,7 +85,7 @@ def _records(logs: PartitionLogs, side: Side, log: OffsetRange) -> Iterator[LogR
         cluster, partition = logs.clusters.destination, logs.copy.destination
         level = IsolationLevel.READ_COMMITTED
     never = threading.Event()
-    found = Log(side, cluster, partition, level, log, patience_s=0, stop=never, options=logs.settings)
+    found = Log(side, cluster, partition, level, log, 0, never, logs.settings)
     with closing(found.records(*log)) as records:
         yield from records
 

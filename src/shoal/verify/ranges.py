@@ -1,0 +1,140 @@
+"""Records that follow each other and have the same explanation, joined to ranges. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from .compare import Slot
+from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
+
+__all__ = ["NO_SKIPS", "Explanation", "Ranges", "Skips", "one"]
+
+
+class Skips(NamedTuple):
+    """Offsets behind which the next record is not at once, by side: markers or gaps lie between."""
+
+    source: dict[int, int]
+    destination: dict[int, int]
+
+    @classmethod
+    def of(cls, slots: Iterable[Slot]) -> Skips:
+        """Return those within slots."""
+        found = cls({}, {})
+        for slot in slots:
+            for skips, records in zip(found, (slot.source, slot.destination), strict=True):
+                for before, behind in pairwise(records):
+                    if before.end != behind.offset:
+                        skips[before.end] = behind.offset
+        return found
+
+
+NO_SKIPS = Skips({}, {})
+
+
+class Explanation(NamedTuple):
+    """
+    What became of records.
+
+    Attributes:
+        kind: How they differ; None if they could not be compared.
+        detail: More, as a phrase.
+        damaged: The sides on which a batch does not match its CRC.
+
+    """
+
+    kind: DifferenceKind | None
+    detail: str | None = None
+    damaged: tuple[Side, ...] = ()
+
+
+@dataclass(slots=True)
+class _Range:
+    explanation: Explanation
+    source: OffsetRange
+    destination: OffsetRange
+    records: int
+    copy_of: OffsetRange | None
+
+    def takes(self, other: _Range, skips: Skips) -> bool:
+        """Take another range in if it follows this one, and has the same explanation; return whether."""
+        if (
+            self.explanation != other.explanation
+            or not _is_next(self.source, other.source, skips.source)
+            or not _is_next(self.destination, other.destination, skips.destination)
+        ):
+            return False
+        if self.copy_of is None or other.copy_of is None:
+            if self.copy_of != other.copy_of:
+                return False
+        elif self.copy_of.end != other.copy_of.start:
+            return False
+        else:
+            self.copy_of = OffsetRange(self.copy_of.start, other.copy_of.end)
+        self.source = OffsetRange(self.source.start, other.source.end)
+        self.destination = OffsetRange(self.destination.start, other.destination.end)
+        self.records += other.records
+        return True
+
+
+def _is_next(last: OffsetRange, following: OffsetRange, skips: dict[int, int]) -> bool:
+    """Whether no record lies between two ranges; empty ones are places, and must be the same."""
+    if last.start == last.end or following.start == following.end:
+        return last == following
+    return last.end == following.start or skips.get(last.end) == following.start
+
+
+class Ranges:
+    """Collects ranges, in any order."""
+
+    def __init__(self, skips: Skips = NO_SKIPS) -> None:
+        self._skips = skips
+        self._ranges: list[_Range] = []
+
+    def add(
+        self,
+        explanation: Explanation,
+        source: OffsetRange,
+        destination: OffsetRange,
+        records: int = 1,
+        copy_of: OffsetRange | None = None,
+    ) -> None:
+        """Add some records."""
+        found = _Range(explanation, source, destination, records, copy_of)
+        if not self._ranges or not self._ranges[-1].takes(found, self._skips):
+            self._ranges.append(found)
+
+    def add_all(self, others: Ranges, least_records: int) -> None:
+        """Add the ranges of others that have so many records."""
+        self._ranges += [each for each in others._joined() if each.records >= least_records]
+
+    def _joined(self) -> Sequence[_Range]:
+        joined: list[_Range] = []
+        for each in sorted(self._ranges, key=lambda each: (each.source, each.destination)):
+            if not joined or not joined[-1].takes(replace(each), self._skips):
+                joined.append(each)
+        return joined
+
+    def differences(self) -> list[Difference]:
+        """Return the ranges that differ, by place."""
+        return [
+            Difference(kind, each.source, each.destination, each.records, damaged, each.copy_of, detail)
+            for each in self._joined()
+            for kind, detail, damaged in [each.explanation]
+            if kind is not None
+        ]
+
+    def not_compared(self) -> list[NotCompared]:
+        """Return the ranges that could not be compared, by place."""
+        return [
+            NotCompared(each.source, each.destination, each.records, each.explanation.detail or "")
+            for each in self._joined()
+            if each.explanation.kind is None
+        ]
+
+
+def one(offset: int) -> OffsetRange:
+    """Return the range of one record."""
+    return OffsetRange(offset, offset + 1)
