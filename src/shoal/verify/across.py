@@ -6,8 +6,8 @@ copies shows half of the fault. After all partitions were compared, this module 
 once more. It looks for the extra ones among the missing ones of the others.
 
 The right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
-before. So extra records that are missing nowhere are searched in the other sources, near their times, and
-then in the copy of the source that has them.
+before. So extra records that are missing nowhere are searched in the other sources, near their times. The
+copy of the source that has them is searched, too.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ NO_SKIPS = Skips({}, {})
 
 class Explanation(NamedTuple):
     """
-    What became of records.
+    The explanation of records that differ.
 
     Attributes:
         kind: How they differ; None if they could not be compared.
