@@ -25,13 +25,12 @@ from shoal.errors import (
     ShoalError,
 )
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.page import About, MirrorPage
-from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.mirroring.monitoring.page import About
 from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError
-from tests.mirroring.monitoring.page.page_reports import partition_of, report_of
+from tests.mirroring.monitoring.page.page_reports import ServedPage, partition_of, report_of
 
 #: Sets a terminal's title, clears its screen, and forges a line.
 HOSTILE = "topic\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202eevil"
@@ -114,7 +113,7 @@ def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_pat
     metrics.apply(report_of(row, waiting))
     about = About(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,))
     report = tmp_path / "run.html"
-    with MirrorPage(Address("127.0.0.1", 0), str(report), about, metrics, LocalProcesses()) as shown:
+    with ServedPage(Address("127.0.0.1", 0), str(report), about, metrics) as shown:
         assert shown.url is not None
         with urllib.request.urlopen(f"{shown.url}state.json", timeout=20) as answer:
             live = answer.read().decode()

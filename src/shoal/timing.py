@@ -55,13 +55,11 @@ class Timing:
             attempt ends the current window, and stopped partitions must not delay the others.
         fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
             take longer, and a consumer may come, commit and go meanwhile.
-        control_patience_s: A client of the control socket has so long to send its line, and so long to read
-            the answer: it keeps one of few connections.
         jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
             start or end.
         first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
-        http_request_s: The limit of TLS handshake, request and answer together, for any pace of the client.
+        http_request_s: The limit of request and answer together, for any pace of the client.
         leaving_s: The limit for the end of a closed connection's thread, on a busy machine: in the servers of
             metrics and page, and of tasks.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
@@ -148,7 +146,6 @@ class Timing:
     unlisted_s: float = 60.0
     retry_stopped_s: float = 300.0
     fresh_groups_s: float = 0.5
-    control_patience_s: float = 5.0
     jvm_look_interval_s: float = 30.0
     first_jvm_look_interval_s: float = 1.0
     # Metrics and page

@@ -13,7 +13,7 @@ from rig.cluster import KafkaCluster
 from rig.load import load_plain
 from rig.read import digest_topic
 from rig.shoal import Shoal, hasty
-from shoal.mirroring.driver.control_socket import ask_mirror
+from tests.control import send
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -37,7 +37,7 @@ def test_mirror_is_limited_paused_and_stopped_by_its_operator(
     path = str(tmp_path / "control.sock")
 
     def do(command: str) -> dict[str, Any]:
-        answer = ask_mirror(path, command)
+        answer = send(path, command)
         assert answer["ok"], answer["text"]
         return answer
 

@@ -13,9 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import Exposition, MetricsServer
+from shoal.mirroring.monitoring.prometheus import Exposition, metrics_routes
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
@@ -205,10 +206,12 @@ def test_reports_of_a_task_are_served_over_http(brokers: TwoBrokers, history: Hi
         def report(self, report: TaskReport) -> None:
             metrics.apply(report)
 
-    with MetricsServer(LOCAL, metrics, LocalProcesses()) as server:
-        assert b"topic=" not in scrape(server.address).read()
+    door = Door()
+    address = door.listen("metrics", LOCAL, metrics_routes(metrics, LocalProcesses()))
+    with door:
+        assert b"topic=" not in scrape(address).read()
         brokers.run(control=Reporting())
-        with scrape(server.address) as answer:
+        with scrape(address) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             text = answer.read().decode()
     served = {

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
 from rig.shoal import Shoal, hasty, serve_broker
-from shoal.mirroring.driver.control_socket import ask_mirror
+from shoal.cli.control import ask_mirror
 from shoal_broker import Broker
 from shoal_broker.cluster import BrokerCluster
 

@@ -1,23 +1,37 @@
-"""``shoal control``: steer a running mirror."""
+"""``shoal control``: steer a running mirror, by POST requests to its control socket."""
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
 
-from ..errors import ConfigError
+from ..errors import ConfigError, Disconnected, ProtocolError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.driver.control_socket import ask_mirror
-from ..mirroring.driver.steering_commands import COMMANDS
+from ..mirroring.driver.commands import COMMANDS
+from ..net.private_socket import user_of
+from ..printable import printable
 from .options import Subparsers, add_output_options
 from .output import print_json, say
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "ask_mirror", "run"]
+
+#: A command may wait for others, and match expressions on a busy machine.
+_PATIENCE_S = 60.0
+
+#: The longest answer that is read: the topics of a large cluster.
+_LONGEST_ANSWER = 64 * 1024 * 1024
 
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb."""
     commands = "\n".join(
-        f"  {f'{name} {each.arguments}'.strip():31}  {each.meaning}" for name, each in COMMANDS.items()
+        f"  {f'{name} {each.usage}'.strip():31}  {each.meaning}" for name, each in COMMANDS.items()
     )
     parser = verbs.add_parser(
         "control",
@@ -44,11 +58,11 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    words = [args.command, *args.arguments]
-    for each in words:
-        if len(each.split()) != 1:
-            raise ConfigError(f"{args.command}: the argument {each!r} is empty or has a space. Remove it")
-    answer = ask_mirror(args.path, " ".join(words))
+    names = COMMANDS[args.command].arguments
+    if len(args.arguments) > len(names):
+        usage = f"{args.command} {COMMANDS[args.command].usage}".strip()
+        raise ConfigError(f"{args.command}: {len(args.arguments)} arguments are given. Use '{usage}'")
+    answer = ask_mirror(args.path, args.command, dict(zip(names, args.arguments, strict=False)))
     if args.json:
         print_json(answer)
     elif answer["ok"]:
@@ -56,3 +70,58 @@ def run(args: argparse.Namespace) -> int:
     if not answer["ok"]:
         say(str(answer["text"]))
     return EXIT_DONE if answer["ok"] else EXIT_FAILED
+
+
+class _ToMirror(http.client.HTTPConnection):
+    """A connection to a mirror's control socket, if the mirror is of this user or of root."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("shoal", timeout=_PATIENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        if user_of(self.sock) not in (os.geteuid(), 0):
+            raise PermissionError
+
+
+def ask_mirror(path: str, command: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """
+    Send a command to a running mirror, and return its answer as an object.
+
+    Args:
+        path: The path of its control socket.
+        command: The command.
+        arguments: Its arguments, by name.
+
+    Raises:
+        Disconnected: No mirror listens there, or it does not answer.
+        ConfigError: A process of another user listens there, or may listen.
+        ProtocolError: The answer is not one of a mirror.
+
+    """
+    where = f"the control socket {path}"
+    if not hasattr(socket, "SO_PEERCRED"):
+        raise ConfigError(f"{where} needs Linux: this system does not show which user listens")
+    connection = _ToMirror(path)
+    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    try:
+        connection.request("POST", f"/{command}", urlencode(arguments or {}), headers)
+        text = connection.getresponse().read(_LONGEST_ANSWER)
+    except PermissionError:
+        raise ConfigError(f"{where} belongs to another user. Run the command as that user") from None
+    except OSError as error:
+        raise Disconnected(where, f"no mirror answers: {error.strerror or error}") from error
+    except http.client.HTTPException as error:
+        raise ProtocolError(f"{where} sent no answer of a mirror: {printable(str(error))[:200]}") from None
+    finally:
+        connection.close()
+    try:
+        answer: dict[str, Any] = json.loads(text)
+        _ = answer["ok"], answer["text"]
+    except (ValueError, KeyError, TypeError):
+        first = printable(text.decode(errors="replace").strip()[:200])
+        raise ProtocolError(f"{where} sent no answer of a mirror: {first or 'nothing'}") from None
+    return answer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..mirroring.model.option_values import parse_listen
 from ..net.converting import ConversionTotals, held_bytes, totals
 from .http_options import add_http_options
-from .output import say
+from .output import say, warn
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -58,15 +58,15 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
     from ..mirroring.model.http_access import HttpAccess
-    from ..mirroring.monitoring.http_server.server import Answer, HttpServer
+    from ..mirroring.monitoring.door import Answer, Door
 
-    def answer(_: object) -> Answer:
+    def answer() -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    address = parse_listen("--metrics", args.metrics)
-    server = HttpServer("metrics", address, {"/metrics": answer}, HttpAccess.parse(vars(args)))
-    say(f"metrics at {server.url}/metrics")
-    return server
+    door = Door(HttpAccess.parse(vars(args)), warn)
+    address = door.listen("metrics", parse_listen("--metrics", args.metrics), {"/metrics": answer})
+    say(f"metrics at http://{address}/metrics")
+    return door
 
 
 def metrics_text() -> bytes:

@@ -22,16 +22,3 @@ def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
         help="answer only requests with the token in this file (mode 0600): as a bearer token, or as the "
         "password that a browser asks for",
     )
-    parser.add_argument(
-        "--http-tls-certificate",
-        metavar="FILE",
-        help="serve HTTPS with this certificate and its chain, in PEM",
-    )
-    parser.add_argument(
-        "--http-tls-key", metavar="FILE", help="the certificate's private key, in PEM, not encrypted"
-    )
-    parser.add_argument(
-        "--http-tls-client-authorities",
-        metavar="FILE",
-        help="authorities in PEM, one of which must have signed each client's certificate (default: none)",
-    )

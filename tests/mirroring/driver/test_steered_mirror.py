@@ -15,11 +15,11 @@ import pytest
 
 from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError, ShoalError
-from shoal.mirroring.driver.control_socket import ask_mirror
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.spark.api import run_mirror
+from tests.control import send
 from tests.spark.without_jvm import Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, batches_of, wait_until
 
@@ -66,12 +66,12 @@ class Mirrors:
 
     def _is_ready(self) -> bool:
         try:
-            return bool(ask_mirror(self.socket, "status")["ok"])
+            return bool(send(self.socket, "status")["ok"])
         except ShoalError:
             return False
 
     def do(self, command: str) -> Mapping[str, Any]:
-        answer = ask_mirror(self.socket, command)
+        answer = send(self.socket, command)
         assert answer["ok"], answer["text"]
         return answer
 

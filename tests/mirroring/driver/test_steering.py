@@ -14,14 +14,15 @@ import pytest
 from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError
 from shoal.mirroring.control import ControlConnection, ControlServer
+from shoal.mirroring.driver.commands import Commands, Reactions
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering
-from shoal.mirroring.driver.steering_commands import COMMANDS, Reactions, SteeringCommands
 from shoal.mirroring.driver.topic_expressions import topics_of
 from shoal.mirroring.model.steering_options import SteeringOptions
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.topic_partition import TopicPartition
+from tests.control import parsed
 from tests.two_brokers import wait_until
 
 NAMES = ("orders", "orders.old", "logs")
@@ -49,7 +50,7 @@ class Mirror:
             self.said.append,
         )
         reactions = Reactions(self._stop, self._retry, self.said.append)
-        self.commands = SteeringCommands(self.steering, self.metrics, reactions)
+        self.commands = Commands(self.steering, self.metrics, reactions)
 
     def add(self, name: str) -> None:
         self.schedule.add(PreparedTopic(name, name, 1, created=False))
@@ -69,9 +70,9 @@ class Mirror:
         self.server.close()
 
     def do(self, line: str) -> Mapping[str, Any]:
-        answer = self.commands.carry_out(line)
+        answer = self.commands.carry_out(*parsed(line))
         assert answer.ok
-        return answer.to_json_object()
+        return {**answer.values, "text": answer.text}
 
     def task(self) -> ControlConnection:
         """Connect a task with one partition of each topic."""
@@ -190,32 +191,30 @@ def test_status_shows_the_steering(started: Callable[..., Mirror]) -> None:
     assert "limit: 50m/s" in status["text"]
 
 
-def test_help_lists_each_command(started: Callable[..., Mirror]) -> None:
-    text = started().do("?")["text"]
-    assert [line.split()[0] for line in text.splitlines()] == list(COMMANDS)
-
-
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("name", "given", "reason"),
     [
-        ("puase x", "there is no command 'puase'. Did you mean pause"),
-        ("pause", "pause: 0 arguments are given. Use 'pause TOPICS'"),
-        ("pause a b", "pause: 2 arguments"),
-        ("pause (", "pause '(' is not a regular expression"),
-        ("pause *", "Did you mean '.*'"),
-        ("pause " + "a" * 2000, "at most 1000 are allowed"),
-        ("limit fast", "invalid size 'fast'"),
-        ("limit 0", "limit '0'"),
-        ("limit 5m logs", "limit: 2 arguments"),
-        ("resume logs", "'logs' is not paused"),
+        ("puase", {"topics": "x"}, "there is no command 'puase'. Did you mean pause"),
+        ("", {}, "Use one of status, pause,"),
+        ("pause", {}, "pause: the arguments are none. Use 'pause TOPICS' (topics)"),
+        ("pause", {"topics": "a", "topic": "b"}, "pause: the arguments are topic, topics"),
+        ("pause", {"topics": "("}, "pause '(' is not a regular expression"),
+        ("pause", {"topics": "*"}, "Did you mean '.*'"),
+        ("pause", {"topics": "a" * 2000}, "at most 1000 are allowed"),
+        ("pause", {"topics": ""}, "pause cannot be empty"),
+        ("limit", {"bytes": "fast"}, "invalid size 'fast'"),
+        ("limit", {"bytes": "0"}, "limit '0'"),
+        ("continue", {"topic": "a"}, "Use 'continue TOPIC[-PARTITION] KIND' (topic, kind)"),
+        ("resume", {"topics": "logs"}, "'logs' is not paused"),
+        ("stop", {"now": ""}, "stop: the arguments are now. Use 'stop' (none)"),
     ],
 )
 def test_wrong_command_is_refused_with_its_reason(
-    started: Callable[..., Mirror], line: str, reason: str
+    started: Callable[..., Mirror], name: str, given: Mapping[str, str], reason: str
 ) -> None:
     mirror = started()
     with pytest.raises(ConfigError) as error:
-        mirror.commands.carry_out(line)
+        mirror.commands.carry_out(name, given)
     assert reason in str(error.value)
     assert mirror.steering.status.sentences == []
 
@@ -225,7 +224,7 @@ def test_expression_without_an_end_is_refused_and_changes_nothing(started: Calla
     mirror.add("a" * 60)
     mirror.do("pause orders")
     with pytest.raises(ConfigError, match="cannot be matched"):
-        mirror.commands.carry_out("pause (a+)+b")
+        mirror.commands.carry_out("pause", {"topics": "(a+)+b"})
     assert mirror.steering.status.paused == {"orders"}
     mirror.do("resume orders")
 

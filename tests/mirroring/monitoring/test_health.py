@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.mirroring.model.http_access import HttpAccess
+from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.progress import Phase
+from shoal.mirroring.monitoring.door import Door
+from shoal.mirroring.monitoring.health import health_routes
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import MetricsServer
+from shoal.mirroring.monitoring.prometheus import metrics_routes
 from shoal.net.address import Address
 from shoal.timing import Timing
 from tests.metrics_fed import busy_metrics
@@ -28,12 +30,14 @@ class Mirror:
 
     def __init__(self, metrics: Metrics, access: HttpAccess | None = None) -> None:
         self.metrics = metrics
-        more = () if access is None else (access,)
-        self.server = MetricsServer(LOCAL, metrics, LocalProcesses(), *more)
+        access = access or OPEN
+        self.server = Door(access)
+        routes = metrics_routes(metrics, LocalProcesses())
+        self._address = self.server.listen("metrics", LOCAL, routes, health_routes(metrics, access.timing))
 
     def answer(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{self.server.url}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -21,7 +21,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -41,10 +41,12 @@ from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..model.window import WindowClock
+from ..monitoring.door import CommandAnswer, Door, OnCommand
+from ..monitoring.health import health_routes
 from ..monitoring.metrics import Metrics
 from ..monitoring.page import About, MirrorPage
 from ..monitoring.processes import LocalProcesses
-from ..monitoring.prometheus import MetricsServer
+from ..monitoring.prometheus import metrics_routes
 from ..positions import GroupPositions
 from ..prepare.create import Prepared
 from .beginnings import Beginnings, find_beginnings
@@ -68,6 +70,10 @@ _LOOK_INTERVAL_S = 0.1
 _END_PATIENCE_S = 30.0
 
 
+def _is_starting(name: str, arguments: Mapping[str, str]) -> CommandAnswer:
+    return CommandAnswer("the mirror is starting. Try again in some seconds", ok=False)
+
+
 class MirrorRun:
     """
     One run of a mirror. The main thread runs it, and any thread may warn and notify.
@@ -76,6 +82,7 @@ class MirrorRun:
         metrics: The counts of this run.
         signals: The handlers of SIGINT, SIGTERM and SIGUSR1.
         notify: A function for sentences that are no problem.
+        on_command: Carries out an operator's commands; refuses them until the mirror replaces it.
         first_start: The group's first start, as far as it is known.
         is_first_start: Whether this run is that start.
 
@@ -107,6 +114,7 @@ class MirrorRun:
         self.notify = on_notice
         self.metrics = Metrics(on_run, once=options.once)
         self.signals = Signals(stop, self.retry_stopped)
+        self.on_command: OnCommand = _is_starting
         self.first_start = FirstStart.now()
         self.is_first_start = True
         self._engine = engine
@@ -146,20 +154,32 @@ class MirrorRun:
 
     def _show(self, resources: contextlib.ExitStack) -> MirrorPage:
         """Report from now on, and listen; before anything is created, since an address may be taken."""
-        options = self.options
-        if options.metrics is not None:
-            server = resources.enter_context(
-                MetricsServer(options.metrics, self.metrics, self._processes, options.http)
-            )
-            self.notify(f"metrics at {server.url}/metrics")
+        options, control = self.options, self.options.steering.control
         about = About(options.source.servers, options.destination.servers)
-        watch = resources.enter_context(
-            MirrorPage(
-                options.ui, options.report, about, self.metrics, self._processes, self.warn, options.http
-            )
+        is_served = options.ui is not None or control is not None
+        watch = MirrorPage(
+            options.report, about, self.metrics, self._processes, self.warn, is_served=is_served
         )
-        if watch.url is not None:
-            self.notify(f"page at {watch.url}")
+        resources.enter_context(watch)
+        door = Door(options.http, self.warn)
+        metrics, health = (
+            metrics_routes(self.metrics, self._processes),
+            health_routes(self.metrics, options.timing),
+        )
+        if options.metrics is not None:
+            address = door.listen("metrics", options.metrics, metrics, health)
+            self.notify(f"metrics at http://{address}/metrics")
+        if options.ui is not None:
+            address = door.listen("ui", options.ui, {**watch.routes, **metrics}, health)
+            self.notify(f"page at http://{address}/")
+        if control is not None:
+            door.listen_on_socket(
+                control,
+                {**watch.routes, **metrics, **health},
+                lambda name, given: self.on_command(name, given),
+            )
+            self.notify(f"control socket at {control}")
+        resources.enter_context(door)
         resources.enter_context(self._loop)
         return watch
 

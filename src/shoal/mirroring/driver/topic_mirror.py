@@ -34,8 +34,8 @@ from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
 from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
+from .commands import Commands, Reactions
 from .continuing import Continuing
-from .control_socket import Answer, ControlSocket
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .following import Following
@@ -45,7 +45,6 @@ from .new_partitions import NewPartitions
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
 from .steering import Steering
-from .steering_commands import Reactions, SteeringCommands
 
 __all__ = ["TopicMirror"]
 
@@ -60,7 +59,6 @@ class TopicMirror:
         self._options = run.options
         self._identity: MirrorIdentity
         self._starts: Mapping[TopicPartition, int] = {}
-        self._commands: SteeringCommands | None = None
         self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
     def run(self) -> Summary:
@@ -69,7 +67,6 @@ class TopicMirror:
 
     def _mirror(self, resources: contextlib.ExitStack) -> Summary:
         run = self._run
-        self._listen(resources)  # before anything is created, since another mirror may listen there
         with run.signals.interrupting():
             prepared = self._prepare(resources)
         run.show_group(prepared.group, prepared.warnings)
@@ -109,18 +106,6 @@ class TopicMirror:
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
-    def _listen(self, resources: contextlib.ExitStack) -> None:
-        """Listen for commands, which are refused until the mirror has its partitions."""
-        path = self._options.steering.control
-        if path is not None:
-            resources.enter_context(ControlSocket(path, self._carry_out, self._options.timing))
-            self._run.notify(f"control socket at {path}")
-
-    def _carry_out(self, line: str) -> Answer:
-        if self._commands is None:
-            return Answer("the mirror is starting. Try again in some seconds", ok=False)
-        return self._commands.carry_out(line)
-
     def _steer(
         self, schedule: PartitionSchedule, control: ControlServer, resources: contextlib.ExitStack
     ) -> None:
@@ -138,7 +123,7 @@ class TopicMirror:
             run.notify,
             continuing.continue_after if lasts else None,
         )
-        self._commands = SteeringCommands(steering, run.metrics, reactions)
+        run.on_command = Commands(steering, run.metrics, reactions).carry_out
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
         """Take the group's directory on this machine, and begin to start the engine, which logs there."""

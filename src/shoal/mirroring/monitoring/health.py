@@ -1,5 +1,5 @@
 """
-The health of a mirror for Kubernetes and load balancers: ``/healthz`` and ``/readyz`` of ``--metrics``.
+The health of a mirror for Kubernetes and load balancers: ``/healthz`` and ``/readyz``.
 
 Both answer without the token of ``--http-token-file``: a kubelet sends none, and they contain only the phase,
 and which cluster does not answer.
@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from ...timing import Timing
 from ..model.progress import Phase
-from .http_server.server import Answer, Route
+from .door import Answer, Route
 from .metrics import Metrics
 
 __all__ = ["health_routes"]
@@ -22,8 +22,8 @@ __all__ = ["health_routes"]
 def health_routes(metrics: Metrics, timing: Timing) -> Mapping[str, Route]:
     """Return the routes, for a server of these metrics."""
     return {
-        "/healthz": lambda _: _healthz(metrics, timing.restart_after_s),
-        "/readyz": lambda _: _readyz(metrics),
+        "/healthz": lambda: _healthz(metrics, timing.restart_after_s),
+        "/readyz": lambda: _readyz(metrics),
     }
 
 
@@ -53,4 +53,4 @@ def _readyz(metrics: Metrics) -> Answer:
 
 
 def _answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    return Answer(f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"}, status)
+    return Answer(f"{text}\n".encode(), status=status)

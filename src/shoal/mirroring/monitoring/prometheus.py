@@ -1,5 +1,5 @@
 """
-The registry in Prometheus's text format, over HTTP: ``--metrics HOST:PORT``.
+The registry in Prometheus's text format: ``/metrics``.
 
 docs/metrics.md explains each metric.
 """
@@ -16,19 +16,16 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, genera
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ...net.address import Address
 from ...printable import printable
 from ...topic_partition import TopicPartition
-from ..model.http_access import OPEN, HttpAccess
 from ..model.processes import ProcessUsage
 from ..model.steering_status import SteeringStatus
+from .door import Answer, Route
 from .followed import Followed
-from .health import health_routes
-from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
 from .partition_metrics import PartitionMetrics, PartitionStatus
 
-__all__ = ["Exposition", "MetricsServer"]
+__all__ = ["Exposition", "metrics_routes"]
 
 _PARTITION = ("topic", "partition")
 
@@ -37,35 +34,10 @@ _Partitions = Mapping[TopicPartition, PartitionMetrics]
 _LocalProcesses = Callable[[], Iterable[ProcessUsage]]
 
 
-class MetricsServer(HttpServer):
-    """Answers ``GET /metrics`` while it is entered, and ``/healthz`` and ``/readyz``."""
-
-    def __init__(
-        self,
-        address: Address,
-        metrics: Metrics,
-        local_processes: _LocalProcesses,
-        access: HttpAccess = OPEN,
-    ) -> None:
-        """
-        Listen. Answers come once it is entered.
-
-        Args:
-            address: Where to listen.
-            local_processes: Returns the usage of the driver and its JVMs, at each scrape.
-            access: Which requests are answered.
-
-        Raises:
-            ConfigError: The address is unusable, or a file of the access is.
-
-        """
-        exposition = Exposition(metrics, local_processes)
-        routes = {"/metrics": lambda _: _answer(exposition)}
-        super().__init__("metrics", address, routes, access, public=health_routes(metrics, access.timing))
-
-
-def _answer(exposition: Exposition) -> Answer:
-    return Answer(exposition.text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+def metrics_routes(metrics: Metrics, local_processes: _LocalProcesses) -> Mapping[str, Route]:
+    """Return the route of the metrics; it reads the driver's and its JVMs' usage at each scrape."""
+    exposition = Exposition(metrics, local_processes)
+    return {"/metrics": lambda: Answer(exposition.text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})}
 
 
 class Exposition:

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.page import About, MirrorPage
+from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
 
-__all__ = ["Told", "expected", "partition_of", "report_of"]
+__all__ = ["ServedPage", "Told", "expected", "partition_of", "report_of"]
+
+
+class ServedPage(MirrorPage):
+    """A page behind a server of its own."""
+
+    def __init__(
+        self,
+        ui: Address | None,
+        report: str | None,
+        about: About,
+        metrics: Metrics,
+        on_warning: Callable[[str], object] | None = None,
+        access: HttpAccess = OPEN,
+    ) -> None:
+        super().__init__(report, about, metrics, LocalProcesses(), on_warning, is_served=ui is not None)
+        self._door = Door(access)
+        self.address = self._door.listen("ui", ui, self.routes) if ui else None
+        self.url = f"http://{self.address}/"
+
+    def __enter__(self) -> ServedPage:
+        super().__enter__()
+        self._door.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._door.__exit__(*exc_info)
+        super().__exit__(*exc_info)
 
 
 class Told(Watched):

@@ -16,13 +16,12 @@ from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Phase, Summary
 from shoal.mirroring.monitoring.followed import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.page import About, MirrorPage
-from shoal.mirroring.monitoring.processes import LocalProcesses
+from shoal.mirroring.monitoring.page import About
 from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests.browser import READABLE, Browser
-from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
+from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 CHARTS = ["lag-records", "lag-time", "rate", "cpu", "memory"]
@@ -34,10 +33,10 @@ HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror=
 
 def watch(
     metrics: Metrics, report: Path | None = None, address: Address | None = None, *warnings: str
-) -> MirrorPage:
+) -> ServedPage:
     about = About("west.example:9092", "east.example:9092", "shoal.west.east", warnings)
     ui = address or Address("127.0.0.1", 0)
-    return MirrorPage(ui, str(report) if report else None, about, metrics, LocalProcesses())
+    return ServedPage(ui, str(report) if report else None, about, metrics)
 
 
 def busy() -> Metrics:
@@ -74,7 +73,7 @@ def follow(metrics: Metrics, text: str = "") -> None:
     metrics.followed.set(Follower.ACLS, FollowRound(time.time() - 10, True, 0))
 
 
-def url(shown: MirrorPage) -> str:
+def url(shown: ServedPage) -> str:
     assert shown.url is not None
     return shown.url
 
@@ -535,7 +534,7 @@ def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> 
     about = About("west.example:9092", "east.example:9092", "shoal.west.east", ())
     access = HttpAccess(token_file=tmp_path / "token")
     ui = Address("127.0.0.1", 0)
-    with MirrorPage(ui, None, about, busy(), LocalProcesses(), access=access) as shown:
+    with ServedPage(ui, None, about, busy(), access=access) as shown:
         assert shown.url is not None
         for wrong in (shown.url, shown.url.replace("//", "//me:wrong@")):
             browser.open(wrong)

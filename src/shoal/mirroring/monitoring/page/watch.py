@@ -1,22 +1,20 @@
-"""``--ui`` and ``--report`` of one mirror, from its start to its end."""
+"""The page and the report of one mirror, from its start to its end."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from ....errors import ShoalError
-from ....net.address import Address
 from ....result_file import check_result_file, write_result_file
-from ...model.http_access import OPEN, HttpAccess
 from ...model.progress import Summary
-from ..http_server.server import Answer, HttpServer
+from ..door import Answer, Route
 from ..metrics import Metrics
 from .history import Processes, Sampler
 from .html import html
@@ -30,56 +28,51 @@ _FRESH_S = 0.5
 
 class MirrorPage:
     """
-    Serves the page of a mirror while it runs, and writes the report at its end, also after an error.
+    Samples a mirror while it runs, for its page, and writes the report at its end, also after an error.
 
-    Without ``--ui`` and ``--report`` this does nothing.
+    If it is neither served nor reported, this does nothing.
 
     Attributes:
-        address: The address of the page; None without ``--ui``.
-        url: The URL of the page; None without ``--ui``.
+        routes: The answers of the page.
 
     """
 
     def __init__(
         self,
-        ui: Address | None,
         report: str | None,
         about: About,
         metrics: Metrics,
         processes: Processes,
         on_warning: Callable[[str], object] | None = None,
-        access: HttpAccess = OPEN,
+        *,
+        is_served: bool = False,
     ) -> None:
         """
-        Listen, and check that the report can be written.
+        Check that the report can be written.
 
         Args:
-            ui: The address of the page.
             report: The file of the report.
             about: The identity of the mirror, as far as it is known.
             metrics: The registry of the mirror.
             processes: Returns the usage of the driver and its JVMs.
             on_warning: Called if the report cannot be written at the end.
-            access: The requests that the page answers.
+            is_served: Whether a server has the routes.
 
         Raises:
-            ConfigError: The address is taken, a file of the access cannot be used, or the report could not be
-                written.
+            ConfigError: The report could not be written.
 
         """
         if report is not None:
             check_result_file("--report", report)
+        self.routes: Mapping[str, Route] = {"/": self._page, "/state.json": self._state}
         self._report = report
+        self._is_served = is_served
         self._on_warning = on_warning
         self._about = about
         self._metrics = metrics
         self._sampler = Sampler(metrics, processes)
         self._lock = threading.Lock()
         self._made: tuple[float, bytes] = (0.0, b"")
-        routes = {"/": lambda _: self._page(), "/state.json": lambda _: self._state()}
-        self._server = HttpServer("ui", ui, routes, access) if ui else None
-        self.address = self._server.address if self._server else None
-        self.url = f"{self._server.url}/" if self._server else None
         self._ending: Ending | None = None
         self._running = ExitStack()
 
@@ -106,10 +99,8 @@ class MirrorPage:
         self._ending = Ending.of(summary)
 
     def __enter__(self) -> MirrorPage:
-        if self._server or self._report is not None:
+        if self._is_served or self._report is not None:
             self._running.enter_context(self._sampler)
-        if self._server:
-            self._running.enter_context(self._server)
         return self
 
     def __exit__(

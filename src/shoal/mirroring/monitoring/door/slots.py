@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from dataclasses import dataclass
 
@@ -26,7 +25,6 @@ class Slot:
     One connection.
 
     Attributes:
-        connection: The socket; with TLS, the TLS socket after the handshake began.
         is_proven: Whether the client sent a whole request that is allowed.
         leaves: Whether the connection was closed for another one.
 
@@ -64,19 +62,6 @@ class Slots:
             self._held[slot] = None
             return slot
 
-    def encrypt(self, slot: Slot, connection: ssl.SSLSocket) -> None:
-        """
-        Replace the slot's socket by its TLS socket.
-
-        Raises:
-            ConnectionAbortedError: The connection was closed for another one.
-
-        """
-        with self._changed:
-            slot.connection = connection
-            if slot.leaves:
-                raise ConnectionAbortedError("another connection needs the slot")
-
     def give_back(self, slot: Slot) -> None:
         """Free a slot."""
         with self._changed:
@@ -98,7 +83,6 @@ class Slots:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Shut a connection down, so that the thread that waits for it ends."""
+    """Shut a socket down, so that the thread that waits for it ends."""
     with contextlib.suppress(OSError):  # the peer has closed it already
-        # Not SSLSocket.shutdown, which ends the encryption first, while another thread may write.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

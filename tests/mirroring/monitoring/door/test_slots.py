@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.mirroring.monitoring.http_server.slots import Slot, Slots
+from shoal.mirroring.monitoring.door.slots import Slot, Slots
 from shoal.timing import DEFAULT_TIMING, Timing
 
 

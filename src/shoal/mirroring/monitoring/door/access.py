@@ -1,5 +1,5 @@
 """
-Which requests are answered: by the Host header, by a token, and over which TLS.
+Which requests are answered: by the Host header, and by a token.
 
 Users cannot give a bearer token to a browser. So the server also accepts the token as the password of Basic
 (RFC 7617), with any user name. The browser asks for it, keeps it until it is closed, and sends it to this
@@ -17,12 +17,10 @@ import ipaddress
 import os
 import re
 import socket
-import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ....errors import ConfigError
-from ....net.server_tls import server_context
 from ....secret_file import open_mode
 from ...model.http_access import HttpAccess
 
@@ -41,26 +39,19 @@ _MAKE_ONE = "Make one with: (umask 077 && openssl rand -hex 32 > FILE)"
 
 
 class Guard:
-    """
-    The access rules of one server. All files are read at the start.
-
-    Attributes:
-        tls: The context for connections; None for plain HTTP.
-
-    """
+    """The access rules of one address. The file is read at the start."""
 
     def __init__(self, access: HttpAccess, listens_on: str) -> None:
         """
-        Read all files of the access rules.
+        Read the file of the token.
 
         Args:
             listens_on: The host of the address that is listened on; the Host header may name it.
 
         Raises:
-            ConfigError: A file is missing, can be read by others, or has no usable content.
+            ConfigError: The file is missing, can be read by others, or has no usable content.
 
         """
-        self.tls: ssl.SSLContext | None = server_context(access.tls, "--http-tls") if access.tls else None
         self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
         self._hosts = {
             each.lower() for each in ("localhost", listens_on, socket.gethostname(), *access.hosts) if each
