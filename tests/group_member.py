@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import Coordinator, MemberId
-from shoal.protocol.consumer_protocol import Subscription, encode_assignment, encode_subscription
+from shoal.protocol.consumer_protocol import encode_assignment, encode_subscription
 from shoal.topic_partition import TopicPartition
 
 
@@ -35,11 +35,11 @@ class GroupMember:
         topics = sorted({partition.topic for partition in assignment})
         joined = self._coordinator.join(
             self.membership,
-            {self._protocol: encode_subscription(Subscription(topics, user_data=self._user_data), version=0)},
+            {self._protocol: encode_subscription(topics, self._user_data)},
             session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=self._session_timeout_ms,
         )
-        parts = {joined.member_id: encode_assignment(assignment, version=0)} if joined.is_leader else {}
+        parts = {joined.member_id: encode_assignment(assignment)} if joined.is_leader else {}
         self._coordinator.sync(joined, self.membership.instance_id, parts)
         self.membership = replace(self.membership, member_id=joined.member_id, generation=joined.generation)
         return self.membership

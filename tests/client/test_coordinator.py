@@ -77,7 +77,7 @@ def test_sync_sends_the_assignment_as_java_does(broker: Broker, cluster: Cluster
     member(cluster).join([FIRST, SECOND, TopicPartition("t-", 0)])
     assignment = broker.groups.read("group", lambda group: next(iter(group.members.values())).assignment)
     assert assignment == (
-        b"\0\0\0\0\0\2\0\5topic\0\0\0\2\0\0\0\0\0\0\0\1\0\2t-\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
+        b"\0\3\0\0\0\2\0\5topic\0\0\0\2\0\0\0\0\0\0\0\1\0\2t-\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
     )
 
 

@@ -14,11 +14,10 @@ from shoal.client import group_offsets
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
-from shoal.client.group_offsets import GroupOffsetsReader
+from shoal.client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.offset_fetch import CommittedValue, FetchedGroup
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node

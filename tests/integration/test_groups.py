@@ -23,10 +23,9 @@ from rig.record import Record
 from rig.shoal import Shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.group_offsets import GroupOffsetsReader
+from shoal.client.group_offsets import FetchedGroup, GroupOffsetsReader
 from shoal.error_codes import ErrorCode
 from shoal.net.address import parse_bootstrap
-from shoal.protocol.offset_fetch import FetchedGroup
 from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(900)

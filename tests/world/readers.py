@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from rig.judge import Stay, Verdict, judge
 from shoal.client.cluster import Cluster
+from shoal.client.group_offsets import CommittedValue
 from shoal.errors import ShoalError
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
@@ -27,7 +28,6 @@ from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action, Direction
 from shoal.mirroring.sync.report import GroupOffset
 from shoal.mirroring.sync.taken import SourceTaken
-from shoal.protocol.offset_fetch import CommittedValue
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.api_error import ApiError

@@ -22,11 +22,12 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
-from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import Connection
 from .coordinator import MemberId, ask_coordinator, raise_for_group
+from .group_listing import list_groups
+from .group_offsets import FetchedGroup, GroupOffsetsReader, read_offsets
 
 __all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets", "takes_retention"]
 
@@ -80,13 +81,28 @@ def fetch_offsets(
             open transaction has another offset of the group (UNSTABLE_OFFSET_COMMIT, retriable).
 
     """
-    topics = None if partitions is None else _topics_to_read(partitions)
-    if topics == []:
-        return {}
-    response = ask_coordinator(
-        cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics, require_stable=True
-    )
-    return _read_committed(cluster, group, response)
+    wanted: dict[str, list[int]] | None = None
+    if partitions is not None:
+        wanted = defaultdict(list)
+        for topic, number in partitions:
+            wanted[topic].append(number)
+        if not wanted:
+            return {}
+    answers = read_offsets(cluster, cluster.coordinator_node(group), {group: wanted}, stable=True)
+    answer = answers[group]
+    if isinstance(answer, ShoalError):
+        raise answer
+    return _committed(cluster, group, answer)
+
+
+def _committed(cluster: Cluster, group: str, answer: FetchedGroup) -> dict[TopicPartition, Committed]:
+    committed = {}
+    for name, topic in answer.topics.items():
+        for number, value in topic.partitions.items():
+            raise_for_group(cluster, group, value.error_code, "reading the positions")
+            if value.offset >= 0:
+                committed[TopicPartition(name, number)] = Committed(value.offset, value.metadata)
+    return committed
 
 
 def committed_by_groups(
@@ -95,49 +111,22 @@ def committed_by_groups(
     """
     Yield each consumer group that committed positions of some partitions, and the positions.
 
-    Sends one ListGroups request to each broker, and one OffsetFetch request for each group to the broker that
-    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. The
-    result lacks brokers and groups that refuse or do not answer.
+    A cluster lists the groups that the principal may describe. The result lacks brokers and groups that
+    refuse or do not answer.
 
     """
-    topics = _topics_to_read(partitions)
-    if not topics:
+    wanted = set(partitions)
+    if not wanted:
         return
-    for node_id in list(cluster.metadata.brokers):
-        groups: list[str] = []
-        with suppress(ShoalError):
-            listed = cluster.connection(node_id).request(ApiKey.LIST_GROUPS).groups
-            # A group without members may have no protocol type.
-            groups = [each.group_id for each in listed if each.protocol_type in ("", CONSUMER_PROTOCOL_TYPE)]
-        for group in groups:
-            committed: dict[TopicPartition, Committed] = {}
+    names = [each.name for each in list_groups(cluster).groups.values() if each.commits_offsets]
+    for name, answer in GroupOffsetsReader(cluster).read(names, stable=True).items():
+        committed: dict[TopicPartition, Committed] = {}
+        if isinstance(answer, FetchedGroup):
             with suppress(ShoalError):
-                response = cluster.connection(node_id).request(
-                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics, require_stable=True
-                )
-                committed = _read_committed(cluster, group, response)
-            if committed:
-                yield group, committed
-
-
-def _topics_to_read(partitions: Iterable[TopicPartition]) -> list[Any]:
-    topic = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        by_topic[partition.topic].append(partition.partition)
-    return [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-
-
-def _read_committed(cluster: Cluster, group: str, response: Any) -> dict[TopicPartition, Committed]:
-    raise_for_group(cluster, group, response.error_code, "reading the positions")
-    committed = {}
-    for answered in response.topics:
-        for each in answered.partitions:
-            raise_for_group(cluster, group, each.error_code, "reading the positions")
-            if each.committed_offset >= 0:
-                partition = TopicPartition(answered.name, each.partition_index)
-                committed[partition] = Committed(each.committed_offset, each.metadata or "")
-    return committed
+                committed = _committed(cluster, name, answer)
+        found = {partition: each for partition, each in committed.items() if partition in wanted}
+        if found:
+            yield name, found
 
 
 def takes_retention(cluster: Cluster, group: str) -> bool:

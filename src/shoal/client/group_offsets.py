@@ -1,27 +1,29 @@
-"""The committed offsets of many groups: one request for many of them, and only changes are decoded."""
+"""
+The committed offsets of groups, as their coordinators answer (OffsetFetch).
+
+A mirror reads the offsets of all its groups every few seconds, and most of them are those of the last time.
+So a :class:`GroupOffsetsReader` keeps the object of an unchanged group, and of each unchanged topic in one
+that changed. The caller compares by identity.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
-from ..protocol.offset_fetch import (
-    SEVERAL_GROUPS_FROM,
-    CommittedValue,
-    FetchedGroup,
-    FetchedTopic,
-    decode_groups,
-)
 from .cluster import Cluster
 from .connection import Connection
 
-__all__ = ["GroupOffsetsReader"]
+__all__ = ["CommittedValue", "FetchedGroup", "FetchedTopic", "GroupOffsetsReader", "read_offsets"]
+
+#: From this version of OffsetFetch on, a request may name several groups (KIP-709, Kafka 3.0).
+SEVERAL_GROUPS_FROM = 8
 
 #: The number of groups in one request. The bound of a response is 64 MiB: 16,000 partitions for each group,
 #: with the longest metadata that brokers accept by default.
@@ -39,17 +41,38 @@ _Partitions: TypeAlias = Mapping[str, Collection[int]]
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
-#: Answers of brokers before OffsetFetch 8 are compared as values, not as bytes.
-_NO_BYTES = b""
+
+class CommittedValue(NamedTuple):
+    """
+    A partition's entry.
+
+    Attributes:
+        offset: The committed offset; -1 if there is none.
+        error_code: The code of the partition, or 0.
+
+    """
+
+    offset: int
+    metadata: str
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FetchedTopic:
+    """The offsets of one topic, by partition; the same object as long as they are the same."""
+
+    partitions: Mapping[int, CommittedValue]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FetchedGroup:
+    """The offsets of one group, by topic; the same object as long as they are the same."""
+
+    topics: Mapping[str, FetchedTopic]
 
 
 class GroupOffsetsReader:
-    """
-    Reads all committed offsets of groups.
-
-    An answer is the same object as the last one as long as nothing changed (:class:`FetchedGroup`), and so
-    are its topics.
-    """
+    """Reads all committed offsets of groups again and again; see the module."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Send the requests through a cluster's connections."""
@@ -76,20 +99,15 @@ class GroupOffsetsReader:
             Disconnected: No broker that we know of answers.
 
         """
-        answers = self._read_all(groups, stable=stable)
-        # Groups that the caller no longer reads are forgotten, with their bytes.
-        self._known = {name: answer for name, answer in answers.items() if not isinstance(answer, ShoalError)}
-        if stable and partitions:
-            self._add_pending(answers, partitions)
-        return answers
-
-    def _read_all(self, groups: Iterable[str], *, stable: bool) -> dict[str, FetchedGroup | ShoalError]:
         names = list(groups)
         answers: dict[str, FetchedGroup | ShoalError] = dict(self._cluster.find_coordinators(names))
         for node_id, coordinated in self._by_node(name for name in names if name not in answers).items():
-            for start in range(0, len(coordinated), _GROUPS_AT_ONCE):
-                some = coordinated[start : start + _GROUPS_AT_ONCE]
-                answers |= self._read_some(node_id, dict.fromkeys(some), stable=stable)
+            wanted = dict.fromkeys(coordinated)
+            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable, known=self._known)
+        # Groups that the caller no longer reads are forgotten.
+        self._known = {name: answer for name, answer in answers.items() if isinstance(answer, FetchedGroup)}
+        if stable and partitions:
+            self._add_pending(answers, partitions)
         return answers
 
     def _add_pending(self, answers: dict[str, FetchedGroup | ShoalError], partitions: _Partitions) -> None:
@@ -109,8 +127,9 @@ class GroupOffsetsReader:
         asked = (name for name in lacking if isinstance(answers[name], FetchedGroup))
         for node_id, coordinated in self._by_node(asked).items():
             for some in _in_requests({name: lacking[name] for name in coordinated}):
-                for name, more in self._read_some(node_id, some, stable=True).items():
-                    answers[name] = _merged(answers[name], more)
+                more = read_offsets(self._cluster, node_id, some, stable=True, oldest=_STABLE_FROM)
+                for name, answer in more.items():
+                    answers[name] = _merged(answers[name], answer)
 
     def _by_node(self, groups: Iterable[str]) -> dict[int, list[str]]:
         by_node: dict[int, list[str]] = defaultdict(list)
@@ -118,77 +137,99 @@ class GroupOffsetsReader:
             by_node[self._cluster.coordinator_node(name)].append(name)
         return by_node
 
-    def _read_some(
-        self, node_id: int, groups: Mapping[str, _Partitions | None], *, stable: bool
-    ) -> Mapping[str, FetchedGroup | ShoalError]:
-        """Read the offsets of groups that one node coordinates: of some partitions, or of all (None)."""
+
+def read_offsets(
+    cluster: Cluster,
+    node_id: int,
+    groups: Mapping[str, _Partitions | None],
+    *,
+    stable: bool,
+    known: Mapping[str, FetchedGroup] | None = None,
+    oldest: int = 0,
+) -> dict[str, FetchedGroup | ShoalError]:
+    """
+    Read the offsets of groups that one node coordinates, or the error of each.
+
+    After an error the cluster finds the coordinator again.
+
+    Args:
+        groups: The partitions to read of each group; None for all.
+        stable: See :meth:`GroupOffsetsReader.read`.
+        known: The last answers; equal ones are returned as they are.
+        oldest: The oldest version that shows what the caller looks for; an older broker has no answers.
+
+    """
+    answers: dict[str, FetchedGroup | ShoalError] = {}
+    names = list(groups)
+    for start in range(0, len(names), _GROUPS_AT_ONCE):
+        some = {name: groups[name] for name in names[start : start + _GROUPS_AT_ONCE]}
         try:
-            connection = self._cluster.connection(node_id)
-            if connection.versions[ApiKey.OFFSET_FETCH][1] < SEVERAL_GROUPS_FROM:
-                found = {
-                    name: self._read_one(connection, name, partitions, stable=stable)
-                    for name, partitions in groups.items()
-                }
-            else:
-                found = self._read_together(connection, groups, stable=stable)
+            connection = cluster.connection(node_id)
+            if connection.versions[ApiKey.OFFSET_FETCH][1] < oldest:
+                continue
+            answered = _ask(connection, some, stable=stable)
         except ShoalError as error:
-            for name in groups:
-                self._cluster.forget_coordinator(name)
-            return dict.fromkeys(groups, error)
-        return {name: self._checked(name, found.get(name)) for name in groups}
+            for name in some:
+                cluster.forget_coordinator(name)
+            answers |= dict.fromkeys(some, error)
+        else:
+            answers |= {name: _read(cluster, name, answered.get(name), known or {}) for name in some}
+    return answers
 
-    def _checked(self, name: str, group: FetchedGroup | None) -> FetchedGroup | ShoalError:
-        where = f"reading the offsets of group {name!r} on {self._cluster}"
-        if group is None:
-            return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, "the answer does not name it")
-        if not group.error_code:
-            return group
-        if group.error_code in _MOVED:
-            self._cluster.forget_coordinator(name)
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return FetchedGroup(_NO_BYTES, {}, 0)
-        return BrokerError(group.error_code, where)
 
-    def _read_together(
-        self, connection: Connection, groups: Mapping[str, _Partitions | None], *, stable: bool
-    ) -> dict[str, FetchedGroup]:
-        entry = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestGroup
-        topic = entry.OffsetFetchRequestTopics
-        connection.send(
-            ApiKey.OFFSET_FETCH,
-            SEVERAL_GROUPS_FROM,
-            groups=[
-                entry(group_id=name, topics=_entries(topic, partitions))
-                for name, partitions in groups.items()
-            ],
-            require_stable=stable,
-        )
-        try:
-            return decode_groups(bytes(connection.receive()), self._known)
-        except BaseException:
-            connection.close()  # after a malformed answer, the next one may begin anywhere
-            raise
-
-    def _read_one(
-        self, connection: Connection, name: str, partitions: _Partitions | None, *, stable: bool
-    ) -> FetchedGroup:
-        is_refusing = connection.version(ApiKey.OFFSET_FETCH) >= _STABLE_FROM
-        if partitions is not None and not is_refusing:
-            return FetchedGroup(_NO_BYTES, {}, 0)  # the answer would show no transaction
-        may_refuse = {"require_stable": stable} if is_refusing else {}
-        topics = _entries(request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic, partitions)
-        response = connection.request(ApiKey.OFFSET_FETCH, group_id=name, topics=topics, **may_refuse)
-        before = self._known.get(name)
-        found = {topic.name: _topic(topic, before) for topic in response.topics}
-        if before is not None and not response.error_code and found == dict(before.topics):
-            return before
-        return FetchedGroup(_NO_BYTES, found, response.error_code)
+def _ask(
+    connection: Connection, groups: Mapping[str, _Partitions | None], *, stable: bool
+) -> Mapping[str, Any]:
+    """Return the answer about each group, by one request if the broker takes several groups."""
+    request = request_class(ApiKey.OFFSET_FETCH)
+    if connection.versions[ApiKey.OFFSET_FETCH][1] < SEVERAL_GROUPS_FROM:
+        topic = request.OffsetFetchRequestTopic
+        return {
+            name: connection.request(
+                ApiKey.OFFSET_FETCH, group_id=name, topics=_entries(topic, partitions), require_stable=stable
+            )
+            for name, partitions in groups.items()
+        }
+    entry = request.OffsetFetchRequestGroup
+    entries = [
+        entry(group_id=name, topics=_entries(entry.OffsetFetchRequestTopics, partitions))
+        for name, partitions in groups.items()
+    ]
+    response = connection.request_version(
+        ApiKey.OFFSET_FETCH, SEVERAL_GROUPS_FROM, groups=entries, require_stable=stable
+    )
+    return {each.group_id: each for each in response.groups}
 
 
 def _entries(topic_class: Any, partitions: _Partitions | None) -> list[Any] | None:
     if partitions is None:
         return None
     return [topic_class(name=name, partition_indexes=list(numbers)) for name, numbers in partitions.items()]
+
+
+def _read(
+    cluster: Cluster, name: str, answered: Any, known: Mapping[str, FetchedGroup]
+) -> FetchedGroup | ShoalError:
+    where = f"reading the offsets of group {name!r} on {cluster}"
+    if answered is None:
+        return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, "the answer does not name it")
+    code = answered.error_code or 0
+    if code in _MOVED:
+        cluster.forget_coordinator(name)
+    if code and code != ErrorCode.GROUP_ID_NOT_FOUND:
+        return BrokerError(code, where)
+    before = known.get(name)
+    topics = {} if code else {topic.name: _topic(topic, before) for topic in answered.topics}
+    return before if before is not None and dict(before.topics) == topics else FetchedGroup(topics)
+
+
+def _topic(answered: Any, before: FetchedGroup | None) -> FetchedTopic:
+    partitions = {
+        each.partition_index: CommittedValue(each.committed_offset, each.metadata or "", each.error_code)
+        for each in answered.partitions
+    }
+    known = before.topics.get(answered.name) if before is not None else None
+    return known if known is not None and known.partitions == partitions else FetchedTopic(partitions)
 
 
 def _lacking(answer: FetchedGroup, partitions: _Partitions) -> dict[str, list[int]]:
@@ -231,16 +272,5 @@ def _merged(answer: FetchedGroup | ShoalError, more: FetchedGroup | ShoalError) 
         }
         if added:
             before = topics[name].partitions if name in topics else {}
-            topics[name] = FetchedTopic(_NO_BYTES, {**before, **added})
-    return replace(answer, raw=_NO_BYTES, topics=topics)
-
-
-def _topic(answered: Any, before: FetchedGroup | None) -> FetchedTopic:
-    partitions = {
-        each.partition_index: CommittedValue(each.committed_offset, each.metadata or "", each.error_code)
-        for each in answered.partitions
-    }
-    known = before.topics.get(answered.name) if before is not None else None
-    if known is not None and known.partitions == partitions:
-        return known
-    return FetchedTopic(_NO_BYTES, partitions)
+            topics[name] = FetchedTopic({**before, **added})
+    return FetchedGroup(topics)

@@ -25,6 +25,7 @@ from .primitives import expect_end, read_nullable_string, skip_tagged_fields, un
 __all__ = [
     "RequestHeader",
     "ValueLimit",
+    "decode_fields",
     "decode_request",
     "decode_response",
     "encode_request",
@@ -246,6 +247,17 @@ def read_correlation_id(frame: memoryview) -> int:
     except struct.error as error:
         raise ProtocolError(f"a response of {len(frame)} bytes") from error
     return correlation_id
+
+
+def decode_fields(message_class: Any, version: int, frame: memoryview, position: int) -> Any:
+    """
+    Decode the fields of a message from a position on; bytes behind them are ignored.
+
+    Raises:
+        ProtocolError: The fields are incomplete or malformed.
+
+    """
+    return _decode_body(message_class, version, frame, position)[0]
 
 
 class _Counted(BytesIO):

@@ -27,7 +27,7 @@ class Telling(RebalanceListener):
         self.events.append(("assigned", sorted(map(str, partitions))))
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_two_members_read_everything_once(broker: Broker, log: History, strategy: str) -> None:
     History(broker.log("topic", 1)).plain(5)
     log.plain(5)
@@ -53,7 +53,7 @@ def test_two_members_read_everything_once(broker: Broker, log: History, strategy
         assert sorted(first.group_assignment().values()) == [[FIRST], [SECOND]]
         assert first.group_assignment()[first.member_id] == list(first.assignment)
         assert told.events[0][0] == "assigned"
-        assert ("revoked", ["topic-0", "topic-1"]) in told.events or strategy == "cooperative-sticky"
+        assert ("revoked", ["topic-0", "topic-1"]) in told.events
 
 
 def test_listener_can_commit_revoked_and_seek_assigned_partitions(broker: Broker, log: History) -> None:

@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 from confluent_kafka import Consumer
 
+from shoal.client.assignors import ASSIGNORS
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId, group_assignment
-from shoal.client.membership import ASSIGNORS, Membership, MembershipSettings, RebalanceListener
+from shoal.client.membership import Membership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, ProtocolError
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.consumer_protocol import decode_subscription
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker, BrokerCluster
 from shoal_broker.coordination.group import Group
@@ -160,18 +160,9 @@ def test_join_sends_subscription_version_3(broker: Broker, strategy: str) -> Non
         wait_until(lambda: member.owned == ALL)
         sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).join.protocols)
         assert list(sent) == [strategy]
-        user_data = b"\0\0\0\4\xff\xff\xff\xff" if strategy == "cooperative-sticky" else b"\xff\xff\xff\xff"
         assert sent[strategy] == (
-            b"\0\3\0\0\0\2\0\7another\0\5topic" + user_data + b"\0\0\0\0\xff\xff\xff\xff\xff\xff"
+            b"\0\3\0\0\0\2\0\7another\0\5topic" + 4 * b"\xff" + b"\0\0\0\0\xff\xff\xff\xff\xff\xff"
         )
-
-
-def test_default_assignors_are_java_s(broker: Broker) -> None:
-    given = MembershipSettings("group", heartbeat_interval_ms=50, session_timeout_ms=SESSION_MS)
-    with polled(broker, given) as member:
-        wait_until(lambda: member.owned == ALL)
-        sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).join.protocols)
-        assert list(sent) == ["range", "cooperative-sticky"]
 
 
 def test_pattern_includes_new_topics(broker: Broker) -> None:
@@ -202,7 +193,7 @@ def test_leader_assigns_new_partitions(broker: Broker) -> None:
 
 def test_subscribe_to_other_topics_rebalances(broker: Broker) -> None:
     broker.create_topic("other")
-    with polled(broker, settings("cooperative-sticky")) as member:
+    with polled(broker, settings()) as member:
         wait_until(lambda: member.owned == ALL)
         member.membership.subscribe(["other"])
         wait_until(lambda: member.owned == ["other-0"])
@@ -254,41 +245,13 @@ def test_membership_shares_a_group_with_confluent_kafka(broker: Broker, strategy
             wait_until(lambda: parts(consumer) == ALL)
 
 
-def test_cooperative_member_revokes_only_moved_partitions(broker: Broker) -> None:
-    with polled(broker, settings("cooperative-sticky")) as first:
-        wait_until(lambda: first.owned == ALL)
-        with polled(broker, settings("cooperative-sticky")) as second:
-            wait_until(lambda: len(second.owned) == 2)
-            assert sorted([*first.owned, *second.owned]) == ALL
-    revoked = [partitions for what, partitions in first.told.events if what == "revoked"]
-    assert revoked[0] == second.told.events[-1][1]
-    assert second.told.events[-1][0] == "revoked"
-
-
-def test_eager_member_revokes_all_partitions(broker: Broker) -> None:
+def test_rebalance_revokes_all_partitions(broker: Broker) -> None:
     with polled(broker, settings("range")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings("range")) as second:
             wait_until(lambda: len(second.owned) == 2)
         wait_until(lambda: first.owned == ALL)
     assert first.told.events[:2] == [("assigned", ALL), ("revoked", ALL)]
-
-
-def test_join_after_rebalance_sends_generation_and_owned_partitions(broker: Broker) -> None:
-    with polled(broker, settings("cooperative-sticky")) as first:
-        wait_until(lambda: first.owned == ALL)
-        with polled(broker, settings("cooperative-sticky")) as second:
-            wait_until(lambda: len(second.owned) == 2)
-            sent = broker.groups.read(
-                "group",
-                lambda group: group.members[first.membership.identity.member_id].join.protocols[
-                    "cooperative-sticky"
-                ],
-            )
-            subscription = decode_subscription(sent)
-            assert len(subscription.owned) == 2
-            assert subscription.generation >= 1
-            assert subscription.user_data == subscription.generation.to_bytes(4)
 
 
 def test_commit_during_revocation_is_accepted(broker: Broker) -> None:
@@ -418,7 +381,7 @@ def test_static_member_without_poll_stays_until_session_ends() -> None:
 
 
 def test_member_unknown_to_the_group_loses_partitions_and_joins_again(broker: Broker) -> None:
-    with polled(broker, settings("cooperative-sticky")) as member:
+    with polled(broker, settings()) as member:
         wait_until(lambda: member.owned == ALL)
         forgotten = member.membership.identity
         broker.groups.leave("group", forgotten.member_id, None)
@@ -573,7 +536,7 @@ def test_poll_raises_listener_error_after_the_rebalance(broker: Broker) -> None:
     ("assignors", "sentence"),
     [
         ((), "partition.assignment.strategy is empty"),
-        (("sticky",), "unknown assignor 'sticky'. Use one of range"),
+        (("sticky",), "unsupported assignor 'sticky'. Use one of range"),
     ],
 )
 def test_membership_with_unknown_assignor_raises(

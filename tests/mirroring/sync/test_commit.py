@@ -8,6 +8,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
+from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import commit
@@ -15,7 +16,6 @@ from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.offset_fetch import CommittedValue
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
 from shoal.client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
+from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
@@ -21,7 +22,6 @@ from shoal.mirroring.sync.prove import prove
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
 from shoal.mirroring.task import moving_map
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.offset_fetch import CommittedValue
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.two_brokers import ABORT, COMMIT
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.client.group_offsets import CommittedValue
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync.mark import LARGEST_METADATA, Mark
-from shoal.protocol.offset_fetch import CommittedValue
 
 
 def value(offset: int, metadata: str = "") -> CommittedValue:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action, ClusterIds, OffsetDecision, decide_offset, had_incident
-from shoal.protocol.offset_fetch import CommittedValue
 
 CLUSTERS = ClusterIds("A", "B")
 EXACT, AHEAD, AT_LEAST = Exactness.EXACT, Exactness.AHEAD, Exactness.AT_LEAST

@@ -110,9 +110,9 @@ def test_offset_before_the_cut_is_at_least_if_the_first_group_may_not_be_read(ba
     back.commit("source", "g", 4)
 
     def refuse(response: Any) -> Any:
-        """Refuse the request for one group: consumer groups are asked for together."""
-        if hasattr(response, "error_code"):
-            response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        for each in response.groups:
+            if each.group_id == THERE:
+                each.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return response
 
     answers(back.two.destination, ApiKey.OFFSET_FETCH, refuse, times=10)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
+from ..assignors import assignors_named
 from ..config import ClientConfig
 from ..membership import MembershipSettings
 from ..offsets import EARLIEST, LATEST
@@ -25,13 +26,6 @@ from ..properties import (
 __all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
 
 _WHERE = "the consumer's configuration"
-
-#: The assignors by the names of Java's classes, as ``partition.assignment.strategy`` has them.
-_JAVA_ASSIGNORS = {
-    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-}
 
 _DESERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArrayDeserializer")
 
@@ -58,7 +52,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "max.poll.interval.ms": Property("300000", integer(1)),
     "max.poll.records": Property("500", integer(1)),
     "metadata.max.age.ms": Property("300000", integer(1)),
-    "partition.assignment.strategy": Property("range,cooperative-sticky", names),
+    "partition.assignment.strategy": Property("range", names),
     "session.timeout.ms": Property("45000", integer(1)),
     MOST_DECOMPRESSED: DECOMPRESSED_LIMIT,
     "value.deserializer": Property(None, _DESERIALIZER),
@@ -110,7 +104,7 @@ class ConsumerSettings:
             raise ConfigError(f"{_WHERE}: group.instance.id is empty. Remove it, or give this member a name")
         membership = group and MembershipSettings(
             group,
-            tuple(_JAVA_ASSIGNORS.get(each, each) for each in values["partition.assignment.strategy"]),
+            tuple(assignors_named(values["partition.assignment.strategy"])),
             values["group.instance.id"],
             values["session.timeout.ms"],
             values["heartbeat.interval.ms"],

@@ -23,10 +23,10 @@ from types import TracebackType
 
 import psutil
 
+from ...client.assignors import Member
 from ...client.config import ClientConfig
 from ...client.coordinator import MemberId
 from ...client.membership import Membership, MembershipSettings, RebalanceListener
-from ...client.membership.assignors import Member, RebalanceProtocol
 from ...errors import ConfigError, Disconnected, ShoalError
 from ...state_directory import make_state_directory, open_no_link
 from ...timing import DEFAULT_TIMING, Timing
@@ -127,16 +127,11 @@ class MirrorIdentity:
 class _TakeAll:
     """The assignor of a group with one member: its name refuses every other mirror."""
 
-    protocols = (RebalanceProtocol.EAGER,)
-
     def __init__(self, name: str, description: str) -> None:
         self.name = name
+        #: :func:`describe_holder` shows it to another mirror.
+        self.user_data = description.encode()
         self.partitions: tuple[TopicPartition, ...] = ()
-        self._description = description.encode()
-
-    def user_data(self, generation: int) -> bytes:
-        """Return the description that :func:`describe_holder` shows to another mirror."""
-        return self._description
 
     def assign(
         self, partitions: Mapping[str, int], members: Iterable[Member]

@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed
-from ...client.group_offsets import GroupOffsetsReader
+from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from ...errors import ConfigError, ShoalError
-from ...protocol.offset_fetch import CommittedValue, FetchedGroup
 from ...topic_partition import TopicPartition
 from ..model.offset_map import OffsetMap, Translation
 from ..model.position import MirrorPosition, is_another_topic
@@ -77,7 +76,7 @@ class Copies:
         self._reader = GroupOffsetsReader(source)
         self._topics: Mapping[str, str] = {}
         self._sources: Mapping[str, str] = {}
-        self._positions = FetchedGroup(b"", {}, 0)
+        self._positions = FetchedGroup({})
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
 
     def read(self, topics: Mapping[str, str]) -> None:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from ...client.cluster import is_transient
 from ...client.committed_offsets import Committed
 from ...client.group_listing import GroupType, ListedGroup
+from ...client.group_offsets import CommittedValue, FetchedGroup, FetchedTopic
 from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
-from ...protocol.offset_fetch import CommittedValue, FetchedGroup, FetchedTopic
 from ...topic_partition import TopicPartition
 from ..model.first_start import is_start_mark, read_first_start
 from ..model.offset_map import Exactness, Translation

@@ -18,11 +18,10 @@ from dataclasses import replace
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.committed_offsets import fetch_offsets
 from ...client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
-from ...client.group_offsets import GroupOffsetsReader
+from ...client.group_offsets import FetchedGroup, GroupOffsetsReader
 from ...client.offsets import EARLIEST, LATEST
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
-from ...protocol.offset_fetch import FetchedGroup
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..model.group_selection import GroupSelection

@@ -15,7 +15,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from ...protocol.offset_fetch import CommittedValue
+from ...client.group_offsets import CommittedValue
 from ..model.offset_map import Exactness, Translation
 
 __all__ = ["LARGEST_METADATA", "Mark"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from ...protocol.offset_fetch import CommittedValue
+from ...client.group_offsets import CommittedValue
 from ..model.offset_map import Exactness, OffsetMap, Stretch, Taken, TakenOffsets, Translation
 from .mark import Mark
 

@@ -1,12 +1,38 @@
-"""The base class for reactions to a rebalance."""
+"""The settings of a member of a group, and the base class for its reactions to a rebalance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ...topic_partition import TopicPartition
+from ..topic_partition import TopicPartition
 
-__all__ = ["RebalanceListener"]
+__all__ = ["MembershipSettings", "RebalanceListener"]
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """
+    Settings of a member; names and defaults are those of Java's consumer.
+
+    Attributes:
+        group: ``group.id``.
+        assignors: ``partition.assignment.strategy``, by name, the preferred one first.
+        instance_id: ``group.instance.id``: a static member (KIP-345) keeps its partitions over a restart.
+        session_timeout_ms: The time without a heartbeat after which the coordinator removes the member.
+        heartbeat_interval_ms: The time between two heartbeats.
+        max_poll_interval_ms: The time without a poll after which the member leaves.
+        metadata_max_age_ms: The time between two checks of the topics.
+
+    """
+
+    group: str
+    assignors: Sequence[str] = ("range",)
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    metadata_max_age_ms: int = 300_000
 
 
 class RebalanceListener:
@@ -36,8 +62,8 @@ class RebalanceListener:
         """
         Flush and commit before partitions go to another member.
 
-        An eager assignor revokes all partitions at each rebalance, a cooperative one only those that move.
-        The other members wait for this call, up to ``max.poll.interval.ms``.
+        A rebalance revokes all partitions. The other members wait for this call, up to
+        ``max.poll.interval.ms``.
 
         """
 

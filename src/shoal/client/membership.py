@@ -27,20 +27,18 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ...error_codes import ErrorCode
-from ...errors import BrokerError, GroupHeld, ProtocolError, ShoalError
-from ...protocol.consumer_protocol import NO_GENERATION, decode_assignment
-from ...topic_partition import TopicPartition
-from ..backoff import Backoff
-from ..cluster import Cluster, is_transient
-from ..config import ClientConfig
-from ..coordinator import Coordinator, MemberId, describe_holder
-from .assigning import Assigning, matching_topics
-from .assignors import Assignor, RebalanceProtocol
-from .rebalance_listener import RebalanceListener
-from .settings import MembershipSettings
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, ProtocolError, ShoalError
+from ..topic_partition import TopicPartition
+from .assignors import Assignor
+from .backoff import Backoff
+from .cluster import Cluster, is_transient
+from .config import ClientConfig
+from .coordinator import Coordinator, MemberId
+from .joining import Joiner, matching_topics
+from .rebalance_listener import MembershipSettings, RebalanceListener
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "MembershipSettings", "RebalanceListener"]
 
 #: JoinGroup waits for the slowest member, and a little (``JOIN_GROUP_TIMEOUT_LAPSE``).
 _JOIN_SLACK_S = 5.0
@@ -50,6 +48,9 @@ _LEAVE_PATIENCE_S = 2.0
 
 #: The pause before the next join if the group changed during a join (retry.backoff.ms).
 _REBALANCE_PAUSE_S = 0.1
+
+#: The generation of a member that is in none.
+_NO_GENERATION = -1
 
 #: The codes after which a member joins as a new one.
 _LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
@@ -130,14 +131,13 @@ class Membership:
         self._error: ShoalError | None = None
         self._last_failure: ShoalError | None = None
         self._assignment: tuple[TopicPartition, ...] = ()
-        self._to_join_with: tuple[TopicPartition, ...] = ()
         self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
         self._topics: frozenset[str] = frozenset()
         self._polled_at = 0.0
         # Only the keeper uses these:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
-        self._assigning = Assigning(settings.assignors, sole)
+        self._joiner = Joiner(self._cluster, self._coordinator, settings, sole)
         # A longer wait could outlast the session although the coordinator is available again.
         self._backoff = Backoff(longest_ms=settings.heartbeat_interval_ms)
 
@@ -212,7 +212,7 @@ class Membership:
             listener: Called before partitions are revoked, and after they are added.
 
         Returns:
-            Whether the membership is stable. With a cooperative assignor, :attr:`owned` is valid also if not.
+            Whether the membership is stable.
 
         Raises:
             BrokerError: The group cannot be joined, or another process took this static member's place.
@@ -242,49 +242,30 @@ class Membership:
                         return False
 
     def _give_up(self, listener: RebalanceListener) -> None:
-        """Revoke the partitions that must be revoked before a join, and let the keeper join."""
+        """Revoke all partitions, as an eager assignor needs it, and let the keeper join."""
         with self._changed:
             was_lost, self._is_lost = self._is_lost, False
-            topics = self._topics
-        given_up: Sequence[TopicPartition] = self.owned
-        if not was_lost and self._assigning.protocol is RebalanceProtocol.COOPERATIVE:
-            given_up = [each for each in self.owned if each.topic not in topics]
-        kept = tuple(each for each in self.owned if each not in set(given_up))
         try:
-            _notify_of_going(listener, given_up, was_lost)
+            _notify_of_going(listener, self.owned, was_lost)
         finally:
-            self.owned = kept
+            self.owned = ()
             with self._changed:
                 # If the partitions were lost during the call, the listener must be called about that first.
                 if self._phase is _MemberState.GIVING_UP and not self._is_lost:
-                    self._phase, self._to_join_with = _MemberState.JOINING, kept
+                    self._phase = _MemberState.JOINING
                     self._changed.notify_all()
 
     def _take(self, listener: RebalanceListener) -> None:
-        """Add the assigned partitions; with a cooperative assignor, revoke the others first."""
+        """Add the assigned partitions."""
         with self._changed:
-            assigned = self._assignment
-        before = set(self.owned)
-        added = tuple(each for each in assigned if each not in before)
-        revoked = tuple(each for each in self.owned if each not in set(assigned))
-        failures: list[Exception] = []
-        if revoked:
-            _notify_listener(listener.on_partitions_revoked, revoked, failures)
-        with self._changed:
-            if self._phase is _MemberState.ASSIGNED:
-                again = bool(revoked) or self._must_join_again
-                self._phase = _MemberState.GIVING_UP if again else _MemberState.STABLE
-                self._must_join_again = False
-                self.owned = assigned
-                self._changed.notify_all()
-            else:  # lost during the call of the listener
-                self.owned = tuple(each for each in self.owned if each not in set(revoked))
-                added = ()
+            if self._phase is not _MemberState.ASSIGNED:
+                return  # lost
+            self._phase = _MemberState.GIVING_UP if self._must_join_again else _MemberState.STABLE
+            self._must_join_again = False
+            self.owned = self._assignment
+            self._changed.notify_all()
         # Called also without partitions: it marks the end of the rebalance.
-        if set(added) <= set(self.owned):
-            _notify_listener(listener.on_partitions_assigned, added, failures)
-        if failures:
-            raise failures[0]
+        listener.on_partitions_assigned(self.owned)
 
     def close(self, listener: RebalanceListener) -> None:
         """
@@ -381,7 +362,7 @@ class Membership:
     def _lose(self, *, keep_id: bool) -> None:
         with self._changed:
             member_id = self._membership.member_id if keep_id else ""
-            self._membership = MemberId(member_id, NO_GENERATION, self._settings.instance_id)
+            self._membership = MemberId(member_id, _NO_GENERATION, self._settings.instance_id)
             self._is_lost = True
             if self._phase is not _MemberState.LEFT:
                 self._phase = _MemberState.GIVING_UP
@@ -407,7 +388,7 @@ class Membership:
         now = time.monotonic()
         with self._changed:
             membership, polled_at = self._membership, self._polled_at
-        is_in = membership.generation != NO_GENERATION
+        is_in = membership.generation != _NO_GENERATION
         if is_in and not self._is_sole and now - polled_at > self._settings.max_poll_interval_ms / 1000:
             self._give_up_the_place(membership)
             return 0.0
@@ -451,10 +432,10 @@ class Membership:
             metadata = self._cluster.refresh()
             topics = matching_topics(metadata, wanted)
         else:
-            metadata = self._cluster.refresh(self._assigning.topics)
+            metadata = self._cluster.refresh(self._joiner.topics)
         self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
-            is_new = topics != self._topics or self._assigning.has_changed(metadata)
+            is_new = topics != self._topics or self._joiner.has_changed(metadata)
             if is_new and wanted is self._wanted:
                 self._topics = topics
                 self._ask_to_join_again()
@@ -464,11 +445,10 @@ class Membership:
     def _join(self) -> float:
         """Join the group, and give the owner a new assignment; return 0 seconds to wait."""
         with self._changed:
-            membership, owned = self._membership, self._to_join_with
+            membership = self._membership
             wanted, topics = self._wanted, self._topics
             self._must_join_again = False  # the subscription is read now
             as_new, self._joins_as_new = self._joins_as_new, False
-        generation = membership.generation
         if as_new:
             membership = self._leave_first(membership)
         if isinstance(wanted, re.Pattern):
@@ -476,29 +456,16 @@ class Membership:
             topics = matching_topics(self._cluster.refresh(), wanted)
             with self._changed:
                 self._topics = topics
-        try:
-            joined = self._coordinator.join(
-                membership,
-                self._assigning.subscriptions(topics, owned, generation),
-                session_timeout_ms=self._settings.session_timeout_ms,
-                rebalance_timeout_ms=self._settings.max_poll_interval_ms,
-            )
-        except BrokerError as error:
-            if not self._is_sole or error.code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-                raise
-            group = self._settings.group
-            holder = describe_holder(self._cluster, group) or "a member that just left"
-            raise GroupHeld(group, holder) from error
+        joined = self._joiner.join(membership, topics)
         with self._changed:
             if self._phase is _MemberState.JOINING:
                 # Stored now, so that the member can leave if the next request fails.
                 self._membership = replace(membership, member_id=joined.member_id)
-        assignments = self._assigning.assign(joined, self._cluster.refresh)
+        assignments = self._joiner.assign(joined)
         if joined.is_leader:
             self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         asked_at = self._clock()
-        part = self._coordinator.sync(joined, membership.instance_id, assignments)
-        assignment = tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
+        assignment = self._joiner.sync(joined, assignments)
         self._reset_failure()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
         with self._changed:
@@ -520,7 +487,7 @@ class Membership:
         if membership.instance_id is None and membership.member_id:
             with suppress(ShoalError):  # else its session ends
                 self._coordinator.leave(membership)
-        return MemberId("", NO_GENERATION, membership.instance_id)
+        return MemberId("", _NO_GENERATION, membership.instance_id)
 
 
 def _notify_of_going(
@@ -530,15 +497,3 @@ def _notify_of_going(
         listener.on_partitions_lost(partitions)
     elif partitions:
         listener.on_partitions_revoked(partitions)
-
-
-def _notify_listener(
-    method: Callable[[Sequence[TopicPartition]], object],
-    partitions: Sequence[TopicPartition],
-    failures: list[Exception],
-) -> None:
-    """Call a method of the listener; its error waits until the rebalance is complete."""
-    try:
-        method(partitions)
-    except Exception as error:
-        failures.append(error)
