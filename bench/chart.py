@@ -9,7 +9,7 @@ from typing import Any
 
 import vl_convert
 
-__all__ = ["bar_layer", "line_layer", "rule_layer", "span_layer", "svg"]
+__all__ = ["bar_layer", "line_layer", "rule_layer", "svg"]
 
 _VEGA_LITE = "5.21"
 _CONFIG = {
@@ -120,25 +120,6 @@ def rule_layer(values: Mapping[float, str]) -> list[dict[str, Any]]:
             "encoding": {"x": at, "y": {"value": 8}, "text": {"field": "label"}},
         },
     ]
-
-
-def span_layer(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return shaded spans: rows with ``from``, ``to`` and ``span``, the name that selects the colour."""
-    return {
-        "data": {"values": list(rows)},
-        "mark": {"type": "rect", "opacity": 0.25},
-        "encoding": {
-            "x": {"field": "from", "type": "quantitative"},
-            "x2": {"field": "to"},
-            "color": {
-                "field": "span",
-                "type": "nominal",
-                "sort": list(names),
-                "scale": {"scheme": "tableau10"},
-                "legend": {"orient": "bottom", "columns": 4},
-            },
-        },
-    }
 
 
 def _axis(field: str, title: str, *, logarithmic: bool) -> dict[str, Any]:

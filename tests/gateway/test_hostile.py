@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import resource
-import socket
 import struct
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import encode_request, request_class
 from shoal_broker import BrokerCluster
-from tests.batches import batch, message
+from tests.batches import batch
 from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
-from tests.strategies import damaged
-
-#: The gateway is the same for all examples: that it survives is the point.
-SAME_GATEWAY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 MEGABYTE = 1 << 20
 
@@ -39,15 +30,6 @@ def _nothing_fails(behind: Behind, caplog: pytest.LogCaptureFixture) -> Iterator
     wait_until(lambda: behind.gateway.connections == 0, "a thread is stuck")
     with Wire(behind.address()) as wire:
         assert len(wire.call(ApiKey.METADATA, 1, topics=[]).brokers) == 3
-
-
-def send_and_look(address: str, data: bytes) -> None:
-    """Send bytes and hang up; whatever comes back is fine."""
-    with Wire(address) as wire, contextlib.suppress(OSError):
-        wire.send_bytes(data)
-        wire.socket.shutdown(socket.SHUT_WR)
-        while wire.receive_frame() is not None:
-            pass
 
 
 @pytest.mark.parametrize("size", [0, 9])
@@ -142,13 +124,6 @@ def test_extreme_fetch_limits_are_answered(behind: Behind, topic: str) -> None:
         assert wire.fetch(topic, 2**63 - 1, version=0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_client_that_hangs_up_within_a_request_is_dropped(behind: Behind, topic: str) -> None:
-    for version in (0, 9):
-        with Wire(behind.address(topic)) as wire:
-            head = struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1)
-            wire.send_bytes(struct.pack(">i", 100_000) + head + bytes(50_000))
-
-
 def test_silent_client_is_disconnected(cluster: BrokerCluster) -> None:
     with gateway_before(cluster, idle_s=1.0) as behind:
         # At once: on a busy machine it might be idle already when the others are connected.
@@ -159,35 +134,3 @@ def test_silent_client_is_disconnected(cluster: BrokerCluster) -> None:
         for wire in (served, begun, Wire(behind.address())):
             assert wire.receive_frame() is None
             wire.close()
-
-
-@SAME_GATEWAY
-@given(data=st.binary(max_size=200))
-def test_garbage_does_not_affect_other_clients(behind: Behind, data: bytes) -> None:
-    send_and_look(behind.address(), data)
-
-
-REQUESTS = [
-    old_request(ApiKey.FETCH, 0, -1, 0, 0, [("topic-0", [(0, 0, 1000)])]),
-    old_request(ApiKey.FETCH, 3, -1, 0, 0, 1000, [("topic-0", [(0, 0, 1000)])]),
-    old_request(ApiKey.PRODUCE, 0, 1, 100, [("topic-0", [(0, bytes(message(0)))])]),
-    old_request(ApiKey.PRODUCE, 2, 1, 100, [("topic-0", [(0, bytes(message(1)))])]),
-    old_request(ApiKey.LIST_OFFSETS, 0, -1, [("topic-0", [(0, -1, 2)])]),
-    old_request(ApiKey.OFFSET_COMMIT, 0, "g", [("topic-0", [(0, 1, "m")])]),
-    old_request(ApiKey.OFFSET_COMMIT, 1, "g", -1, "", [("topic-0", [(0, 1, -1, "m")])]),
-    old_request(ApiKey.OFFSET_FETCH, 0, "g", [("topic-0", [0])]),
-    old_request(ApiKey.METADATA, 0, ["topic-0"]),
-    encode_request(request_class(ApiKey.FIND_COORDINATOR)(version=1, key="g", key_type=0), 1, "c"),
-    encode_request(request_class(ApiKey.DESCRIBE_CLUSTER)(version=0), 1, "c"),
-    encode_request(
-        request_class(ApiKey.API_VERSIONS)(version=3, client_software_name="a", client_software_version="b"),
-        1,
-        "c",
-    ),
-]
-
-
-@SAME_GATEWAY
-@given(data=damaged(st.sampled_from([request[4:] for request in REQUESTS])))
-def test_damaged_requests_do_not_affect_other_clients(behind: Behind, data: bytes) -> None:
-    send_and_look(behind.address(), framed(data))

@@ -4,9 +4,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from rig import KafkaCluster, create_topic
-from shoal.client.cluster import Cluster, patiently
+from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
@@ -98,26 +97,3 @@ def test_copy_that_limits_decompressed_records_is_named(sides: Sides, topic: str
     create_topic(sides.destination.bootstrap, topic, config={"max.decompressed.message.bytes": "5000"})
     (warning,) = sides.prepare(topic).warnings
     assert "max.decompressed.message.bytes is 5000" in warning
-
-
-def test_more_replicas_than_brokers_are_refused_with_the_cluster_s_message(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic, partitions=2)
-    with pytest.raises(ConfigError, match=rf"{topic}.*INVALID_REPLICATION_FACTOR.*with.*2"):
-        sides.prepare(topic, replication_factor=3)
-
-
-def test_running_mirror_starts_without_a_missing_topic(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic)
-    prepared = sides.prepare(f"{topic},{topic}-x")
-    assert list(prepared.topics) == [topic]
-    (warning,) = prepared.warnings
-    assert f"{topic}-x" in warning
-
-
-def test_rename_to_an_internal_topic_is_refused(sides: Sides, topic: str) -> None:
-    create_topic(sides.source.bootstrap, topic)
-    with Cluster(config_of("destination", sides.destination)) as destination:
-        # A cluster has no __consumer_offsets before a client looks up a group's coordinator.
-        patiently(lambda: destination.coordinator(topic), patience_s=60)
-    with pytest.raises(ConfigError, match="__consumer_offsets"):
-        sides.prepare(topic, rename=".*=__consumer_offsets")

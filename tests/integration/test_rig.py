@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -94,25 +93,6 @@ def test_plain_load_is_determined_by_its_seed_and_has_exact_batches(
     assert digests[0] == digests[1] != digests[2]
     batches = dump_partition(source_cluster.partition_dir(f"{topic}-0", 0))
     assert {batch.count for batch in batches[:-1]} == {16}
-
-
-@pytest.mark.parametrize(
-    ("copy", "difference"),
-    [
-        ({0: RECORDS, 1: []}, "partitions differ"),
-        ({0: RECORDS[:-1]}, "1 missing"),
-        ({0: [*RECORDS, RECORDS[0]]}, "1 twice"),
-        ({0: [RECORDS[1], RECORDS[0], *RECORDS[2:]]}, "1 late"),
-        ({0: [*RECORDS[:3], replace(RECORDS[3], value=None), RECORDS[4]]}, "1 foreign"),
-        ({0: [replace(RECORDS[0], key=b""), *RECORDS[1:]]}, "1 foreign"),
-        ({0: [replace(RECORDS[0], headers=(("h", None),)), *RECORDS[1:]]}, "1 foreign"),
-        ({0: [replace(RECORDS[0], timestamp=0), *RECORDS[1:]]}, "1 foreign"),
-    ],
-)
-def test_difference_is_found(copy: dict[int, list[Record]], difference: str) -> None:
-    assert_same_records({0: RECORDS}, {0: [replace(record, offset=7) for record in RECORDS]})
-    with pytest.raises(AssertionError, match=difference):
-        assert_same_records({0: RECORDS}, copy)
 
 
 def test_broker_that_cannot_start_raises_its_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -30,9 +30,9 @@ from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
-from shoal.verify import Outcome, PartitionReport, Side, VerifyReport, verify
+from shoal.verify import Outcome, Side, VerifyReport, verify
 from tests.produce_connection import ProduceConnection
-from tests.verifying import altered, extra, missing, reordered
+from tests.verifying import altered, extra, missing
 
 #: Batches of the topics to damage: codec and number of records.
 BATCHES: list[tuple[CodecName, int]] = [
@@ -47,8 +47,6 @@ BATCHES: list[tuple[CodecName, int]] = [
 ]
 STARTS = [sum(count for _, count in BATCHES[:index]) for index in range(len(BATCHES) + 1)]
 END = STARTS[-1]
-
-Edit = Callable[[list[bytearray]], Sequence[bytearray]]
 
 
 def config(name: str, cluster: KafkaCluster | OldKafka) -> ClientConfig:
@@ -112,20 +110,6 @@ def loaded(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topi
     return topic
 
 
-@pytest.fixture
-def mirrored_with(
-    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
-) -> Callable[[Edit], PartitionReport]:
-    """Produce the source's batches to the destination, edited, and verify."""
-
-    def run(edit: Edit) -> PartitionReport:
-        produce_raw(destination_cluster, loaded, edit(read_raw(source_cluster, loaded)))
-        (report,) = verified(source_cluster, destination_cluster, loaded).partitions
-        return report
-
-    return run
-
-
 def run_verify(
     source: KafkaCluster, destination: KafkaCluster, *options: str
 ) -> subprocess.CompletedProcess[str]:
@@ -143,32 +127,6 @@ def test_mirror_of_every_kind_of_batch_is_equal_by_positions_and_content(
         assert report.equal
         assert report.records == sum(map(len, loaded.values()))
         assert {each.alignment.by.value for each in report.partitions if each.alignment} == {by}
-
-
-def test_unchanged_batches_are_equal(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
-    report = mirrored_with(lambda found: found)
-    assert (report.outcome, report.batches, report.records) == (Outcome.EQUAL, len(BATCHES), END)
-
-
-def test_omitted_batch_is_missing(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
-    report = mirrored_with(lambda found: found[:2] + found[3:])
-    assert missing(report) == [(STARTS[2], STARTS[3])]
-    assert len(report.differences) == 1
-
-
-def test_batch_produced_twice_is_extra(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
-    report = mirrored_with(lambda found: [*found[:5], bytearray(found[4]), *found[5:]])
-    assert extra(report) == [(STARTS[5], STARTS[5] + 60)]
-    assert report.differences[0].copy_of == (STARTS[4], STARTS[5])
-    assert len(report.differences) == 1
-
-
-def test_of_two_swapped_batches_the_smaller_one_is_reordered(
-    mirrored_with: Callable[[Edit], PartitionReport],
-) -> None:
-    report = mirrored_with(lambda found: [*found[:1], found[2], found[1], *found[3:]])
-    assert reordered(report) == [((STARTS[2], STARTS[3]), (STARTS[1], STARTS[1] + 25))]
-    assert len(report.differences) == 1
 
 
 def test_records_deleted_on_both_sides_are_no_difference(

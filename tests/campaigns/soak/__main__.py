@@ -12,16 +12,13 @@ import signal
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.report import machine
 
-from .plan import Setup, SoakPlan, draw
-from .report import chart, markdown
+from .plan import Setup, draw
+from .report import markdown
 from .run import soak
-
-_BENCH = Path(__file__).parents[3] / "bench"
 
 
 def _arguments() -> argparse.Namespace:
@@ -32,7 +29,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--refresh", type=int, default=30, help="the mirror's --refresh (default: 30)")
     parser.add_argument("--logs", type=Path, help="directory for the mirror's output, and the results")
     parser.add_argument("--plan", action="store_true", help="print the events without a run")
-    parser.add_argument("--append", action="store_true", help="append the results to bench/results.md")
     return parser.parse_args()
 
 
@@ -54,27 +50,10 @@ def main() -> int:
     outcome = soak(plan, logs, say)
     # The whole outcome: if only the table fails, the hour need not be repeated.
     (logs / "outcome.pickle").write_bytes(pickle.dumps(outcome))
-    text, picture = markdown(outcome), chart(outcome)
+    text = f"{machine()}\n\n{markdown(outcome)}"
     (logs / "soak.md").write_text(text, encoding="utf-8")
-    (logs / "soak.svg").write_text(picture, encoding="utf-8")
     print("\n" + text)
-    if args.append:
-        _append(plan, text, picture)
     return 1 if outcome.problems else 0
-
-
-def _append(plan: SoakPlan, text: str, picture: str) -> None:
-    (_BENCH / "soak.svg").write_text(picture, encoding="utf-8")
-    head = [
-        f"## {datetime.now(UTC):%Y-%m-%d}, soak",
-        "",
-        f"`make soak ARGS='--seed {plan.seed} --minutes {plan.setup.seconds / 60:g}'` on {machine()}.",
-        "",
-        "![Lag and memory over time](soak.svg)",
-        "",
-    ]
-    with (_BENCH / "results.md").open("a", encoding="utf-8") as file:
-        file.write("\n" + "\n".join(head) + "\n" + text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The report of a soak: a section for ``bench/results.md`` and its chart."""
+"""The report of a soak: its table."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from bench.chart import line_layer, span_layer, svg
 from bench.latency import Percentiles
 
 from .ledger import Arrival
 from .memory import Role
-from .plan import EVENTS
 from .run import Outcome, Window
 
-__all__ = ["chart", "lag", "markdown", "undisturbed"]
-
-_BUCKET_S = 10
-_WIDTH = 900
+__all__ = ["lag", "markdown", "undisturbed"]
 
 
 def lag(arrivals: Iterable[Arrival]) -> Percentiles:
@@ -77,75 +71,6 @@ def markdown(outcome: Outcome) -> str:
             "",
         ]
     )
-
-
-def chart(outcome: Outcome) -> str:
-    """Return lag and memory over time as SVG, the events shaded."""
-    spans = [
-        {
-            "from": _minutes(outcome, window.began_ns),
-            "to": _minutes(outcome, window.ended_ns),
-            "span": window.event,
-        }
-        for window in outcome.windows
-    ]
-    shaded = span_layer(spans, list(EVENTS))
-    lines = ("longest", "p99", "p50")
-    lag_panel = line_layer(
-        _lag_rows(outcome, lines),
-        ("minute", "minutes"),
-        ("ms", f"lag of the records sent in {_BUCKET_S} s, ms"),
-        lines,
-        logarithmic_y=True,
-    )
-    memory_panel = line_layer(
-        _memory_rows(outcome),
-        ("minute", "minutes"),
-        ("megabytes", "memory, MB"),
-        [role.value for role in Role],
-    )
-    own_colors = {"resolve": {"scale": {"color": "independent"}}, "width": _WIDTH}
-    return svg(
-        [
-            {"layer": [shaded, lag_panel], "height": 280, **own_colors},
-            {"layer": [memory_panel], "height": 140, **own_colors},
-        ],
-        "shoal mirror, two clusters of three brokers: lag and memory",
-    )
-
-
-def _lag_rows(outcome: Outcome, lines: Sequence[str]) -> list[dict[str, Any]]:
-    buckets: dict[int, list[float]] = defaultdict(list)
-    for each in outcome.arrivals:
-        buckets[int((each.sent_ns - outcome.began_ns) / 1e9 / _BUCKET_S)].append(each.lag_ms)
-    rows = []
-    for number, times_ms in sorted(buckets.items()):
-        found = Percentiles.of(times_ms)
-        minute = round(number * _BUCKET_S / 60, 3)
-        rows += [
-            {"minute": minute, "ms": round(max(getattr(found, line), 0.1), 1), "line": line} for line in lines
-        ]
-    return rows
-
-
-def _memory_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    if not outcome.memory:
-        return []
-    began_s = outcome.memory[-1].at_s - (outcome.ended_ns - outcome.began_ns) / 1e9
-    return [
-        {
-            "minute": round((each.at_s - began_s) / 60, 3),
-            "megabytes": round(size / 1e6, 1),
-            "line": role.value,
-        }
-        for each in outcome.memory
-        if each.at_s >= began_s
-        for role, size in each.used.items()
-    ]
-
-
-def _minutes(outcome: Outcome, at_ns: int) -> float:
-    return round((min(at_ns, outcome.ended_ns) - outcome.began_ns) / 60e9, 3)
 
 
 def _by_kind(outcome: Outcome) -> dict[str, list[Window]]:
