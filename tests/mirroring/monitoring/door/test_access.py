@@ -115,7 +115,7 @@ def test_token_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -
     file = token_file(tmp_path, mode=mode)
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
-    assert all(each in str(refused.value) for each in ("http_token_file", str(file), f"{mode:04o}", "600"))
+    assert all(each in str(refused.value) for each in ("--http-token-file", str(file), f"{mode:04o}", "600"))
 
 
 def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,12 +147,12 @@ def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str 
         Guard(HttpAccess(token_file=file), "127.0.0.1")
     assert all(
         each in str(refused.value)
-        for each in ("http_token_file", str(file), "16", "-._~+/", "077", "32", "FILE")
+        for each in ("--http-token-file", str(file), "16", "-._~+/", "077", "32", "FILE")
     )
 
 
 def test_missing_token_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^http_token_file.*/.*/none"):
+    with pytest.raises(ConfigError, match=r"^--http-token-file.*/.*/none"):
         Guard(HttpAccess(token_file=tmp_path / "none"), "127.0.0.1")
 
 
