@@ -73,11 +73,11 @@ def leader_of(monkeypatch: pytest.MonkeyPatch) -> LeaderOf:
 
 def test_query_of_a_leader_that_takes_several_goes_on_with_the_marked_connection(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False})
-    leader.tested.query([ORDERS, CLICKS])
+    leader.tested.query([ORDERS], [CLICKS])
     assert leader.open == [True]
     assert leader.tested.connection is cast(object, leader.connections[1])
     assert leader.accepting == {1, 2}
-    assert [leader.tested.takes_multi_batch(each) for each in ("orders", "clicks")] == [True, False]
+    assert [leader.tested.takes_several(each) for each in ("orders", "clicks")] == [True, False]
 
 
 @pytest.mark.parametrize("answers", [{ORDERS: False}, {}], ids=["no", "no answer"])
@@ -85,11 +85,12 @@ def test_query_of_a_leader_that_takes_one_keeps_the_connection(
     leader_of: LeaderOf, answers: Mapping[TopicPartition, bool]
 ) -> None:
     leader = leader_of(answers)
-    leader.tested.query([ORDERS])
+    leader.tested.query([ORDERS], [])
     assert leader.open == [False]
     assert leader.accepting == {2}
-    assert leader.tested.has_answered_for("orders")
-    assert not leader.tested.takes_multi_batch("orders")
+    leader.tested.query([ORDERS], [])
+    assert len(leader.connections) == 2, "it has answered"
+    assert not leader.tested.takes_several("orders")
 
 
 def test_leader_whose_partitions_may_not_be_marked_begins_unmarked() -> None:
@@ -99,27 +100,29 @@ def test_leader_whose_partitions_may_not_be_marked_begins_unmarked() -> None:
         connections.append(is_marked)
         return cast(Connection, FakeConnection(is_marked))
 
-    DestinationLeader(1, connect, {1}, can_be_marked=False)
+    DestinationLeader(1, connect, {1}, can_be_marked=False).query([ORDERS], [])
     assert connections == [False]
 
 
 def test_query_on_a_marked_connection_opens_no_other(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
-    leader.tested.query([ORDERS])
-    leader.tested.query([CLICKS])
+    leader.tested.query([ORDERS], [])
+    leader.tested.query([CLICKS], [ORDERS])
     assert leader.open == [True]
     assert leader.accepting == {1, 2}  # it takes several for one of its topics
 
 
 def test_forgotten_answers_are_unknown(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True, CLICKS: False}, marked=True)
-    leader.tested.query([ORDERS, CLICKS])
+    leader.tested.query([ORDERS], [CLICKS])
     leader.tested.forget("orders")
-    assert [leader.tested.has_answered_for(each) for each in ("orders", "clicks")] == [False, True]
+    assert not leader.tested.takes_several("orders")
+    leader.tested.query([ORDERS], [])
+    assert leader.tested.takes_several("orders")
 
 
 def test_close_closes_the_connection_that_is_used_now(leader_of: LeaderOf) -> None:
     leader = leader_of({ORDERS: True})
-    leader.tested.query([ORDERS])
+    leader.tested.query([ORDERS], [])
     leader.tested.close()
     assert leader.open == []

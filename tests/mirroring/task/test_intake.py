@@ -16,7 +16,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import Counters
 from shoal.mirroring.task.intake import Intake, RecordSetContent
 from shoal.mirroring.task.moving_map import MovingMap
-from shoal.mirroring.task.outbound_queue import OutboundQueue
+from shoal.mirroring.task.outbound import Outbound
 from shoal.native import NATIVE
 from shoal.protocol.fetch import FetchedPartition
 from shoal.records import Codec, Decision, join, read_records, split, verify_crc
@@ -39,12 +39,12 @@ class Taking:
             ClientConfig.from_properties(name, {"bootstrap.servers": "127.0.0.1:1"})[0]
             for name in ("source", "destination")
         )
-        self.outbound = OutboundQueue()
         defaults = CopySettings(source, destination, "group", rules="rules")
         self.ahead = MovingMap()
         self.ahead.put(POSITION)
+        self.outbound = Outbound(self.ahead, allows_other_writers=False)
         self.intake = Intake(replace(defaults, **settings), self.outbound, self.ahead)  # type: ignore[arg-type]
-        self.intake.rewind(POSITION)
+        self.intake.rewind()
 
     def take(
         self,
@@ -55,7 +55,7 @@ class Taking:
     ) -> RecordSetContent:
         record_set = memoryview(bytearray(b"".join(fetched)))
         partition = FetchedPartition("topic", 0, 0, END_OFFSET, END_OFFSET, 0, list(aborted), record_set)
-        return self.intake.take(partition, level, lambda: POSITION, end_offset)
+        return self.intake.take(partition, level, end_offset)
 
     @property
     def queued(self) -> list[tuple[Decision, int, int, int]]:
@@ -226,7 +226,7 @@ def test_batches_are_joined_up_to_the_size_of_an_option() -> None:
 
 def test_batches_before_a_refused_offset_are_not_joined() -> None:
     taking = Taking(rebatch=Rebatch(below_bytes=10_000))
-    taking.outbound.one_by_one_until = 105
+    taking.outbound.apart_until = 105
     taking.take(plain(2, 3, 1, 1))
     assert [each[:3] for each in taking.queued] == [
         (Decision.COPY, 100, 102),
@@ -257,7 +257,7 @@ def test_skipped_gap_moves_the_fetch_offset_and_never_back() -> None:
 def test_rewind_forgets_the_queue_and_the_drops() -> None:
     taking = Taking()
     taking.take(plain(2), marker(1, 77, base_offset=102))
-    taking.intake.rewind(POSITION)
+    taking.intake.rewind()
     assert (taking.queued, taking.dropped, taking.intake.fetch_offset) == ([], {}, 100)
     taking.take(plain(2))
     assert taking.sequences == [40]

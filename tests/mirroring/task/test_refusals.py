@@ -19,9 +19,9 @@ SKIPPING = RefusedRequest(skips=True)
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, SEVERAL, Reaction.ALIGN),
         (ErrorCode.REQUEST_TIMED_OUT, SKIPPING, Reaction.ALIGN),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_FEWER),
-        (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
-        (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_APART),
+        (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_APART),
+        (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_APART),
         (ErrorCode.UNKNOWN_SERVER_ERROR, JOINED, Reaction.SEND_APART),
         (ErrorCode.MESSAGE_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
         (ErrorCode.RECORD_LIST_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),

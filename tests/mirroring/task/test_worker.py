@@ -20,6 +20,7 @@ from shoal.mirroring.model.handover import Handover, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.aligner import Aligner
+from shoal.mirroring.task.ends import Leaders
 from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.pair import Pair
 from shoal.mirroring.task.partition import PartitionCopy
@@ -424,10 +425,7 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
         Known(None, None, time.monotonic()),
         report=lambda report: None,
         pass_on=lambda sender, copies, known: None,
-        leaders=(0, 0),
-        buffer_bytes=65_536,
-        accepting=set(),
-        can_be_marked=True,
+        ends=Leaders(brokers.settings, 0, 0, 65_536, set(), can_be_marked=True),
     )
     copy = waiting_copy(brokers)
     pair.admit([copy])

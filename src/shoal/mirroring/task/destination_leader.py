@@ -8,16 +8,17 @@ connection, the sequence of each partition is its offset.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from ...client.cluster import Cluster
 from ...client.connection import Connection, version_or_close
+from ...client.lot import Gate, Limits, Lot, Sent
 from ...client.multi_batch import marked, query_multi_batch
+from ...client.send import send
 from ...client.topic_listing import TopicListing
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from .partition import PartitionCopy
 
 __all__ = ["DestinationLeader"]
 
@@ -42,12 +43,13 @@ class DestinationLeader:
             connect: Opens a connection; its argument is whether it is marked.
             accepting: The node ids of the leaders that took several batches when they were queried last. A
                 query adds this leader, or removes it.
-            can_be_marked: Whether the sequence of each partition is its offset. Else no query is allowed.
+            can_be_marked: Whether the sequence of each partition is its offset. Else nothing is queried.
 
         """
         self._node_id = node_id
         self._connect = connect
         self._accepting = accepting
+        self._can_be_marked = can_be_marked
         self._marked = can_be_marked and node_id in accepting
         self.connection = connect(self._marked)
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
@@ -66,9 +68,9 @@ class DestinationLeader:
 
         return cls(node_id, connect, accepting, can_be_marked=can_be_marked)
 
-    def keep_topic_ids(self, copies: Iterable[PartitionCopy]) -> None:
+    def keep_topic_ids(self, topic_ids: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         """List topics by the ids that partitions are aligned with, if the cluster has such ids."""
-        self._topic_ids.update({copy.destination: copy.destination_topic_id for copy in copies})
+        self._topic_ids.update(topic_ids)
         self._listing = self._listing_of(self.connection)
 
     def _listing_of(self, connection: Connection) -> TopicListing:
@@ -83,30 +85,32 @@ class DestinationLeader:
         """Close the connection."""
         self.connection.close()
 
-    def has_answered_for(self, topic: str) -> bool:
-        """Whether the leader has answered for a topic."""
-        return topic in self._takes
+    def takes_several(self, topic: str) -> bool:
+        """Whether the next request may have several batches of a topic's partition."""
+        return self._marked and self._takes.get(topic, False)
 
-    def takes_multi_batch(self, topic: str) -> bool:
-        """Whether the leader takes several batches for a topic; false as long as it has not answered."""
-        return self._takes.get(topic, False)
-
-    def may_send_multi_batch(self, copy: PartitionCopy) -> bool:
-        """Whether the next request may have several batches of a partition."""
-        return self._marked and copy.can_send_multi_batch and self.takes_multi_batch(copy.destination.topic)
+    def append(self, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
+        """Send lots, and wait until nothing is in flight; see :func:`.send`."""
+        return send(self.connection, lots, limits, gate)
 
     def forget(self, topic: str) -> None:
         """Forget the answer for a topic: the broker may have been restarted without its agent."""
         self._takes.pop(topic, None)
 
-    def query(self, partitions: Sequence[TopicPartition]) -> None:
+    def query(self, bring_several: Iterable[TopicPartition], others: Iterable[TopicPartition]) -> None:
         """
         Query the leader about topics; if it takes several for any, continue on a marked connection.
 
         Args:
-            partitions: One of each topic. Nothing is in flight.
+            bring_several: Partitions with several batches. Nothing is in flight.
+            others: Partitions whose topics are queried at once: each query may take a connection.
 
         """
+        unknown = {each.topic: each for each in bring_several if each.topic not in self._takes}
+        if not self._can_be_marked or not unknown:
+            return
+        unknown |= {each.topic: each for each in others if each.topic not in self._takes}
+        partitions = list(unknown.values())
         connection = self.connection if self._marked else self._connect(True)
         listing = self._listing_of(connection)
         answers = query_multi_batch(connection, partitions, listing)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch
@@ -27,12 +26,10 @@ from ...records import (
     stamp_plain,
 )
 from ..model.copy_options import CopySettings
-from ..model.position import MirrorPosition
 from ..model.reports import Counters
-from .lot import Lot
+from .lot import Lot, lot_of_copy, lot_of_one
 from .moving_map import MovingMap
-from .outbound import OutboundBatch, copy_of
-from .outbound_queue import OutboundQueue
+from .outbound import Outbound
 from .rebuilder import Rebuilder
 
 __all__ = ["Intake", "RecordSetContent"]
@@ -64,13 +61,13 @@ class Intake:
 
     """
 
-    def __init__(self, settings: CopySettings, outbound: OutboundQueue, ahead: MovingMap) -> None:
+    def __init__(self, settings: CopySettings, outbound: Outbound, map_: MovingMap) -> None:
         """
-        Prepare to take batches; :meth:`rewind` gives the first offset.
+        Prepare to take batches, from :meth:`rewind` on.
 
         Args:
             outbound: The queue that gets the batches.
-            ahead: The map that has to lead to them.
+            map_: The partition's map.
 
         """
         self.fetch_offset = -1
@@ -78,9 +75,8 @@ class Intake:
         self._dropped: deque[tuple[int, Decision, int]] = deque()
         self.taken_bytes = 0
         self._outbound = outbound
-        self._ahead = ahead
+        self._map = map_
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
-        self._is_plain_position = settings.allows_other_writers
         self._rebuilder = Rebuilder(settings)
         self._keep_append_time = settings.keep_append_time
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
@@ -90,12 +86,12 @@ class Intake:
         self._joined_codec = (settings.rebatch and settings.rebatch.codec) or Codec.NONE
         self._max_decompressed_bytes = settings.max_decompressed_bytes
 
-    def rewind(self, position: MirrorPosition) -> None:
-        """Forget queued and gathered batches; begin again at a position. Nothing is in flight."""
+    def rewind(self) -> None:
+        """Forget queued and gathered batches; begin again at the position. Nothing is in flight."""
         self.forget()
-        self.fetch_offset = position.source_offset
-        self.source_leader_epoch = position.source_leader_epoch
-        self._outbound.rewind(position)
+        self.fetch_offset = self._map.source_offset
+        self.source_leader_epoch = self._map.source_leader_epoch
+        self._outbound.rewind()
 
     def forget(self) -> None:
         """Drop the batches gathered or counted behind the position: they are fetched again."""
@@ -113,7 +109,6 @@ class Intake:
         self,
         fetched: FetchedPartition,
         isolation_level: IsolationLevel,
-        position: Callable[[], MirrorPosition],
         end_offset: int,
     ) -> RecordSetContent:
         """
@@ -122,7 +117,6 @@ class Intake:
         Args:
             fetched: The partition's part of a response.
             isolation_level: The fetch's isolation level.
-            position: Returns the partition's position.
             end_offset: The end of its range.
 
         Returns:
@@ -140,14 +134,14 @@ class Intake:
             else None
         )
         self._rest = fetched.record_set, aborted
-        return self.take_rest(position, end_offset)
+        return self.take_rest(end_offset)
 
-    def take_rest(self, position: Callable[[], MirrorPosition], end_offset: int) -> RecordSetContent:
+    def take_rest(self, end_offset: int) -> RecordSetContent:
         """Take what :meth:`take` left, once all of its slice is acknowledged and committed."""
         assert self._rest is not None
         (record_set, aborted), self._rest = self._rest, None
         try:
-            content = self._take_batches(record_set, aborted, position, end_offset)
+            content = self._take_batches(record_set, aborted, end_offset)
         finally:
             self._queue_gathered()
         if content is RecordSetContent.SLICE:
@@ -163,7 +157,6 @@ class Intake:
         self,
         record_set: memoryview,
         aborted: AbortedTransactions | None,
-        position: Callable[[], MirrorPosition],
         end_offset: int,
     ) -> RecordSetContent:
         self.taken_bytes = 0
@@ -171,7 +164,7 @@ class Intake:
         found = RecordSetContent.NOTHING
         end_of_last = 0
         while at < end:
-            if not self._ahead.has_room:
+            if not self._map.has_room:
                 self.taken_bytes = at
                 return RecordSetContent.SLICE
             if not self._rebuilder.is_gathering:
@@ -188,7 +181,7 @@ class Intake:
             header = batch.header
             if header.base_offset < end_of_last:
                 # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
-                self.rewind(position())
+                self.rewind()
                 raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
             if _is_behind(header, end_offset):
                 self.taken_bytes = at
@@ -205,8 +198,7 @@ class Intake:
         self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
     ) -> int:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
-        outbound = self._outbound
-        identity = outbound.identity
+        outbound, identity = self._outbound, self._map.identity
         transactional, end_offset = self._committed_up_to(aborted, end_offset)
         run = stamp_plain(
             record_set,
@@ -221,9 +213,8 @@ class Intake:
         )
         if run.end > at:
             lot = outbound.put_run(record_set, at, run, self.fetch_offset)
-            self._lead_to(lot)
             self.fetch_offset = lot.source_end
-            self.source_leader_epoch = lot.last_leader_epoch
+            self.source_leader_epoch = lot.leader_epoch
         return run.end
 
     def _committed_up_to(self, aborted: AbortedTransactions | None, end_offset: int) -> tuple[bool, int]:
@@ -238,7 +229,7 @@ class Intake:
         self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
     ) -> int:
         """Join the small batches at a place, and queue them as one; return the place behind them."""
-        if self._decodes_all or self.fetch_offset < self._outbound.one_by_one_until:
+        if self._decodes_all or self.fetch_offset < self._outbound.apart_until:
             return at
         transactional, end_offset = self._committed_up_to(aborted, end_offset)
         joined = join_plain(
@@ -259,25 +250,15 @@ class Intake:
         if len(batch.view) > self._rebuilder.most_bytes:
             return at  # the rebuilder makes smaller ones
         end = self.fetch_offset + joined.records_count
-        self._put(
-            OutboundBatch(
-                batch,
-                batch.view,
-                joined.records_count,
-                self.fetch_offset,
-                end,
-                joined.leader_epoch,
-                joined.max_timestamp,
-                Decision.JOIN,
-            )
-        )
+        lot = lot_of_one(batch, (self.fetch_offset, end), joined.leader_epoch, Decision.JOIN)
+        self._outbound.put(lot)
         self.fetch_offset, self.source_leader_epoch = end, joined.leader_epoch
         return joined.end
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> bool:
         """Take a batch; return False if a commit has room only for a part of it, which was taken."""
         header = batch.header
-        is_apart = header.base_offset < self._outbound.one_by_one_until
+        is_apart = header.base_offset < self._outbound.apart_until
         decision = decide_checked(
             batch,
             self.fetch_offset,
@@ -288,7 +269,7 @@ class Intake:
         if decision is Decision.COPY:
             if self._rebuilder.is_gathering:
                 self._queue_gathered()
-            self._put(copy_of(batch))
+            self._outbound.put(lot_of_copy(batch))
         elif decision.is_drop:
             if header.last_offset < self.fetch_offset:
                 return True  # all of it lies before the range
@@ -297,30 +278,21 @@ class Intake:
             return True
         else:
             apart = is_apart and self._decodes_all
-            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
-                self._put(outgoing)
-                if not self._ahead.has_room and outgoing.source_start >= header.base_offset:
+            for lot in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
+                self._outbound.put(lot)
+                if not self._map.has_room and lot.source_start >= header.base_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
-                    self.fetch_offset = outgoing.source_end
+                    self.fetch_offset = lot.source_end
                     self.source_leader_epoch = header.leader_epoch
-                    return outgoing.source_end >= header.next_offset
+                    return lot.source_end >= header.next_offset
         self.fetch_offset = header.next_offset
         self.source_leader_epoch = header.leader_epoch
         return True
 
     def _queue_gathered(self) -> None:
-        for outgoing in self._rebuilder.gathered():
-            self._put(outgoing)
-
-    def _put(self, outgoing: OutboundBatch) -> None:
-        self._lead_to(self._outbound.put(outgoing))
-
-    def _lead_to(self, lot: Lot) -> None:
-        if self._is_plain_position:
-            return
-        for run, end in lot.runs():
-            self._ahead.lead_to(run, end)
+        for lot in self._rebuilder.gathered():
+            self._outbound.put(lot)
 
     # Offsets without a batch
 
@@ -347,7 +319,7 @@ class Intake:
         """Make no larger batches than this from now on."""
         self._rebuilder.most_bytes = most_bytes
 
-    def can_send_apart(self, refused: OutboundBatch) -> bool:
+    def can_send_apart(self, refused: Lot) -> bool:
         """Whether a batch was joined, and less of it can go out by itself."""
         is_joined = refused.decision is Decision.JOIN
         return is_joined and (refused.records_count > 1 or not self._decodes_all)

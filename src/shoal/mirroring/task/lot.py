@@ -1,31 +1,26 @@
 """
-Lots: batches of one partition that lie one behind the other, stamped, on their way out.
+Lots: batches of one partition that lie one behind the other, on their way out.
 
 As far as the batches of a fetch response are plain, they are one lot: a view of the fetch buffer, and an
 index that has the size and the records of each. So a batch costs no object, and is counted with its lot.
-Any other batch (cropped, rebuilt, joined, or copied by a decision of its own) is a lot of one.
-
-The batches of a lot land and are counted in their order: each of the two is one number, and only the methods
-of :class:`Lot` change it.
+Any other batch (cropped, rebuilt, joined, or copied by a decision of its own) is a lot of one. A rebuilt or
+joined batch has memory of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
-from ...records import ENTRY, HEADER_SIZE, Decision, PlainRun, RecordBatch, read_header
+from ...errors import UnsupportedBatch
+from ...records import ENTRY, HEADER_SIZE, Codec, Decision, RecordBatch, verify_crc
+from ...records.batch import DELETE_HORIZON, BatchHeader
 from ..model.offset_map import add_run
 from ..model.reports import Counters
 from ..model.runs import Run
 from .moving_map import LandedEnd
-from .outbound import OutboundBatch
 
-__all__ = ["Entry", "Lot", "lot_of_batch", "lot_of_run"]
-
-#: A batch: its size in bytes, its records, its ``max_timestamp``, its leader epoch at the source.
-Entry: TypeAlias = tuple[int, int, int, int]
+__all__ = ["Lot", "lot_of_copy", "lot_of_one"]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,196 +32,149 @@ class Lot:
 
     Attributes:
         view: Their bytes, one behind the other.
-        index: An :data:`~shoal.records.ENTRY` for each batch.
-        batches_count: The number of batches, at least one.
+        index: An :data:`~shoal.records.ENTRY` for each batch. Its time is not after the one that the broker
+            keeps for the producer; -1 if unknown.
         records_count: The number of records in all of them.
         source_start: The source offset of the first record.
         source_end: The next source offset after them.
-        destination_offset: The offset at which the first batch has to land.
         decision: The decision about the fetched batch.
         spans: The runs of source offsets in the lot's one batch, each as first and end; None if there is only
             one.
-        landed: The number of batches that were acknowledged at their offsets.
-        newest_ms: The timestamp of the last of these; None before the first, or if its header has none.
-        counted: The number of these that are counted.
+        destination_offset: The offset at which the first batch has to land; -1 until it is queued.
 
     """
 
     view: memoryview
     index: bytes
-    batches_count: int
     records_count: int
     source_start: int
     source_end: int
-    destination_offset: int
     decision: Decision = Decision.COPY
     spans: Sequence[tuple[int, int]] | None = None
-    landed: int = 0
-    newest_ms: int | None = None
-    counted: int = 0
-    _counted_records: int = field(default=0, init=False)
-    _counted_bytes: int = field(default=0, init=False)
-    _entries: list[Entry] | None = field(default=None, init=False)
+    destination_offset: int = -1
 
     @property
-    def entries(self) -> list[Entry]:
-        """The index as tuples, from the first use on: a lot that lands as a whole needs none."""
-        if self._entries is None:
-            self._entries = list(ENTRY.iter_unpack(self.index))
-        return self._entries
+    def batches_count(self) -> int:
+        """The number of batches, at least one."""
+        return len(self.index) // ENTRY.size
 
     @property
-    def last_leader_epoch(self) -> int:
+    def _last(self) -> tuple[int, int, int, int]:
+        last: tuple[int, int, int, int] = ENTRY.unpack_from(self.index, len(self.index) - ENTRY.size)
+        return last
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The time of the last batch; None if its header has none."""
+        newest_ms = self._last[2]
+        return newest_ms if newest_ms >= 0 else None
+
+    @property
+    def leader_epoch(self) -> int:
         """The leader epoch of the last batch at the source."""
-        epoch: int = ENTRY.unpack_from(self.index, len(self.index) - ENTRY.size)[3]
-        return epoch
+        return self._last[3]
+
+    @property
+    def can_be_smaller(self) -> bool:
+        """Whether it can be sent as smaller batches: it was decoded anyway, and has several records."""
+        return self.decision is not Decision.COPY and self.records_count > 1
 
     def runs(self) -> Iterator[tuple[Run, int]]:
         """Yield the runs of its records, each with the destination offset behind it."""
+        landing, last_epoch = self.destination_offset, self.leader_epoch
         if self.spans is not None:
-            landing = self.destination_offset
             for start, end in self.spans:
-                yield Run(landing, start, self.last_leader_epoch), landing + end - start
+                yield Run(landing, start, last_epoch), landing + end - start
                 landing += end - start
             return
-        end = self.destination_offset + self.records_count
-        run = Run(self.destination_offset, self.source_start, ENTRY.unpack_from(self.index)[3])
-        if run.leader_epoch != self.last_leader_epoch:
-            landing, source = run.destination, run.source
-            for _, records, _, leader_epoch in self.entries:
+        run = Run(landing, self.source_start, ENTRY.unpack_from(self.index)[3])
+        if run.leader_epoch != last_epoch:
+            for _, records, _, leader_epoch in ENTRY.iter_unpack(self.index):
                 if leader_epoch != run.leader_epoch:
                     yield run, landing
-                    run = Run(landing, source, leader_epoch)
-                landing, source = landing + records, source + records
-        yield run, end
+                    run = Run(landing, run.source_at(landing), leader_epoch)
+                landing += records
+        yield run, self.destination_offset + self.records_count
 
-    # On the way out
-
-    def land(self, end: int) -> int:
-        """Take the batches before one as acknowledged; return the records of those that were not yet."""
-        first, self.landed = self.landed, end
-        # As a rule whole lots land: these need no entries.
-        last: Entry = (
-            self._entries[end - 1] if self._entries else ENTRY.unpack_from(self.index, (end - 1) * ENTRY.size)
+    def split(self, batches: int) -> tuple[Lot, Lot]:
+        """Return the first batches, and the others; there are some of both."""
+        end = batches * ENTRY.size
+        sizes, records, *_ = zip(*ENTRY.iter_unpack(self.index[:end]), strict=True)
+        size, count = sum(sizes), sum(records)
+        between = self.source_start + count
+        first = replace(
+            self, view=self.view[:size], index=self.index[:end], records_count=count, source_end=between
         )
-        self.newest_ms = last[2] if last[2] >= 0 else None
-        if end - first == 1:
-            return last[1]
-        if end - first == self.batches_count:
-            return self.records_count
-        return sum(entry[1] for entry in self.entries[first:end])
+        others = replace(
+            self,
+            view=self.view[size:],
+            index=self.index[end:],
+            records_count=self.records_count - count,
+            source_start=between,
+            destination_offset=self.destination_offset + count,
+        )
+        return first, others
 
-    def displace(self, by: int) -> None:
-        """Expect the batches that are not counted so many offsets later."""
-        self.destination_offset += by
-
-    def count(self, counters: Counters) -> int:
-        """Count the batches that landed since the last call; return the source offset behind them."""
-        if self.landed == self.batches_count:
-            records = self.records_count - self._counted_records
-            size = len(self.view) - self._counted_bytes
-        else:
-            entries = self.entries[self.counted : self.landed]
-            records, size = sum(entry[1] for entry in entries), sum(entry[0] for entry in entries)
-        counters.decisions[self.decision] += self.landed - self.counted
-        counters.records += records
-        counters.bytes_out += size
-        landed = self.destination_offset + self._counted_records
-        start = self.source_start + self._counted_records
-        end = self.source_end if self.landed == self.batches_count else start + records
-        for span_start, span_end in self.spans or ((start, end),):
-            add_run(counters.runs, span_start, span_end, landed)
-            landed += span_end - span_start
-        self.counted = self.landed
-        self._counted_records += records
-        self._counted_bytes += size
-        return end
+    def count(self, counters: Counters) -> None:
+        """Count its batches, all of which have landed."""
+        counters.decisions[self.decision] += self.batches_count
+        counters.records += self.records_count
+        counters.bytes_out += len(self.view)
+        landing = self.destination_offset
+        for start, end in self.spans or ((self.source_start, self.source_end),):
+            add_run(counters.runs, start, end, landing)
+            landing += end - start
 
     def landed_end(self) -> LandedEnd:
-        """Return the end of the last batch that landed."""
-        if self.landed == self.batches_count:  # as a rule
-            source_end, before, end = self.source_end, self.records_count, len(self.view)
-        else:
-            before = self.records_before(self.landed)
-            source_end = self.source_start + before
-            end = sum(entry[0] for entry in self.entries[: self.landed])
-        size, _, _, leader_epoch = ENTRY.unpack_from(self.index, (self.landed - 1) * ENTRY.size)
-        header = bytes(self.view[end - size : end - size + HEADER_SIZE])
-        return LandedEnd(source_end, self.destination_offset + before, header, leader_epoch)
-
-    # Its batches
-
-    def records_before(self, number: int) -> int:
-        """Return the number of records before a batch."""
-        return sum(entry[1] for entry in self.entries[:number])
-
-    def source_start_of(self, number: int) -> int:
-        """Return the source offset of a batch's first record."""
-        return self.source_start + self.records_before(number)
-
-    def source_end_of(self, number: int) -> int:
-        """Return the next source offset after a batch."""
-        return self.source_end if number == self.batches_count - 1 else self.source_start_of(number + 1)
-
-    def batch(self, number: int) -> OutboundBatch:
-        """Return a batch by itself."""
-        entry: Entry = ENTRY.unpack_from(self.index, number * ENTRY.size)
-        size, records, newest_ms, leader_epoch = entry
-        if number == self.batches_count - 1:  # each turn asks for it: the index stays as it is
-            start, before = len(self.view) - size, self.records_count - records
-        else:
-            start, before = sum(each[0] for each in self.entries[:number]), self.records_before(number)
-        view = self.view[start : start + size]
-        return OutboundBatch(
-            RecordBatch(read_header(view), view),
-            view,
-            records,
-            self.source_start + before,
-            self.source_end_of(number),
-            leader_epoch,
-            newest_ms,
-            self.decision,
-            self.spans,
-            self.destination_offset + before,
-        )
+        """Return the end of its last batch, which has landed."""
+        size, _, _, leader_epoch = self._last
+        header = bytes(self.view[-size:][:HEADER_SIZE])
+        return LandedEnd(self.source_end, self.destination_offset + self.records_count, header, leader_epoch)
 
 
-def lot_of_run(record_set: memoryview, start: int, run: PlainRun, source_start: int, landing: int) -> Lot:
+def lot_of_one(
+    batch: RecordBatch,
+    source: tuple[int, int],
+    leader_epoch: int,
+    decision: Decision,
+    spans: Sequence[tuple[int, int]] | None = None,
+) -> Lot:
     """
-    Let plain batches go out together.
+    Let a batch that was made for the destination go out by itself.
 
     Args:
-        record_set: The bytes that contain them.
-        start: The position of the first.
-        run: The walk that stamped them; it found at least one.
-        source_start: The source offset of the first record.
-        landing: The offset at which the first has to land.
+        source: The source offset of its first record, and the next one after it.
+        leader_epoch: The source's leader epoch of its records.
 
     """
-    return Lot(
-        record_set[start : run.end],
-        run.entries,
-        len(run.entries) // ENTRY.size,
-        run.records_count,
-        source_start,
-        source_start + run.records_count,
-        landing,
-    )
+    header, view = batch
+    index = ENTRY.pack(len(view), header.records_count, header.max_timestamp, leader_epoch)
+    return Lot(view, index, header.records_count, *source, decision, spans)
 
 
-def lot_of_batch(outgoing: OutboundBatch) -> Lot:
-    """Let a stamped batch go out by itself."""
-    index = ENTRY.pack(
-        len(outgoing.view), outgoing.records_count, outgoing.newest_ms, outgoing.source_leader_epoch
-    )
-    return Lot(
-        outgoing.view,
-        index,
-        1,
-        outgoing.records_count,
-        outgoing.source_start,
-        outgoing.source_end,
-        outgoing.destination_offset,
-        outgoing.decision,
-        outgoing.spans,
-    )
+def lot_of_copy(batch: RecordBatch) -> Lot:
+    """
+    Let a fetched batch go out as it is.
+
+    Raises:
+        CorruptBatch: Its codec is none, and its CRC is wrong.
+        UnsupportedBatch: Its codec is none.
+
+    """
+    header, view = batch
+    if header.codec_id > Codec.ZSTD:
+        verify_crc(batch)
+        raise UnsupportedBatch(
+            f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
+        )
+    index = ENTRY.pack(len(view), header.records_count, _newest_create_time_ms(header), header.leader_epoch)
+    return Lot(view, index, header.records_count, header.base_offset, header.next_offset)
+
+
+def _newest_create_time_ms(header: BatchHeader) -> int:
+    """Return a time that is not after the newest record's create time; -1 if the header has none."""
+    if not header.is_log_append_time:
+        return header.max_timestamp
+    # max_timestamp is the append time then. The first record's create time is known, unless
+    # compaction wrote its horizon there (KIP-534).
+    return -1 if header.attributes & DELETE_HORIZON else min(header.base_timestamp, header.max_timestamp)

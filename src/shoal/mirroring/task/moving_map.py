@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ...records import RecordBatch, fingerprint, read_header
 from ..model.offset_map import MOST_EDGES
-from ..model.position import MirrorPosition
+from ..model.position import MirrorPosition, ProducerIdentity
 from ..model.runs import Run, are_alike, edges_of, run_at
 
 __all__ = ["Doubt", "LandedEnd", "MovingMap"]
@@ -108,11 +108,17 @@ class MovingMap:
         return self._made is not None
 
     @property
-    def sequence_is_offset(self) -> bool:
-        """See :attr:`.ProducerIdentity.sequence_is_offset`; only :meth:`put` changes the identity."""
-        return self._made is not None and self._made.identity.sequence_is_offset
+    def identity(self) -> ProducerIdentity:
+        """The producer that writes from the position on."""
+        assert self._made is not None, "it is aligned"
+        return self._made.identity
 
-    def put(self, position: MirrorPosition | None) -> None:
+    @property
+    def source_leader_epoch(self) -> int:
+        """The source's leader epoch of the record before the position."""
+        return self._source_leader_epoch
+
+    def put(self, position: MirrorPosition) -> None:
         """Go on from a position."""
         self._made = position
         self._has_moved = False
@@ -120,13 +126,12 @@ class MovingMap:
         self._edges.clear()
         self._plan.clear()
         self._characters = 0
-        if position is not None:
-            self.source_offset = position.source_offset
-            self.destination_offset = position.destination_offset
-            self._destination_leader_epoch = position.destination_leader_epoch
-            self._source_leader_epoch = position.source_leader_epoch
-            self._plan.extend(position.plan)
-            self._count_characters()
+        self.source_offset = position.source_offset
+        self.destination_offset = position.destination_offset
+        self._destination_leader_epoch = position.destination_leader_epoch
+        self._source_leader_epoch = position.source_leader_epoch
+        self._plan.extend(position.plan)
+        self._count_characters()
 
     # Ahead
 
@@ -198,12 +203,10 @@ class MovingMap:
         """
         self.end_doubts(generation)
         in_force = [self.committed, *(each.position for each in self.doubts)]
-        made = self._made
-        assert made is not None, "it is aligned"
         ahead = self._here, list(self._plan)
         return all(
             each is not None
-            and each.identity == made.identity
+            and each.identity == self.identity
             and each.destination_offset <= begin
             and are_alike((each.here, each.plan), ahead, begin, end)
             for each in in_force

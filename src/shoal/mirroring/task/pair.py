@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from ...client.config import IsolationLevel
-from ...client.fetch import Fetcher, FetchFrom
+from ...client.fetch import FetchFrom
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError, ShoalError
 from ...protocol.fetch import FetchedPartition, FetchResponse
@@ -34,7 +34,7 @@ from ..control import WorkerControl
 from ..model.acls import Acl
 from ..model.copy_options import CopySettings
 from ..model.reports import TaskReport
-from .destination_leader import DestinationLeader
+from .ends import Ends
 from .fresh_metadata import Known
 from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
@@ -58,27 +58,17 @@ class Pair(Worker):
         *,
         report: Callable[[TaskReport], None],
         pass_on: PassOn,
-        leaders: tuple[int, int],
-        buffer_bytes: int,
-        accepting: set[int],
-        can_be_marked: bool,
+        ends: Ends,
     ) -> None:
         """
         Prepare a pair without partitions; see :class:`.Worker`.
 
         Args:
-            leaders: The node ids of both leaders.
-            buffer_bytes: The size of the fetch buffer.
-            accepting: The destination leaders that take several batches in a request; see
-                :class:`.DestinationLeader`.
-            can_be_marked: Whether the sequence of each partition is its offset.
+            ends: The leaders of both clusters.
 
         """
         super().__init__(settings, control, known, report=report, pass_on=pass_on)
-        self._source_leader, self._destination_leader = leaders
-        self._buffer_bytes = buffer_bytes
-        self._accepting = accepting
-        self._can_be_marked = can_be_marked
+        self._ends = ends
         self._throttle = Throttle(control)
         is_joining = settings.rebatch is not None
         self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
@@ -102,11 +92,11 @@ class Pair(Worker):
     def _work(self) -> None:
         try:
             with (
-                closing(self._connect_fetcher()) as self._fetcher,
-                closing(self._connect_leader()) as self._leader,
+                closing(self._ends.open_source(self._source)) as self._fetcher,
+                closing(self._ends.open_destination(self._destination)) as self._appender,
             ):
                 self._sender = Sender(
-                    self._leader, self._destination, self._settings, self._control, self._small_batches
+                    self._appender, self._destination, self._settings, self._control, self._small_batches
                 )
                 while not self._has_ended():
                     self._last_response_at = time.monotonic()
@@ -118,20 +108,6 @@ class Pair(Worker):
                 self._pass(self._without_commit())
                 self._commits.settle()
                 self._pass(self._unfinished())
-
-    def _connect_fetcher(self) -> Fetcher:
-        return Fetcher(
-            self._source.connect(self._source_leader),
-            buffer_bytes=self._buffer_bytes,
-            isolation_level=self._settings.source.isolation_level,
-            max_wait_ms=self._timing.fetch_max_wait_ms,
-            timing=self._timing,
-        )
-
-    def _connect_leader(self) -> DestinationLeader:
-        return DestinationLeader.of(
-            self._destination, self._destination_leader, self._accepting, can_be_marked=self._can_be_marked
-        )
 
     def _turn(self) -> None:
         """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""
@@ -182,7 +158,7 @@ class Pair(Worker):
                 copy.lose_track()
             self._by_source[copy.source] = copy
             self._changed[copy] = None
-        self._leader.keep_topic_ids(admitted)
+        self._appender.keep_topic_ids({copy.destination: copy.destination_topic_id for copy in admitted})
 
     def _pass_lost(self, now: float) -> None:
         """Pass on the partitions that have lost track."""
@@ -290,8 +266,9 @@ class Pair(Worker):
         }
         brings = [copy for copy, part in parts.items() if len(part.record_set) and copy.state.is_aligned]
         self._look_at_topics(brings)
-        if self._settings.tries_multi_batch and self._can_be_marked:
-            self._query_multi_batch(copy for copy in brings if has_several(parts[copy].record_set))
+        if self._settings.tries_multi_batch:
+            bring_several = [copy.destination for copy in brings if has_several(parts[copy].record_set)]
+            self._appender.query(bring_several, (copy.destination for copy in self.copies))
         throttled = response.throttle_time_ms > 0
         touched = [copy for copy, part in parts.items() if self._take_part(copy, part, throttled=throttled)]
         self._changed.update(dict.fromkeys(touched))
@@ -300,21 +277,9 @@ class Pair(Worker):
     def _look_at_topics(self, copies: Sequence[PartitionCopy]) -> None:
         """Let partitions lose track whose topic was created again; requests may list topics by name."""
         self._metadata.look_again(
-            copies, source=not self._fetcher.lists_ids, destination=not self._leader.lists_ids
+            copies, source=not self._fetcher.lists_ids, destination=not self._appender.lists_ids
         )
         self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
-
-    def _query_multi_batch(self, copies: Iterable[PartitionCopy]) -> None:
-        """Query whether the broker takes several batches in a request, once a response has several."""
-        brings_several = {copy.destination.topic: copy.destination for copy in copies}
-        if all(map(self._leader.has_answered_for, brings_several)):
-            return
-        # All topics at once: each query may take a connection.
-        others = {copy.destination.topic: copy.destination for copy in self.copies}
-        queried = {**others, **brings_several}
-        self._leader.query(
-            [partition for topic, partition in queried.items() if not self._leader.has_answered_for(topic)]
-        )
 
     def _take_part(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
         """Take a partition's part of a response; return whether it changes the partition."""
@@ -396,11 +361,8 @@ class Pair(Worker):
             self._commits.plan(ahead)
             self._send(ahead)
         for copy in touched:
-            if copy.state.is_aligned:
-                copy.settle(copy.leader_epochs[1])
-                if copy.state.is_aligned and self._can_be_marked and not copy.sequence_is_offset:
-                    copy.lose_track()  # another program's records have moved it: it needs another connection
-            else:
+            copy.settle(copy.leader_epochs[1])
+            if not copy.state.is_aligned:
                 self._changed[copy] = None
 
     def _send(self, copies: Sequence[PartitionCopy]) -> None:

@@ -1,13 +1,13 @@
 """
 One partition in a task: its position between the two clusters, and what moves, holds up or stops it.
 
-Three parts have modules of their own. ``intake`` decides about fetched batches, stamps and queues them.
-``outbound_queue`` has the batches on their way out, and ``partition_state`` the states. The bytes stay in
-the fetch buffer, so before the buffer is used again everything queued is acknowledged or forgotten.
+Three parts have modules of their own. ``intake`` decides about fetched batches. ``outbound`` stamps those
+that go out and queues them, and ``partition_state`` has the states. The bytes stay in the fetch buffer, so
+before the buffer is used again everything queued is acknowledged or forgotten.
 
 Two offsets of the source only move forward between two alignments. Everything before
 ``position.source_offset`` is at the destination, and everything before ``intake.fetch_offset`` is decided
-about. The position moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
+about. The position moves past each acknowledged batch, and over dropped ones when nothing is in flight.
 An alignment, and :meth:`PartitionCopy.refetch`, set the fetch offset back to the position's.
 
 Other modules read a partition's attributes and call its methods; only this module assigns them.
@@ -25,15 +25,14 @@ from ...protocol.fetch import FetchedPartition
 from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
 from ..model.incidents import Incident, IncidentKind
-from ..model.offset_map import Stretch, add_run
+from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
 from .lot import Lot
 from .moving_map import MovingMap
-from .outbound import OutboundBatch
-from .outbound_queue import OutboundQueue
+from .outbound import Outbound
 from .partition_state import PartitionState, StateMachine
 from .trouble import Trouble, Troubles
 
@@ -115,8 +114,8 @@ class PartitionCopy:
         self.destination = copy_range.destination
         self.state = StateMachine(settings.timing)
         self.state.report_waiting(waiting_for)
-        self.outbound = OutboundQueue()
         self._position = MovingMap()
+        self.outbound = Outbound(self._position, allows_other_writers=settings.allows_other_writers)
         self.intake = Intake(settings, self.outbound, self._position)
         self.troubles = Troubles(settings.timing)
         self.counters = Counters()
@@ -137,8 +136,6 @@ class PartitionCopy:
         self._skipped: Skipped | None = None
         self._reported: Sequence[Incident] = ()
         self._last_end_offset = -1
-        #: The lot of the batch that was acknowledged last, until that batch is part of the position.
-        self._last: Lot | None = None
 
     # Where it stands
 
@@ -189,7 +186,7 @@ class PartitionCopy:
     @property
     def sequence_is_offset(self) -> bool:
         """Whether a broker that compares sequences with offsets takes its batches."""
-        return self._position.sequence_is_offset
+        return bool(self._position) and self._position.identity.sequence_is_offset
 
     @property
     def can_send_multi_batch(self) -> bool:
@@ -232,7 +229,7 @@ class PartitionCopy:
         outbound = self.outbound
         if self._settings.allows_other_writers or not outbound.queue:
             return True
-        return self._position.is_committed_up_to(outbound.landing_offset, outbound.next_offset, generation)
+        return self._position.is_committed_up_to(self.landed_offset, outbound.next_offset, generation)
 
     def begin_alignment(self, interruptions: int, generation: int) -> None:
         """
@@ -263,7 +260,7 @@ class PartitionCopy:
         self._accepted = None  # later incidents stop the partition again
         self._reported = ()  # and are reported again
         self.state.become(PartitionState.COPYING)
-        self.intake.rewind(position)
+        self.intake.rewind()
         self._reaches_end()
 
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
@@ -320,9 +317,7 @@ class PartitionCopy:
 
         """
         self.counters.bytes_in += len(fetched.record_set)
-        return self._take(
-            lambda: self.intake.take(fetched, isolation_level, self._known_position, self.range.end_offset)
-        )
+        return self._take(lambda: self.intake.take(fetched, isolation_level, self.range.end_offset))
 
     def _take(self, take: Callable[[], RecordSetContent]) -> bool:
         try:
@@ -343,7 +338,7 @@ class PartitionCopy:
         """Take the next slice of a response; return whether there was one."""
         if not self.intake.has_rest or not self.needs_data:
             return False
-        return self._take(lambda: self.intake.take_rest(self._known_position, self.range.end_offset))
+        return self._take(lambda: self.intake.take_rest(self.range.end_offset))
 
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
@@ -358,68 +353,31 @@ class PartitionCopy:
 
     # Landed batches, which move the position
 
-    def land(self, count: int) -> None:
-        """Take the first queued batches as landed at their offsets; count the lots that end there."""
-        if not count:
+    def land(self, batches: int) -> None:
+        """Take the first queued batches as landed at their offsets."""
+        if not batches:
             return
         self.state.acknowledge()
-        for lot in self.outbound.land(count):
-            self._last = lot
-            if lot.landed == lot.batches_count:
-                self._count_landed()
+        self.outbound.land(batches, self.counters)
+        self.newest_ms = self.outbound.newest_ms
+        self._have_passed()
 
-    def displace(self, by: int) -> None:
-        """Expect everything queued so many offsets later; the sequences go on."""
-        self._advance()  # at the offsets before
-        before = self._known_position()
-        self.outbound.displace(by)
-        # With other writers, a request of a dead process may land so late.
-        repeats = self._settings.allows_other_writers
-        self._position.put(
-            before.moved(
-                Stretch.REPEATED if repeats else Stretch.BROKEN,
-                destination_offset=before.destination_offset + by,
-                identity=self.outbound.identity,
-                last_batch=None,
-            )
-        )
-
-    def _count_landed(self) -> None:
-        """Count the acknowledged batches of the last lot that are not counted yet."""
-        lot = self._last
-        if lot is None or lot.counted == lot.landed:
-            return
-        lot.count(self.counters)
-        self.newest_ms = lot.newest_ms
-
-    def _advance(self) -> None:
-        """Move the position past the last acknowledged batch."""
-        self._count_landed()
-        lot, self._last = self._last, None
-        if lot is not None and self._position:
-            end = lot.landed_end()
-            self._position.land(end)
-            self.intake.count_dropped(end.source_offset, self.counters)
-            self.troubles.end_before(end.source_offset)
-
-    def _known_position(self) -> MirrorPosition:
-        position = self.position
-        assert position is not None, "it was aligned"
-        return position
+    def _have_passed(self) -> None:
+        """Count what was dropped before the position, and forget the troubles there."""
+        self.intake.count_dropped(self._position.source_offset, self.counters)
+        self.troubles.end_before(self._position.source_offset)
 
     def settle(self, leader_epoch: int) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
         if not self.state.is_aligned or self.outbound.queue:
             return
         before = self._position.source_offset
-        self._advance()
         self._position.pass_over(
             self.intake.fetch_offset,
             destination_leader_epoch=leader_epoch,
             source_leader_epoch=self.intake.source_leader_epoch,
         )
-        self.intake.count_dropped(self._position.source_offset, self.counters)
-        self.troubles.end_before(self._position.source_offset)
+        self._have_passed()
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
         elif self._reaches_end() or (self.state.is_due and self._position.source_offset > before):
@@ -444,9 +402,8 @@ class PartitionCopy:
     def refetch(self) -> None:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
         if self.state.is_aligned:
-            self._advance()
             self.state.refusal = None
-            self.intake.rewind(self._known_position())
+            self.intake.rewind()
             self._reaches_end()
 
     def lose_track(self) -> None:
@@ -455,8 +412,7 @@ class PartitionCopy:
         self.state.become(PartitionState.WAITING)
 
     def _forget_outbound(self) -> None:
-        self._advance()
-        self.outbound.clear()
+        self.outbound.lose_track()
         self.intake.forget()
 
     def align_slowly(self, reason: str | None = None) -> None:
@@ -470,29 +426,24 @@ class PartitionCopy:
         self.lose_track()
         self.out_of_range = True
 
-    def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
+    def send_apart(self, refused: Sequence[Lot]) -> None:
         """Send batches again that were refused together, or joined: then each has a response of its own."""
-        self.outbound.send_one_by_one(refused)
+        self.outbound.apart_until = refused[-1].source_end
         self.lose_track()
 
-    def send_fewer(self) -> None:
-        """Send again, with fewer bytes in a request."""
-        self.outbound.send_fewer()
-        self.lose_track()
-
-    def make_smaller(self, refused: OutboundBatch) -> None:
+    def make_smaller(self, refused: Lot) -> None:
         """Send a batch again, in smaller ones."""
         self.intake.make_at_most(len(refused.view) // 2)
         self.lose_track()
 
-    def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
+    def skip(self, refused: Sequence[Lot], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
         records = sum(each.records_count for each in refused)
         self._skipped = Skipped(
             self.next_offset,
             refused[-1].source_end,
-            refused[-1].source_leader_epoch,
+            refused[-1].leader_epoch,
             Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
         )
         self.wait(reason, 0)
@@ -544,7 +495,6 @@ class PartitionCopy:
 
     def stop(self, reason: str, *, can_heal: bool = True, cause: IncidentKind | None = None) -> None:
         """Stop this partition, with a sentence; the others as of :class:`PartitionStopped`."""
-        self._advance()
         where = *self.source, self.next_offset
         self.stop_with(PartitionStopped(*where, reason, can_heal=can_heal, cause=cause))
 

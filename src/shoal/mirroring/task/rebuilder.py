@@ -7,13 +7,13 @@ A batch that is to be joined waits until the joined one is large enough, or the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ...errors import UnsupportedBatch
 from ...records import Codec, Decision, Record, RecordBatch, write_batches
-from ...records.batch import BatchHeader
 from ..model.copy_options import CopySettings
 from ..model.offset_map import spans_of
-from .outbound import OutboundBatch, copy_of
+from .lot import Lot, lot_of_copy, lot_of_one
 
 __all__ = ["Rebuilder"]
 
@@ -44,10 +44,14 @@ class Rebuilder:
         self.most_bytes = _NO_LIMIT
         self._settings = settings
         self._group: _Group | None = None
+        rebatch = settings.rebatch
+        self._decodes_all = rebatch is not None and rebatch.everything
+        self._joined_codec = None if rebatch is None else rebatch.codec
+        self._enough_bytes = _GROUP_BYTES if rebatch is None else rebatch.below_bytes
 
     def take(
         self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
-    ) -> Iterator[OutboundBatch]:
+    ) -> Iterator[Lot]:
         """
         Decode a batch; yield the batches to send, from an offset on, with the records gathered before.
 
@@ -69,102 +73,69 @@ class Rebuilder:
             if decision is not Decision.JOIN or self._decodes_all:
                 raise
             yield from self.gathered()
-            yield copy_of(batch)  # nothing asks for it to be decoded
+            yield lot_of_copy(batch)  # nothing asks for it to be decoded
             return
         if self._decodes_all:
             decision = Decision.JOIN
-        codec = self._codec_of(header, decision)
-        if apart:
+        group = _Group(decision, self._codec_of(batch, decision), batch, records)
+        is_to_gather = decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE)
+        if apart or not is_to_gather:
             yield from self.gathered()
-            for record in records:
-                yield from self._write([record], decision, codec, header.leader_epoch, record.offset + 1)
-        elif decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE):
-            yield from self._gather(batch, records, decision, codec)
-        elif records:
+            for few in ([each] for each in records) if apart else (records,):
+                if few:
+                    yield from self._write(group, few, few[-1].offset + 1 if apart else header.next_offset)
+            return
+        if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
             yield from self.gathered()
-            yield from self._write(records, decision, codec, header.leader_epoch, header.next_offset)
-
-    def _codec_of(self, header: BatchHeader, decision: Decision) -> Codec:
-        rebatch = self._settings.rebatch
-        if decision is Decision.JOIN and rebatch is not None and rebatch.codec is not None:
-            return rebatch.codec
-        return Codec(header.codec_id)
-
-    def _gather(
-        self, batch: RecordBatch, records: Sequence[Record], decision: Decision, codec: Codec
-    ) -> Iterator[OutboundBatch]:
-        group = self._group
-        if group is not None and not (
-            group.is_alike(decision, codec, batch)
-            and group.fits(records, self._settings.max_decompressed_bytes)
-        ):
-            yield from self.gathered()
-            group = None
-        if group is None:
-            group = self._group = _Group(decision, codec)
-        group.add(batch, records)
-        rebatch = self._settings.rebatch
-        enough = rebatch.below_bytes if rebatch and decision is Decision.JOIN else _GROUP_BYTES
-        if group.fetched_bytes >= enough:
+        self._group = self._group or group
+        enough = self._enough_bytes if decision is Decision.JOIN else _GROUP_BYTES
+        if self._group.fetched_bytes >= enough:
             yield from self.gathered()
 
-    @property
-    def _decodes_all(self) -> bool:
-        return self._settings.rebatch is not None and self._settings.rebatch.everything
+    def _codec_of(self, batch: RecordBatch, decision: Decision) -> Codec:
+        if decision is Decision.JOIN and self._joined_codec is not None:
+            return self._joined_codec
+        return Codec(batch.header.codec_id)
 
     @property
     def is_gathering(self) -> bool:
         """Whether there are gathered records for the next batch."""
         return self._group is not None
 
-    def gathered(self) -> Iterator[OutboundBatch]:
+    def gathered(self) -> Iterator[Lot]:
         """Yield the gathered records as a batch, if there are any."""
         group, self._group = self._group, None
         if group is None or not group.records:
             return
-        header = group.last.header
-        if group.is_one_that_can_stay and not self._decodes_all:
-            yield copy_of(group.last)
-        elif group.decision is Decision.JOIN:
-            yield from self._write(
-                group.records, Decision.JOIN, group.codec, header.leader_epoch, header.next_offset
-            )
-        else:
-            last = group.records[-1].offset
-            yield from self._write(group.records, group.decision, group.codec, -1, last + 1)
-
-    @property
-    def _most_bytes(self) -> int:
-        rebatch = self._settings.rebatch
-        return min(self.most_bytes, rebatch.below_bytes) if rebatch and self._decodes_all else self.most_bytes
+        if group.can_stay and not self._decodes_all:
+            yield lot_of_copy(group.last)
+            return
+        is_joined = group.decision is Decision.JOIN
+        end = group.last.header.next_offset if is_joined else group.records[-1].offset + 1
+        yield from self._write(group, group.records, end)
 
     def forget(self) -> None:
         """Drop the gathered records. The task fetches them again."""
         self._group = None
 
-    def _write(
-        self, records: Sequence[Record], decision: Decision, codec: Codec, leader_epoch: int, source_end: int
-    ) -> Iterator[OutboundBatch]:
+    def _write(self, group: _Group, records: Sequence[Record], source_end: int) -> Iterator[Lot]:
         """Yield batches of records; all offsets behind the last, up to ``source_end``, are dealt with."""
-        *before, last = (
-            OutboundBatch(
-                batch,
-                batch.view,
-                batch.header.records_count,
-                piece[0].offset,
-                piece[-1].offset + 1,
-                leader_epoch,
-                batch.header.max_timestamp,
-                decision,
-                spans_of(piece),
-            )
-            for few in _with_few_runs(records)
-            for piece, batch in write_batches(few, codec, self._most_bytes)
+        most_bytes = min(self.most_bytes, self._enough_bytes) if self._decodes_all else self.most_bytes
+        leader_epoch = group.last.header.leader_epoch
+        pieces = (
+            each for few in _with_few_runs(records) for each in write_batches(few, group.codec, most_bytes)
         )
-        last.source_end = source_end
-        yield from (*before, last)
+        lots = [
+            lot_of_one(
+                batch, (piece[0].offset, piece[-1].offset + 1), leader_epoch, group.decision, spans_of(piece)
+            )
+            for piece, batch in pieces
+        ]
+        lots[-1].source_end = source_end
+        yield from lots
 
 
+@dataclass(slots=True)
 class _Group:
     """
     Decoded batches that will become one.
@@ -172,50 +143,47 @@ class _Group:
     Attributes:
         decision: The decision about all its records.
         codec: The codec of the batch that it becomes.
+        last: The last batch that was added.
         records: All of them.
         fetched_bytes: How large they were as they came.
-        last: The last batch that was added.
 
     """
 
-    def __init__(self, decision: Decision, codec: Codec) -> None:
-        self.decision = decision
-        self.codec = codec
-        self.records: list[Record] = []
-        self.fetched_bytes = 0
-        self.last: RecordBatch
-        self._batches = 0
-        self._runs = 0
-        self._decoded_bytes = 0
+    decision: Decision
+    codec: Codec
+    last: RecordBatch
+    records: list[Record]
+    fetched_bytes: int = field(init=False)
+    _decoded_bytes: int = field(init=False)
+    _runs: int = field(init=False)
+    _batches: int = 1
 
-    def is_alike(self, decision: Decision, codec: Codec, batch: RecordBatch) -> bool:
+    def __post_init__(self) -> None:
+        self.fetched_bytes = self.last.header.size
+        self._decoded_bytes = sum(len(each.body) for each in self.records)
+        self._runs = len(spans_of(self.records))
+
+    def add(self, other: _Group, most_decoded_bytes: int) -> bool:
+        """Add another one behind it; return whether the two are alike, and do not become too large."""
         # No batch has records of two leader epochs: each begins a run of the position's map.
-        is_same_epoch = self.last.header.leader_epoch == batch.header.leader_epoch
-        return self.decision is decision and self.codec is codec and is_same_epoch
-
-    def fits(self, records: Sequence[Record], most_decoded_bytes: int) -> bool:
-        """Whether the batch stays smaller than the largest that may be decoded, and has not too many runs."""
-        has_few_runs = self._runs_with(records) <= _MOST_RUNS
-        return has_few_runs and self._decoded_bytes + _bytes_of(records) <= most_decoded_bytes
-
-    def _runs_with(self, records: Sequence[Record]) -> int:
-        """Return the number of runs of offsets without a gap, with these records behind the others."""
-        is_next = bool(self.records and records) and self.records[-1].offset + 1 == records[0].offset
-        return self._runs + len(spans_of(records)) - is_next
-
-    def add(self, batch: RecordBatch, records: Sequence[Record]) -> None:
-        self._runs = self._runs_with(records)
-        self.records += records
-        self.fetched_bytes += batch.header.size
-        self.last = batch
+        ours, theirs = ((each.decision, each.codec, each.last.header.leader_epoch) for each in (self, other))
+        is_next = self.records and other.records and self.records[-1].offset + 1 == other.records[0].offset
+        runs = self._runs + other._runs - bool(is_next)
+        decoded_bytes = self._decoded_bytes + other._decoded_bytes
+        if ours != theirs or decoded_bytes > most_decoded_bytes or runs > _MOST_RUNS:
+            return False
+        self._decoded_bytes, self._runs = decoded_bytes, runs
+        self.records += other.records
+        self.last = other.last
+        self.fetched_bytes += other.fetched_bytes
         self._batches += 1
-        self._decoded_bytes += _bytes_of(records)
+        return True
 
     @property
-    def is_one_that_can_stay(self) -> bool:
+    def can_stay(self) -> bool:
         """Whether there was nothing to join it with, and nothing to change."""
-        alone = self.decision is Decision.JOIN and self._batches == 1
-        return alone and self.last.header.codec_id == self.codec
+        is_alone = self.decision is Decision.JOIN and self._batches == 1
+        return is_alone and self.last.header.codec_id == self.codec
 
 
 def _with_few_runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
@@ -226,7 +194,3 @@ def _with_few_runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         end = begin + sum(end - start for start, end in spans[first : first + _MOST_RUNS])
         yield records[begin:end]
         begin = end
-
-
-def _bytes_of(records: Sequence[Record]) -> int:
-    return sum(len(record.body) for record in records)

@@ -19,7 +19,7 @@ from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
 from ..model.text import offsets
-from .outbound import OutboundBatch
+from .lot import Lot
 from .partition import PartitionCopy
 
 __all__ = ["REACTIONS", "Reaction", "RefusedRequest", "land_elsewhere", "reaction_to", "refuse"]
@@ -93,11 +93,7 @@ class Reaction(enum.Enum):
 
     #: Asks for the leader, then for the log end, and sends again.
     ALIGN = enum.auto()
-    #: Sends fewer bytes of batches in a request.
-    SEND_FEWER = enum.auto()
-    #: Sends each batch of the request in a request of its own.
-    SEND_ONE_BY_ONE = enum.auto()
-    #: Sends the batches of which the batch was joined.
+    #: Sends each batch of the request, as it came, in a request of its own.
     SEND_APART = enum.auto()
     #: Sends the records of the batch in smaller batches.
     SEND_SMALLER = enum.auto()
@@ -139,8 +135,7 @@ class RefusedRequest:
 #: 5. Codes about the writer refuse everything that follows, too: nothing is left out for them.
 REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[RefusedRequest], bool], Reaction]] = (
     (_NOT_WRITTEN | _PERHAPS_WRITTEN, lambda refused: True, Reaction.ALIGN),
-    ({ErrorCode.RECORD_LIST_TOO_LARGE}, lambda refused: refused.batches > 1, Reaction.SEND_FEWER),
-    (_ABOUT_ONE_BATCH, lambda refused: refused.batches > 1, Reaction.SEND_ONE_BY_ONE),
+    (_ABOUT_ONE_BATCH | _TOO_LARGE, lambda refused: refused.batches > 1, Reaction.SEND_APART),
     (_ABOUT_ONE_BATCH - _TOO_LARGE, lambda refused: refused.is_joined, Reaction.SEND_APART),
     (_BYTES_REFUSED, lambda refused: refused.skips and refused.is_suspect, Reaction.SKIP),
     (_BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED, lambda refused: True, Reaction.TRY_AGAIN),
@@ -157,7 +152,7 @@ def reaction_to(code: ErrorCode, refused: RefusedRequest) -> Reaction:
 
 def refuse(
     copy: PartitionCopy,
-    batches: Sequence[OutboundBatch],
+    batches: Sequence[Lot],
     answer: Refused,
     destination: Cluster,
     settings: CopySettings,
@@ -181,16 +176,10 @@ def refuse(
         case Reaction.ALIGN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {destination}: {named}")
-        case Reaction.SEND_FEWER:
-            copy.send_fewer()
-            copy.wait(f"{destination} refuses so many batches in a request with {named}, so fewer follow", 0)
-        case Reaction.SEND_ONE_BY_ONE:
-            copy.send_one_by_one(batches)
-            several = f"{len(batches)} batches in a request"
-            copy.wait(f"{destination} refuses {several} with {named}, so they follow one by one", 0)
         case Reaction.SEND_APART:
-            copy.send_one_by_one(batches)
-            copy.wait(f"{destination} refuses joined batches with {named}, so they follow apart", 0)
+            copy.send_apart(batches)
+            several = "joined batches" if len(batches) == 1 else f"{len(batches)} batches in a request"
+            copy.wait(f"{destination} refuses {several} with {named}, so they follow one by one", 0)
         case Reaction.SEND_SMALLER:
             copy.make_smaller(first)
             copy.wait(f"{destination} refuses a batch of {len(first.view)} bytes, so smaller ones follow", 0)
@@ -222,7 +211,7 @@ def refuse(
 
 def land_elsewhere(
     copy: PartitionCopy,
-    batches: Sequence[OutboundBatch],
+    batches: Sequence[Lot],
     base_offset: int,
     destination: Cluster,
     settings: CopySettings,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from ...client.cluster import Cluster
 from ...client.lot import Limits, Lot, Refused, Sent
-from ...client.send import send
 from ...errors import Stopped
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from .destination_leader import DestinationLeader
+from .ends import Destination
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
 from .small_batches import SmallBatchesWatch
@@ -33,7 +32,7 @@ class Sender:
 
     def __init__(
         self,
-        leader: DestinationLeader,
+        end: Destination,
         destination: Cluster,
         settings: CopySettings,
         control: WorkerControl,
@@ -43,12 +42,13 @@ class Sender:
         Prepare to send.
 
         Args:
+            end: Appends the batches.
             destination: The destination cluster, for names in messages.
             control: Holds the lease, which is checked before each system call that sends.
             small_batches: Looks at what is sent.
 
         """
-        self._leader = leader
+        self._end = end
         self._destination = destination
         self._settings = settings
         self._control = control
@@ -75,7 +75,7 @@ class Sender:
             try:
                 lots = [self._lot_of(copy) for copy in copies]
                 began_at = time.monotonic()
-                sent = send(self._leader.connection, lots, self._limits, gate)
+                sent = self._end.append(lots, self._limits, gate)
                 self._small_batches.see(lots, time.monotonic() - began_at)
                 self._land(copies, sent)
             finally:
@@ -88,12 +88,8 @@ class Sender:
             raise sent.failure
 
     def _lot_of(self, copy: PartitionCopy) -> Lot:
-        return copy.outbound.to_send(
-            copy.destination,
-            copy.destination_topic_id,
-            multi_batch=self._leader.may_send_multi_batch(copy),
-            lands_later=self._settings.allows_other_writers,
-        )
+        is_several = copy.can_send_multi_batch and self._end.takes_several(copy.destination.topic)
+        return copy.outbound.to_send(copy.destination, copy.destination_topic_id, multi_batch=is_several)
 
     @property
     def _limits(self) -> Limits:
@@ -103,21 +99,26 @@ class Sender:
 
     def _land(self, copies: Sequence[PartitionCopy], sent: Sent) -> None:
         done = [0] * len(copies)
+        moved = []
         for place, first, base_offset in sent.later:
             copy = copies[place]
+            if copy.sequence_is_offset:
+                moved.append(copy)
             copy.land(first - done[place])
-            copy.displace(base_offset - copy.outbound.landing_offset)
+            copy.outbound.displace(base_offset - copy.landed_offset)
             done[place] = first
         for copy, before, landed in zip(copies, done, sent.landed, strict=True):
             copy.land(landed - before)
         for place, refused in sent.refused.items():
             self._react(copies[place], refused)
+        for copy in moved:
+            copy.lose_track()  # its sequences are no offsets any more: it needs another connection
 
     def _react(self, copy: PartitionCopy, refused: Refused) -> None:
         batches = copy.outbound.first(refused.end - refused.first)
         if refused.error_code:
             reaction = refuse(copy, batches, refused, self._destination, self._settings)
-            if reaction is Reaction.SEND_ONE_BY_ONE:
-                self._leader.forget(copy.destination.topic)
+            if reaction is Reaction.SEND_APART:
+                self._end.forget(copy.destination.topic)
         else:
             land_elsewhere(copy, batches, refused.base_offset, self._destination, self._settings)

@@ -34,6 +34,7 @@ from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
 from ..model.reports import TaskReport, left_out_report
 from .aligner import Aligner
+from .ends import Leaders
 from .fresh_metadata import Known
 from .pair import Pair
 from .partition import PartitionCopy
@@ -191,10 +192,14 @@ class _TaskWorkers:
             known,
             report=report,
             pass_on=self._pass_on,
-            leaders=(source, destination),
-            buffer_bytes=self._buffer_bytes,
-            accepting=self._accepting,
-            can_be_marked=place.work is _Work.COPY,
+            ends=Leaders(
+                self._settings,
+                source,
+                destination,
+                self._buffer_bytes,
+                self._accepting,
+                can_be_marked=place.work is _Work.COPY,
+            ),
         )
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
