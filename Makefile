@@ -21,7 +21,7 @@ help:
 	@echo 'make test-clusters  15 minutes: those on real Kafka and Spark'
 	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
-	@echo 'make native     the inner loops in Rust, built with cargo, tested and installed; demo does not need them'
+	@echo 'make native     the inner loops in Rust, compiled by cargo into src/shoal, and tested; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
@@ -89,7 +89,7 @@ agent: kafka-tools
 # If there is no cargo, the tests take Python's path alone, but not in CI.
 native: $(VENV)/with-native
 
-$(VENV)/with-native: native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs) | $(VENV)/for-test
+$(VENV)/with-native: native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs) | $(VENV)/for-test
 	@scripts/build-native
 
 chaos: $(VENV)/for-test native kafka-tools
@@ -131,7 +131,7 @@ audit: $(VENV)/for-test
 docs: $(VENV)/for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-dist: $(VENV)/for-release
+dist: $(VENV)/for-wheels
 	@scripts/build-dist
 
 sbom: $(VENV)/for-release

@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--before-python",
         default=sys.executable,
         metavar="PROGRAM",
-        help="that commit's Python, if its shoal-native or its dependencies differ (default: this one)",
+        help="that commit's Python, if its dependencies differ (default: this one)",
     )
     parser.add_argument("--append", action="store_true", help=f"append the result to bench/{_RESULTS.name}")
     return parser.parse_args(arguments)
@@ -120,7 +120,7 @@ def _heading(settings: Settings, loads: tuple[float, float]) -> str:
     trial = "" if settings.scale == 1 else f" **A trial at {settings.scale:g} of the size: no figures.**"
     return f"""\
 {machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; \
-{versions("confluent-kafka", "pyspark", "shoal-native")}; {paths}.{beside}{trial}
+{versions("confluent-kafka", "pyspark")}; {paths}.{beside}{trial}
 Movers in turn, {settings.repeat} turns: the median, and the extremes in parentheses. \
 All processes of a mover are counted, {counted}, from a tenth of its records to the last, or from half of \
 them in rows of the steady state; nothing is a difference of two runs.
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         settings = Settings(clusters, chosen, parsed.repeat, parsed.scale, before)
         if not has_native():
-            say("shoal_native cannot be imported: its rows are missing")
+            say("shoal's native module cannot be imported (make native): its rows are missing")
         sections, failed = _measure(rows, settings)
     figures: Figures = {key: figure for section in sections for key, figure in section.figures.items()}
     parts = [_heading(settings, (load_before, os.getloadavg()[0]))]

@@ -1,6 +1,6 @@
 """shoal: the command, through Spark, and its copy loop alone, in one plain process.
 
-Each runs by the native path if ``shoal_native`` can be imported, and in pure Python
+Each runs by the native path if ``shoal._native`` can be imported, and in pure Python
 (``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
 """
 

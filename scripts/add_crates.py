@@ -1,4 +1,4 @@
-"""Put shoal-native and the crates of native/Cargo.lock into sbom/shoal.cdx.json; the packages there stay."""
+"""Put the crates of native/Cargo.lock into sbom/shoal.cdx.json; the packages there stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SBOM = ROOT / "sbom" / "shoal.cdx.json"
 
-#: The others are built for no platform of shoal-native.
+#: The others are built for no platform of the native module.
 PLATFORM = "x86_64-unknown-linux-gnu"
 
 
@@ -30,9 +30,8 @@ def metadata(*arguments: str) -> dict[str, Any]:
 
 
 def purl(crate: dict[str, Any]) -> str:
-    """Return the URL of a crate, or that of shoal-native, which is a package on PyPI."""
-    kind = "cargo" if crate["source"] else "pypi"
-    return f"pkg:{kind}/{crate['name']}@{crate['version']}"
+    """Return the URL of a crate."""
+    return f"pkg:cargo/{crate['name']}@{crate['version']}"
 
 
 def is_macro(crate: dict[str, Any]) -> bool:
@@ -57,7 +56,7 @@ def linked(found: dict[str, Any]) -> Iterator[str]:
 
 
 def component(crate: dict[str, Any], *, is_linked: bool) -> dict[str, Any]:
-    """Return a crate as a component, optional like shoal-native, or excluded if it only serves the build."""
+    """Return a crate as a component: optional, or excluded if it only serves the build."""
     if not crate["license"]:
         sys.exit(f"The crate {crate['name']} {crate['version']} declares no licence. Add it here.")
     licence = crate["license"].replace("/", " OR ")

@@ -11,7 +11,7 @@ __all__ = ["PATHS", "SENDERS", "needs_native", "send_by"]
 
 #: In CI the native module may not be missing: the tests fail then.
 needs_native = pytest.mark.skipif(
-    NATIVE is None and not os.environ.get("CI"), reason="shoal-native is not installed: make native builds it"
+    NATIVE is None and not os.environ.get("CI"), reason="there is no native module: make native compiles it"
 )
 
 #: The values of a parametrized ``path``: whether it is the native one.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -18,9 +21,13 @@ from packaging.utils import canonicalize_name
 
 from bench.first_minute import measure
 from shoal.cli import VERBS
+from tests.native_path import needs_native
 
 ROOT = Path(__file__).parent.parent
 SBOM = ROOT / "sbom" / "shoal.cdx.json"
+
+#: A tenth of an installation with PySpark.
+MOST_BYTES_WITHOUT_SPARK = 60_000_000
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +56,10 @@ def test_sbom_has_each_direct_dependency_in_a_supported_version(project: dict[st
 def test_sbom_has_the_crates_of_the_lock_and_no_others() -> None:
     with (ROOT / "native" / "Cargo.lock").open("rb") as file:
         lock = tomllib.load(file)["package"]
-    wanted = {
-        f"pkg:{'cargo' if 'source' in crate else 'pypi'}/{crate['name']}@{crate['version']}": crate
-        for crate in lock
-    }
-    assert "pkg:pypi/shoal-native@0.1.0" in wanted
+    wanted = {f"pkg:cargo/{crate['name']}@{crate['version']}": crate for crate in lock}
+    assert "pkg:cargo/shoal-native@0.1.0" in wanted
     sbom = json.loads(SBOM.read_text(encoding="utf-8"))
-    native = re.compile("pkg:cargo/|pkg:pypi/shoal-native@")
+    native = re.compile("pkg:cargo/")
     components = [each for each in sbom["components"] if native.match(each["purl"])]
     assert sorted(each["purl"] for each in components) == sorted(wanted), "run scripts/add_crates.py"
     brought = {
@@ -118,9 +122,14 @@ class Distributions:
 
 @pytest.fixture(scope="module")
 def distribution() -> Distributions:
-    """Return the files that ``make dist`` builds twice and compares."""
+    """Return the files that ``make dist`` builds twice and compares, without those of the native module."""
     run = subprocess.run(
-        [ROOT / "scripts" / "build-dist"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        [ROOT / "scripts" / "build-dist", "none"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("PASSED") == 4
@@ -147,6 +156,53 @@ def test_wheel_carries_licence_sbom_types_and_manual(distribution: Distributions
         (manual,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/shoal.1"))
     headings = re.findall(r"^\.SS \\fBshoal (.*?)\\fR$", manual, re.MULTILINE)
     assert [each.replace("\\-", "-") for each in headings] == list(VERBS)
+
+
+def wheel_from_sources(directory: Path, **environment: str) -> zipfile.ZipFile:
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--wheel",
+        "--outdir",
+        str(directory),
+        str(ROOT),
+    ]
+    subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True, timeout=600)
+    (wheel,) = directory.glob("*.whl")
+    return zipfile.ZipFile(wheel)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+@needs_native
+def test_wheel_from_sources_has_the_native_module_for_each_python(tmp_path: Path) -> None:
+    wheel = wheel_from_sources(tmp_path)
+    assert "shoal/_native.abi3.so" in wheel.namelist()
+    assert f"-cp311-abi3-linux_{platform.machine()}." in str(wheel.filename)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_wheel_from_sources_needs_no_cargo(tmp_path: Path) -> None:
+    wheel = wheel_from_sources(tmp_path, PATH="/nowhere")
+    assert [name for name in wheel.namelist() if "_native" in name] == []
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_installation_without_spark_is_small(distribution: Distributions, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", str(distribution.wheel)], check=True)
+    size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert size < MOST_BYTES_WITHOUT_SPARK
+    for verb in ("verify", "inspect", "groups", "cutover", "gateway", "control"):
+        done = subprocess.run([python, "-m", "shoal", verb, "--help"], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.integration

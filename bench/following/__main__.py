@@ -178,7 +178,7 @@ def _heading(scale: float, loads: tuple[float, float]) -> str:
 ## {datetime.now(UTC):%Y-%m-%d}, what follows the records
 
 {machine()}; two Kafka brokers (KRaft), the mirrors and the clients on this machine, loopback; \
-MirrorMaker 2 of Kafka {MIRROR_MAKER_2_VERSION}; {versions("confluent-kafka", "pyspark", "shoal-native")}. \
+MirrorMaker 2 of Kafka {MIRROR_MAKER_2_VERSION}; {versions("confluent-kafka", "pyspark")}. \
 Made by `python -m bench.following`.{trial}
 Positions are random offsets of consumer groups. confluent-kafka read all records of both clusters. The \
 figures count the records between a group's offset and the one that a mirror gave it.

@@ -62,6 +62,7 @@ type SendResult<'py> = (
 );
 
 #[pymodule]
+#[pyo3(name = "_native")]
 fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;

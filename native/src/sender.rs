@@ -1176,7 +1176,7 @@ mod tests {
             lie,
             ..Broker::new(&gate)
         };
-        let (summary, broker) = run(&CASE, broker);
+        let (summary, _) = run(&CASE, broker);
         assert!(matches!(summary.end, End::WrongId));
         assert_eq!(summary.landed, [3, 3]);
         assert_eq!(summary.refused, []);

@@ -1,9 +1,10 @@
 """
 The choice between the native module and Python, made once for each process.
 
-``shoal-native`` (the directory ``native``, Rust) has the innermost loops once more,
+``shoal._native`` (the directory ``native``, Rust) has the innermost loops once more,
 without the interpreter's lock. Python's versions are the reference: the tests run
-both over the same cases. shoal takes the native module if Python can import it,
+both over the same cases. The wheels for Linux have the module, and an installation
+from sources compiles it if there is cargo. shoal takes it if Python can import it,
 unless ``SHOAL_PURE_PYTHON=1`` is set.
 """
 
@@ -52,7 +53,7 @@ RefusedRow: TypeAlias = tuple[int, int, int, int, int, str | None]
 
 
 class Native(Protocol):
-    """The functions of ``shoal_native``; each names its reference in Python."""
+    """The functions of ``shoal._native``; each names its reference in Python."""
 
     def stamp_plain(
         self,
@@ -157,16 +158,16 @@ def _load() -> Native | None:
     if os.environ.get("SHOAL_PURE_PYTHON") == "1":
         return None
     try:
-        module = importlib.import_module("shoal_native")
+        module = importlib.import_module("shoal._native")
     except ModuleNotFoundError:
         return None
     except ImportError as error:
-        warnings.warn(f"shoal-native cannot be loaded, so shoal uses Python: {error}", stacklevel=2)
+        warnings.warn(f"shoal's native module cannot be loaded, so shoal uses Python: {error}", stacklevel=2)
         return None
     if getattr(module, "INTERFACE", None) != _INTERFACE:
         warnings.warn(
-            f"shoal-native {module.__version__} is not for this shoal, which uses Python instead. "
-            "Install 'shoal[native]' again",
+            "shoal's native module is of other sources, so shoal uses Python. "
+            "Run make native, or install shoal again",
             stacklevel=2,
         )
         return None

@@ -1,5 +1,5 @@
 """
-Joins small batches without a Python object for each record, where ``shoal-native`` is.
+Joins small batches without a Python object for each record, where the native module is.
 
 The reference is :func:`~shoal.records.read_records` with :func:`~shoal.records.write_batches`: the joined
 batch is the same, byte by byte.
@@ -69,7 +69,7 @@ def join_plain(
         most_bytes: The most bytes of the records' bodies.
 
     Returns:
-        None if ``shoal-native`` is not there.
+        None if the native module is not there.
 
     """
     if NATIVE is None:
