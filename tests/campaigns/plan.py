@@ -24,7 +24,7 @@ _FAMILIES: dict[Family | None, int] = {
     Family.INCIDENTS: 6,
     Family.CLEANER: 2,
     Family.POSITIONS: 2,
-    Family.OTHER_WRITERS: 1,
+    Family.OTHER_WRITERS: 2,
 }
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.model.offset_map import add_run
 from shoal.protocol.apis import ApiKey
-from shoal.records import Decision, RecordBatch
-from tests.two_brokers import Watched, batches_of, content_of_batch, wait_until
+from shoal.records import BatchHeader, Decision, RecordBatch
+from tests.two_brokers import Content, Watched, batches_of, content_of_batch, wait_until
 
 from .source import SourcePartition
 from .windows import Driver, Window
@@ -139,6 +139,8 @@ def _wrong_numbers(world: TaskWorld, control: Watched, before: Sequence[_Before]
         for what, (reported, right) in _compared(world, each, reports).items():
             if reported != right:
                 yield f"partition {each.partition.number}: {what} is reported as {reported}, not as {right}"
+    for each in before:
+        yield from _wrong_codecs(world, each)
     # A loop that finds out that it needs two connections fetches again.
     if fetched and world.fetches_whole and not world.brokers.settings.tries_multi_batch:
         yield f"the task fetched {fetched} bytes that belong to no partition"
@@ -209,6 +211,32 @@ def _compared(
     return found
 
 
+def _wrong_codecs(world: TaskWorld, before: _Before) -> Iterator[str]:
+    """Yield each batch of small ones that has another codec than joined batches are to have."""
+    rebatch = world.brokers.settings.rebatch
+    if rebatch is None or rebatch.codec is None or "compression.type" in dict(world.setup.destination_config):
+        return
+    small = {
+        offset
+        for batch in batches_of(before.partition.log)
+        if batch.header.size < rebatch.below_bytes and _is_plain(batch.header)
+        for offset, _ in content_of_batch(batch.view)
+    }
+    source = _source_offsets(before)
+    for batch in batches_of(world.copy_log(before.partition.number)):
+        header = batch.header
+        if header.base_offset < before.copy_end or header.codec_id == rebatch.codec:
+            continue
+        if all(source[content] in small for _, content in content_of_batch(batch.view)):
+            number = before.partition.number
+            yield f"partition {number}: the batch at {header.base_offset} has the codec {header.codec_id}"
+
+
+def _is_plain(header: BatchHeader) -> bool:
+    is_whole = header.magic == 2 and header.records_count == header.last_offset_delta + 1
+    return is_whole and not header.is_log_append_time and not header.is_transactional
+
+
 def _last(reports: Sequence[Mapping[str, Any]], name: str) -> Any:
     return next((each[name] for each in reversed(reports) if each[name] is not None), None)
 
@@ -234,13 +262,18 @@ def _dropped(world: TaskWorld, before: _Before, read: Sequence[RecordBatch]) -> 
     return dict(+found)
 
 
-def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
-    """Return the runs of the copy's new records, by what producers wrote to the source."""
-    source = {
+def _source_offsets(before: _Before) -> dict[Content, int]:
+    """Return the source offset of each record that a run may copy."""
+    return {
         each.content: each.offset
         for each in before.partition.of_this_topic
         if each.offset >= before.source_offset and each.is_there
     }
+
+
+def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
+    """Return the runs of the copy's new records, by what producers wrote to the source."""
+    source = _source_offsets(before)
     found: list[list[int]] = []
     for batch in sent:
         for offset, content in content_of_batch(batch.view):

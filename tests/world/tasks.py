@@ -470,6 +470,12 @@ class TaskWorld:
                 for kind, _, _, has_continued in each["incidents"]
                 if not has_continued
             }
+            if (
+                "AUTHORIZATION_FAILED" in reason
+                and "--allow-principal" not in reason
+                and "Grant" not in reason
+            ):
+                self.problems.append(f"partition {number} stopped without a remedy: {reason}")
             if any(part in reason for part in self.documented):
                 self.blocked[number] = reason
             elif not kinds or not kinds <= self.expected:
