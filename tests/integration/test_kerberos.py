@@ -23,17 +23,14 @@ from rig.wait import wait_until
 from shoal.client.authorized import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.security.kerberos import KerberosLogin, TicketCache
-from shoal.client.security.kerberos.exchange import TicketExchange
-from shoal.client.security.kerberos.library import NoTicket
-from shoal.client.security.kerberos.renewal import renew_by_kinit
-from shoal.client.security.kerberos.tickets import HeldTickets
+from shoal.client.security.kerberos import NoTicket
+from shoal.client.security.login import KerberosLogin
+from shoal.client.security.tickets import HeldTickets, TicketExchange
 from shoal.errors import AccessRefused, Disconnected
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
-from tests.integration.raw_session import send_and_read
 from tests.integration.shared_spark import shoal
 from tests.integration.spark_job import copy_by_spark_job
 
@@ -188,15 +185,6 @@ def test_login_is_renewed_with_new_tickets_on_the_same_connection(kafka: Kerbero
             time.sleep(0.05)
         assert not connection.closed
     assert kafka.realm.requests(BRIEF) - before >= 3
-
-
-@pytest.mark.long
-def test_raw_client_renews_the_tickets_of_a_cache(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
-    create_topic(kafka.cluster.bootstrap, topic, partitions=2)
-    cache = tmp_path / "cache"
-    kafka.realm.kinit("mirror", cache, "-l", f"{BRIEF_LIVES_S}s", "-r", "1h")
-    common = {**by_cache(kafka, cache, "SHORT"), "sasl.kerberos.kinit.cmd": program("kinit")}
-    send_and_read(common, topic, seconds=3 * BRIEF_LIVES_S)
 
 
 def test_gateway_logs_in_by_tickets_for_its_clients(kafka: KerberosKafka, topic: str) -> None:
@@ -400,7 +388,7 @@ def test_missing_configuration_of_kerberos_is_named(
 
 def cache_login(cache: Path, **more: str) -> KerberosLogin:
     properties = properties_of("localhost:9092", useTicketCache="true", ticketCache=str(cache), **more)
-    security = config_of({**properties, "sasl.kerberos.kinit.cmd": program("kinit")}).security
+    security = config_of(properties).security
     assert security is not None
     assert isinstance(security.login, KerberosLogin)
     return security.login
@@ -428,21 +416,9 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
     while (reason := reason_of(login)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    # The thread that renews the cache may have tried, too.
     assert re.search(r"cache' has expired\b.* kinit$", reason)
     realm.kinit("expiring", cache)
     assert TicketExchange(login, "localhost", HeldTickets()).next_token()
-
-
-def test_ticket_that_is_not_renewable_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
-    cache = TicketCache(str(tmp_path / "cache"), program("kinit"))
-    realm.add("fixed")
-    realm.kinit("fixed", tmp_path / "cache", "-l", "1h")
-    reason = renew_by_kinit(cache)
-    assert reason is not None
-    assert all(each in reason for each in ("kinit -R", f"{tmp_path}/cache'", "KDC"))
-    realm.kinit("fixed", tmp_path / "cache", "-l", "1h", "-r", "2h")
-    assert renew_by_kinit(cache) is None
 
 
 def reason_of(login: KerberosLogin) -> str | None:

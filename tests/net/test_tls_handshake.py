@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rig.wait import wait_until
-from shoal.client.security.tls import connect_tls
-from shoal.client.security.tls_settings import TlsSettings
+from shoal.client.security.tls import TlsSettings, connect_tls
 from shoal.gateway.client_connection import ClientGone, begin_tls
 
 

@@ -16,10 +16,10 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.security import read_security
-from shoal.client.security.oauth.aws import sign_token
-from shoal.client.security.oauth.retrieval import retrieve
-from shoal.client.security.oauth.sources import AwsIam, OAuthLogin
-from shoal.client.security.oauth.token import NoToken
+from shoal.client.security.aws import sign_token
+from shoal.client.security.login import AwsIam, OAuthLogin
+from shoal.client.security.token import NoToken
+from shoal.client.security.tokens import retrieve
 from shoal.errors import AccessRefused, ConfigError
 from tests.sasl_broker import Answer, sasl_broker
 

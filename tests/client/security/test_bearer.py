@@ -12,10 +12,9 @@ from rig.identity_provider import IdentityProvider
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.security.oauth.bearer import BearerExchange
-from shoal.client.security.oauth.held import HeldTokens
-from shoal.client.security.oauth.sources import OAuthLogin, TokenFile
-from shoal.client.security.oauth.token import AccessToken
+from shoal.client.security.login import OAuthLogin, TokenFile
+from shoal.client.security.token import AccessToken
+from shoal.client.security.tokens import BearerExchange, HeldTokens
 from shoal.errors import AccessRefused, Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey

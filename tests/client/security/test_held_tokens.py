@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.client.security.oauth.held import HeldTokens
-from shoal.client.security.oauth.sources import OAuthLogin, TokenClass, TokenFile
-from shoal.client.security.oauth.token import AccessToken, NoToken
+from shoal.client.security.login import OAuthLogin, TokenClass, TokenFile
+from shoal.client.security.token import AccessToken, NoToken
+from shoal.client.security.tokens import HeldTokens
 
 LOGIN = OAuthLogin(TokenClass("tests:Tokens"))
 

@@ -1,23 +1,18 @@
-"""Logins by Kerberos without a KDC: their properties, hosts and renewals."""
+"""Logins by Kerberos without a KDC: their properties and hosts."""
 
 from __future__ import annotations
 
 import base64
-import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.client.security.access import Security
-from shoal.client.security.kerberos import KerberosLogin, Keytab, TicketCache
-from shoal.client.security.kerberos import properties as kerberos_properties
-from shoal.client.security.kerberos.library import NoTicket, load_gssapi
-from shoal.client.security.kerberos.renewal import CacheRenewal, renew_by_kinit
-from shoal.client.security.kerberos.service import service_host
+from shoal.client.security import kerberos as kerberos_properties
+from shoal.client.security.kerberos import NoTicket, load_gssapi, service_host
+from shoal.client.security.login import KerberosLogin, Keytab, Security, TicketCache
 from shoal.client.security.properties import read_security
 from shoal.errors import ConfigError
 
@@ -78,7 +73,7 @@ def test_type_of_a_keytab_may_stand_before_its_path(keytab: Path) -> None:
 def test_ticket_cache_may_be_the_default_one() -> None:
     assert read("useTicketCache=true renewTGT=true").ticket_cache == TicketCache()
     named = read('useTicketCache=True ticketCache="/tmp/cc"', sasl_kerberos_kinit_cmd="/opt/kinit")
-    assert named.ticket_cache == TicketCache("/tmp/cc", "/opt/kinit")
+    assert named.ticket_cache == TicketCache("/tmp/cc")
     assert named.keytab is None
 
 
@@ -112,7 +107,6 @@ def test_security_with_a_keytab_travels_as_json(keytab: Path) -> None:
         ('useKeyTab=true keyTab="TEXT" principal="a"', "is not a keytab. Export one"),
         ('keyTab="KEYTAB" useTicketCache=true', "has keyTab without useKeyTab=true. Set it"),
         ('ticketCache="cc" useKeyTab=true', "has ticketCache without useTicketCache=true"),
-        ("renewTGT=true useKeyTab=true", "has renewTGT without useTicketCache=true"),
         ("useTicketCache=true isInitiator=false", "isInitiator must be true for a client"),
         ("useTicketCache=true keytab=typo", "has the unknown option keytab. Remove it"),
         ("useTicketCache=true serviceName=other", "serviceName=other of sasl.jaas.config differ. Remove one"),
@@ -219,92 +213,3 @@ def test_host_of_a_principal_is_that_of_java(
     monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
     monkeypatch.setattr(socket, "getnameinfo", names.getnameinfo)
     assert service_host(host) == in_principal
-
-
-# Renewals of ticket caches
-
-
-class Cache:
-    """A ticket cache with a clock."""
-
-    def __init__(self, lives_s: float) -> None:
-        self.now = 0.0
-        self.ends_at = lives_s
-        self.failure: str | None = None
-        self.renewed_at: list[float] = []
-        self.renewal = CacheRenewal(TicketCache("cc"), self.left, self.renew)
-
-    def left(self, cache: TicketCache) -> float:
-        return float(max(0, int(self.ends_at - self.now)))
-
-    def renew(self, cache: TicketCache) -> str | None:
-        if self.failure is None:
-            self.renewed_at.append(self.now)
-            self.ends_at = self.now + 36_000
-        return self.failure
-
-    def go_on(self, seconds: float) -> int:
-        """Let time pass, and return the number of steps."""
-        end, steps = self.now + seconds, 0
-        while self.now < end:
-            self.now += self.renewal.step()
-            steps += 1
-        return steps
-
-
-def test_tickets_are_renewed_after_three_quarters_of_their_lifetime() -> None:
-    cache = Cache(36_000)
-    cache.go_on(86_400)
-    gaps = [
-        later - earlier for earlier, later in zip([0.0, *cache.renewed_at], cache.renewed_at, strict=False)
-    ]
-    assert len(gaps) >= 2
-    assert all(26_990 <= gap <= 28_810 for gap in gaps)
-
-
-def test_tickets_that_another_process_renewed_are_left_alone() -> None:
-    cache = Cache(36_000)
-    cache.now += cache.renewal.step()
-    cache.ends_at = cache.now + 36_000
-    assert cache.renewal.step() >= 26_990
-    assert not cache.renewed_at
-
-
-def test_failed_renewal_is_kept_and_tried_again_until_the_end() -> None:
-    cache = Cache(36_000)
-    cache.failure = "kinit failed"
-    steps = cache.go_on(36_000)
-    assert 5 < steps < 60
-    assert cache.renewal.failure == "kinit failed"
-
-
-def test_new_tickets_after_the_end_are_renewed_again() -> None:
-    cache = Cache(0)
-    assert cache.renewal.step() == 60
-    cache.ends_at = cache.now + 36_000
-    cache.go_on(30_000)
-    assert len(cache.renewed_at) == 1
-
-
-def test_renewal_names_a_missing_kinit(tmp_path: Path) -> None:
-    reason = renew_by_kinit(TicketCache("cc", str(tmp_path / "kinit")))
-    assert reason is not None
-    assert "sasl.kerberos.kinit.cmd" in reason
-
-
-def test_renewal_names_the_reason_of_kinit(tmp_path: Path) -> None:
-    kinit = tmp_path / "kinit"
-    kinit.write_text('#!/bin/sh\necho "kinit: no: $*" >&2\nexit 1\n')
-    kinit.chmod(0o700)
-    assert f"'{kinit}" in str(renew_by_kinit(TicketCache("cc", str(kinit))))
-    assert f"'{kinit}" in str(renew_by_kinit(TicketCache(None, str(kinit))))
-
-
-def test_renewal_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*args: Any, timeout: float, **more: Any) -> None:
-        raise subprocess.TimeoutExpired("kinit", timeout)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    reason = renew_by_kinit(TicketCache())
-    assert reason is not None
-    assert re.search(r"end.*60", reason)

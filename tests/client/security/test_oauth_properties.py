@@ -11,17 +11,15 @@ import pytest
 from rig.authority import Authority
 from shoal.client.config import ClientConfig
 from shoal.client.security import Security, read_security
-from shoal.client.security.oauth.sources import (
-    AssertionFile,
+from shoal.client.security.login import (
     ClientCredentials,
     OAuthLogin,
-    SignedAssertion,
     TokenClass,
     TokenEndpoint,
     TokenFile,
 )
-from shoal.client.security.oauth.token import AccessToken
-from shoal.client.security.tls_settings import TlsSettings
+from shoal.client.security.tls import TlsSettings
+from shoal.client.security.token import AccessToken
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 
@@ -198,7 +196,11 @@ def test_http_can_be_allowed() -> None:
         (oauth(**{HANDLER: "json:Nothing"}), "there is no such class"),
         (
             oauth(**{"sasl.oauthbearer.jwt.retriever.class": "com.example.Own"}),
-            "sasl.oauthbearer.jwt.retriever.class=com.example.Own is not supported. Use ",
+            "sasl.oauthbearer.jwt.retriever.class=com.example.Own is not supported. Remove it, and name",
+        ),
+        (
+            oauth(**{"sasl.oauthbearer.jwt.retriever.class": f"{OAUTH}.JwtBearerJwtRetriever"}),
+            "JwtBearerJwtRetriever is not supported. Remove it, and name a file of tokens by",
         ),
         (
             oauth(**{"sasl.oauthbearer.jwt.validator.class": "com.example.Own"}),
@@ -273,12 +275,10 @@ def test_secrets_of_oauth_travel_sealed_alone() -> None:
     "login",
     [
         OAuthLogin(TokenEndpoint(IDP, MIRROR, "c", TlsSettings("pem", versions=("TLSv1.3",)))),
-        OAuthLogin(TokenEndpoint(IDP, AssertionFile("/run/assertion"))),
-        OAuthLogin(TokenEndpoint(IDP, SignedAssertion("ES256", "key", claims='{"iss":"a"}'))),
         OAuthLogin(TokenFile("/run/token"), (("name", "value"),)),
         OAuthLogin(TokenClass("a:B", (("c", "d"),)), subject_claim="azp"),
     ],
-    ids=["endpoint", "assertion file", "assertion", "file", "class"],
+    ids=["endpoint", "file", "class"],
 )
 def test_login_is_the_same_after_its_way_to_a_task(login: OAuthLogin) -> None:
     security = Security(TlsSettings(private_key="key"), login)

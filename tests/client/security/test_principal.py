@@ -13,13 +13,20 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from rig.authority import Authority
-from shoal.client.security.access import PasswordLogin, Security
-from shoal.client.security.kerberos import KerberosLogin, Keytab
-from shoal.client.security.oauth import ClientCredentials, OAuthLogin, TokenEndpoint, TokenFile
-from shoal.client.security.oauth.held import HeldTokens
-from shoal.client.security.oauth.token import read_token
+from shoal.client.security.login import (
+    ClientCredentials,
+    KerberosLogin,
+    Keytab,
+    OAuthLogin,
+    PasswordLogin,
+    Security,
+    TokenEndpoint,
+    TokenFile,
+)
 from shoal.client.security.principal import principal_of
-from shoal.client.security.tls_settings import TlsSettings
+from shoal.client.security.tls import TlsSettings
+from shoal.client.security.token import read_token
+from shoal.client.security.tokens import HeldTokens
 
 
 def jwt(**claims: Any) -> str:

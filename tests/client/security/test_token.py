@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rig.identity_provider import encoded
-from shoal.client.security.oauth.retrieval import retrieve
-from shoal.client.security.oauth.sources import OAuthLogin, TokenClass, TokenFile
-from shoal.client.security.oauth.token import NoToken, read_token
+from shoal.client.security.login import OAuthLogin, TokenClass, TokenFile
+from shoal.client.security.token import NoToken, read_token
+from shoal.client.security.tokens import retrieve
 from shoal.errors import ConfigError
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from rig.authority import Authority
 from rig.identity_provider import IdentityProvider
-from shoal.client.security.oauth.endpoint import request_token
-from shoal.client.security.oauth.sources import ClientCredentials, TokenEndpoint
-from shoal.client.security.oauth.token import NoToken
-from shoal.client.security.tls_settings import TlsSettings
+from shoal.client.security.login import ClientCredentials, TokenEndpoint
+from shoal.client.security.oauth_endpoint import request_token
+from shoal.client.security.tls import TlsSettings
+from shoal.client.security.token import NoToken
 
 SECRET = "hidden-7f/+ &"
 MIRROR = ClientCredentials("mirror", SECRET)
@@ -28,7 +28,7 @@ def provider() -> Iterator[IdentityProvider]:
 
 
 def endpoint(provider: IdentityProvider, **changed: Any) -> TokenEndpoint:
-    values: dict[str, Any] = {"url": provider.token_url, "grant": MIRROR, "timeout_ms": 2000}
+    values: dict[str, Any] = {"url": provider.token_url, "client": MIRROR, "timeout_ms": 2000}
     return TokenEndpoint(**{**values, **changed})
 
 
@@ -64,7 +64,7 @@ def test_scope_is_in_the_body(provider: IdentityProvider) -> None:
 
 
 def test_header_is_url_encoded_on_request(provider: IdentityProvider) -> None:
-    refused(provider, grant=ClientCredentials("a b", SECRET, escapes_header=True))
+    refused(provider, client=ClientCredentials("a b", SECRET, escapes_header=True))
     assert provider.requests[0].credentials == "a+b:hidden-7f%2F%2B+%26"
 
 
@@ -88,7 +88,7 @@ def test_opaque_token_has_neither_subject_nor_lifetime(provider: IdentityProvide
 
 
 def test_wrong_secret_names_its_properties(provider: IdentityProvider) -> None:
-    error = refused(provider, grant=ClientCredentials("mirror", "wrong-secret-91"), scope="read")
+    error = refused(provider, client=ClientCredentials("mirror", "wrong-secret-91"), scope="read")
     assert not error.may_pass
     assert all(
         each in error.reason

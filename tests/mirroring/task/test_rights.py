@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from shoal.client.config import ClientConfig
-from shoal.client.security.access import PasswordLogin, Security
+from shoal.client.security.login import PasswordLogin, Security
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.acls import THE_CLUSTER, Acl
 from shoal.mirroring.model.copy_options import CopySettings

@@ -1,18 +1,16 @@
 """
 TLS and SASL of broker connections, configured by the properties of Kafka's Java clients.
 
-``properties`` reads Java's properties (with ``jaas``, ``tls_properties`` and ``stores``) into a
-:class:`Security`, which has all certificates and passwords in memory: no connection reads a file again, but
-that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``oauth`` gets and keeps access tokens, and
-``kerberos`` tickets.
+``properties`` reads Java's properties (with ``jaas``, ``oauth_properties``, ``kerberos`` and ``stores``) into
+a :class:`Security`, which has all certificates and passwords in memory: no connection reads a file again, but
+that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``tokens`` gets and keeps access tokens, and
+``tickets`` those of Kerberos.
 """
 
-from .access import LEAST_SCRAM_ITERATIONS, PasswordLogin, Security
-from .no_credentials import NoCredentials
+from .login import LEAST_SCRAM_ITERATIONS, NoCredentials, PasswordLogin, Security
 from .properties import SECURITY_PROPERTIES, read_security
 from .sasl import LEAST_ITERATIONS_PROPERTY, begin_exchange
-from .tls import TLS_ADVICE, connect_tls, tls_refusal
-from .tls_settings import TlsSettings
+from .tls import TLS_ADVICE, TlsSettings, connect_tls, tls_refusal
 
 __all__ = [
     "LEAST_ITERATIONS_PROPERTY",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..backoff import Backoff
-from .no_credentials import NoCredentials
+from .login import NoCredentials
 
 __all__ = ["USED_LIFETIME", "Held"]
 

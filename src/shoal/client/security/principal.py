@@ -8,9 +8,7 @@ certificate, become one by rules of the broker (``sasl.kerberos.principal.to.loc
 
 from __future__ import annotations
 
-from .access import PasswordLogin, Security
-from .kerberos import KerberosLogin
-from .oauth import OAuthLogin
+from .login import KerberosLogin, OAuthLogin, PasswordLogin, Security
 
 __all__ = ["principal_of"]
 
@@ -25,7 +23,7 @@ def principal_of(security: Security) -> str | None:
             name = _of_ticket(login)
         case OAuthLogin() as login:
             # Imported here and below: the packages that read tokens and certificates take long to import.
-            from .oauth.held import held_tokens
+            from .tokens import held_tokens
 
             name = held_tokens.subject(login)
         case None:
@@ -40,7 +38,7 @@ def principal_of(security: Security) -> str | None:
 
 def _of_ticket(login: KerberosLogin) -> str:
     """Return the first part of the principal of a keytab or ticket: ``mirror`` of ``mirror/host@REALM``."""
-    from .kerberos.tickets import held_tickets
+    from .tickets import held_tickets
 
     principal = login.principal or held_tickets.principal(login)
     return principal.partition("@")[0].partition("/")[0]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import ConfigError
-from .access import LEAST_SCRAM_ITERATIONS, PasswordLogin, Security
 from .jaas import LoginModule, parse_jaas
-from .kerberos import KerberosLogin
-from .kerberos.properties import KERBEROS_MODULE, KERBEROS_PROPERTIES, read_kerberos
-from .oauth import OAuthLogin
-from .oauth.properties import OAUTH_MODULES, OAUTH_PROPERTIES, read_oauth
+from .kerberos import KERBEROS_MODULE, KERBEROS_PROPERTIES, read_kerberos
+from .login import LEAST_SCRAM_ITERATIONS, KerberosLogin, OAuthLogin, PasswordLogin, Security
+from .oauth_properties import OAUTH_MODULES, OAUTH_PROPERTIES, read_oauth
 from .sasl import LEAST_ITERATIONS_PROPERTY
-from .tls_properties import read_tls
+from .tls import read_tls
 
 __all__ = ["SECURITY_PROPERTIES", "read_security"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .access import PasswordLogin
-from .kerberos import KerberosLogin
-from .oauth import OAuthLogin
+from .login import KerberosLogin, OAuthLogin, PasswordLogin
 
 __all__ = ["LEAST_ITERATIONS_PROPERTY", "Exchange", "PasswordExchange", "begin_exchange"]
 
@@ -57,10 +55,10 @@ def begin_exchange(login: PasswordLogin | OAuthLogin | KerberosLogin, host: str)
         return PasswordExchange(login)
     # Imported here, since most clusters have passwords.
     if isinstance(login, KerberosLogin):
-        from .kerberos.exchange import TicketExchange
+        from .tickets import TicketExchange
 
         return TicketExchange(login, host)
-    from .oauth.bearer import BearerExchange
+    from .tokens import BearerExchange
 
     return BearerExchange(login)
 

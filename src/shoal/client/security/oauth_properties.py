@@ -6,24 +6,21 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
-from ....errors import ConfigError
-from ..jaas import LoginModule
-from ..tls_properties import read_tls
-from .assertion import read_assertion
-from .aws_properties import IAM_HANDLERS, IAM_MODULE, read_iam
-from .retrieval import CLASS_PROPERTY, class_of
-from .sources import (
+from ...errors import ConfigError
+from .aws import IAM_HANDLERS, IAM_MODULE, read_iam
+from .jaas import LoginModule
+from .login import (
     ENDPOINT_TIMEOUT_MS,
-    AssertionFile,
     ClientCredentials,
     OAuthLogin,
-    SignedAssertion,
     TokenClass,
     TokenEndpoint,
     TokenFile,
     TokenSource,
     shown_url,
 )
+from .tls import read_tls
+from .tokens import CLASS_PROPERTY, class_of
 
 __all__ = ["HTTP_PROPERTY", "OAUTH_MODULES", "OAUTH_PROPERTIES", "read_oauth"]
 
@@ -49,17 +46,14 @@ _TIMEOUTS = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 
+#: Kafka's retriever that sends assertions (KIP-1139).
 _BY_ASSERTION = f"{_PACKAGE}JwtBearerJwtRetriever"
 
-#: Kafka's own handler, with its place before 3.4 (KIP-768), and its retrievers of tokens (KIP-1139).
+#: Kafka's own handler, with its place before 3.4 (KIP-768).
 _HANDLERS = frozenset(
     {f"{_PACKAGE}OAuthBearerLoginCallbackHandler", f"{_PACKAGE}secured.OAuthBearerLoginCallbackHandler"}
 )
-_RETRIEVERS = frozenset(
-    _PACKAGE + each for each in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
-) | {_BY_ASSERTION}
 _CLIENT_HANDLERS = IAM_HANDLERS | {f"{_PACKAGE}internals.OAuthBearerSaslClientCallbackHandler"}
-_VALIDATORS = frozenset(_PACKAGE + each for each in ("DefaultJwtValidator", "ClientJwtValidator"))
 
 #: All properties that shoal reads, or ignores since they are for brokers.
 OAUTH_PROPERTIES = frozenset(
@@ -73,12 +67,6 @@ OAUTH_PROPERTIES = frozenset(
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.assertion.template.file
     """.split()  # noqa: SIM905
 )
 
@@ -143,13 +131,12 @@ def _check_classes(properties: Mapping[str, str], where: str) -> None:
     client_handler = _value(properties, _CLIENT_HANDLER)
     if client_handler and client_handler not in _CLIENT_HANDLERS:
         raise ConfigError(f"{where}: {_CLIENT_HANDLER}={client_handler} is not supported. Remove it")
-    for key, known in ((_RETRIEVER, _RETRIEVERS), (_VALIDATOR, _VALIDATORS)):
+    for key in (_RETRIEVER, _VALIDATOR):
         value = _value(properties, key)
-        if value and value not in known:
-            names = ", ".join(sorted(each.removeprefix(_PACKAGE) for each in known))
+        if value == _BY_ASSERTION or (value and not value.startswith(_PACKAGE)):
             raise ConfigError(
-                f"{where}: {key}={value} is not supported. Use {names} of {_PACKAGE.rstrip('.')}, or name a "
-                f"Python class by {CLASS_PROPERTY}"
+                f"{where}: {key}={value} is not supported. Remove it, and name a file of tokens by {_URL} "
+                f"or a Python class by {CLASS_PROPERTY}"
             )
 
 
@@ -181,22 +168,14 @@ def _endpoint(
         )
     return TokenEndpoint(
         url=url,
-        grant=_grant(properties, options, where),
+        client=ClientCredentials(
+            _credential(properties, _ID, options, "clientId", where),
+            _credential(properties, _SECRET, options, "clientSecret", where),
+            _boolean(properties, "sasl.oauthbearer.header.urlencode", where),
+        ),
         scope=_value(properties, _SCOPE) or options.get("scope", "").strip() or None,
         tls=read_tls(options, f"{where}: sasl.jaas.config"),
         timeout_ms=_timeout_ms(properties, where),
-    )
-
-
-def _grant(
-    properties: Mapping[str, str], options: Mapping[str, str], where: str
-) -> ClientCredentials | AssertionFile | SignedAssertion:
-    if _value(properties, _RETRIEVER) == _BY_ASSERTION:
-        return read_assertion(properties, where)
-    return ClientCredentials(
-        _credential(properties, _ID, options, "clientId", where),
-        _credential(properties, _SECRET, options, "clientSecret", where),
-        _boolean(properties, "sasl.oauthbearer.header.urlencode", where),
     )
 
 

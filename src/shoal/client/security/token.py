@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..no_credentials import NoCredentials
+from .login import NoCredentials
 
 __all__ = ["AccessToken", "NoToken", "read_token"]
 

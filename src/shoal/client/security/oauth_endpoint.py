@@ -1,26 +1,26 @@
 """
-A token from an OAuth token endpoint, by client credentials or an assertion.
+A token from an OAuth token endpoint, by client credentials.
 
-The request is that of Kafka's own client (``ClientCredentialsRequestFormatter`` and
-``JwtBearerRequestFormatter``): id and secret in a Basic header, the rest in the body. Redirects are refused,
-since they would carry the secret to another server.
+The request is that of Kafka's own client (``ClientCredentialsRequestFormatter``): id and secret in a Basic
+header, the rest in the body. Redirects are refused, since they would carry the secret to another server.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from ..tls import tls_context, tls_refusal
-from .assertion import JWT_BEARER, make_assertion
-from .deadline import Deadline
-from .sources import ClientCredentials, TokenEndpoint, shown_url
+from .login import TokenEndpoint, shown_url
+from .tls import tls_context, tls_refusal
 from .token import AccessToken, NoToken, read_token
 
 __all__ = ["request_token"]
@@ -39,7 +39,6 @@ _CREDENTIALS = (
     "Check sasl.oauthbearer.client.credentials.client.id and "
     "sasl.oauthbearer.client.credentials.client.secret, or clientId and clientSecret in sasl.jaas.config"
 )
-_ASSERTION = "Check the properties sasl.oauthbearer.assertion.*"
 
 
 def request_token(endpoint: TokenEndpoint, subject_claim: str) -> AccessToken:
@@ -57,7 +56,7 @@ def request_token(endpoint: TokenEndpoint, subject_claim: str) -> AccessToken:
     if not isinstance(token, str):
         raise NoToken(
             f"{where} sent an answer without an access_token. Check {_URL}, and that the service allows the "
-            f"grant {_grant_type(endpoint)}"
+            "grant client_credentials"
         )
     lives_s = _lifetime_s(answer.get("expires_in"))
     return read_token(token, f"the answer of {where}", subject_claim=subject_claim, lives_s=lives_s)
@@ -72,7 +71,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     """Send the request, and return the JSON object of the answer."""
-    with Deadline(endpoint.timeout_ms / 1000) as deadline:
+    with _Deadline(endpoint.timeout_ms / 1000) as deadline:
         opener = urllib.request.build_opener(*deadline.handlers(tls_context(endpoint.tls)), _NoRedirect())
         try:
             with opener.open(_request(endpoint), timeout=endpoint.timeout_ms / 1000) as response:
@@ -99,30 +98,22 @@ def _request(endpoint: TokenEndpoint) -> urllib.request.Request:
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
             "User-Agent": "shoal",  # services refuse urllib's own
-            **_authorization(endpoint),
+            "Authorization": _authorization(endpoint),
         },
     )
 
 
 def _fields(endpoint: TokenEndpoint) -> dict[str, str]:
     scope = {"scope": endpoint.scope} if endpoint.scope else {}
-    fields = {"grant_type": _grant_type(endpoint), **scope}
-    if isinstance(endpoint.grant, ClientCredentials):
-        return fields
-    return {**fields, "assertion": make_assertion(endpoint.grant)}
+    return {"grant_type": "client_credentials", **scope}
 
 
-def _grant_type(endpoint: TokenEndpoint) -> str:
-    return "client_credentials" if isinstance(endpoint.grant, ClientCredentials) else JWT_BEARER
-
-
-def _authorization(endpoint: TokenEndpoint) -> dict[str, str]:
-    if not isinstance(endpoint.grant, ClientCredentials):
-        return {}
-    user = (endpoint.grant.client_id, endpoint.grant.client_secret)
-    if endpoint.grant.escapes_header:
+def _authorization(endpoint: TokenEndpoint) -> str:
+    client = endpoint.client
+    user = (client.client_id, client.client_secret)
+    if client.escapes_header:
         user = (quote_plus(user[0]), quote_plus(user[1]))
-    return {"Authorization": f"Basic {base64.b64encode(':'.join(user).encode()).decode()}"}
+    return f"Basic {base64.b64encode(':'.join(user).encode()).decode()}"
 
 
 def _json(response: Any) -> dict[str, Any] | None:
@@ -143,8 +134,7 @@ def _refusal(error: urllib.error.HTTPError, endpoint: TokenEndpoint, where: str)
         return NoToken(f"{reason}. Check the service", may_pass=True)
     if error.code in (404, 405):
         return NoToken(f"{reason}. Check {_URL}")
-    advice = _CREDENTIALS if isinstance(endpoint.grant, ClientCredentials) else _ASSERTION
-    return NoToken(f"{reason}. {advice}" + (", and sasl.oauthbearer.scope" if endpoint.scope else ""))
+    return NoToken(f"{reason}. {_CREDENTIALS}" + (", and sasl.oauthbearer.scope" if endpoint.scope else ""))
 
 
 def _said(error: urllib.error.HTTPError, endpoint: TokenEndpoint) -> str:
@@ -157,8 +147,7 @@ def _said(error: urllib.error.HTTPError, endpoint: TokenEndpoint) -> str:
     for names in (("error", "error_description"), ("errorCode", "errorSummary")):
         said = ": ".join(answer[name] for name in names if isinstance(answer.get(name), str))
         if said:
-            if isinstance(endpoint.grant, ClientCredentials):
-                said = said.replace(endpoint.grant.client_secret, "…")
+            said = said.replace(endpoint.client.client_secret, "…")
             return f" ({said[:_LARGEST_ERROR]})"
     return ""
 
@@ -184,3 +173,84 @@ def _lifetime_s(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return seconds if 0 < seconds < float("inf") else None
+
+
+class _Deadline:
+    """Shuts down the sockets of a request at its end; a socket's timeout begins again with each byte."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timer = threading.Timer(timeout_s, self._end)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self.has_passed = False
+
+    def handlers(self, context: ssl.SSLContext) -> list[urllib.request.BaseHandler]:
+        return [_Http(self), _Https(self, context)]
+
+    def watch(self, opened: socket.socket | None) -> None:
+        with self._lock:
+            self._socket = opened
+        if self.has_passed:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self.has_passed = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    # Not that of SSLSocket, which changes its state under a thread that reads.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+
+
+class _Watched(http.client.HTTPConnection):
+    deadline: _Deadline
+
+    def connect(self) -> None:
+        super().connect()
+        self.deadline.watch(self.sock)
+
+
+class _WatchedTls(http.client.HTTPSConnection):
+    deadline: _Deadline
+
+    def connect(self) -> None:
+        # The socket's timeout is a deadline for the whole TLS handshake.
+        super().connect()
+        self.deadline.watch(self.sock)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def make(host: str, **how: Any) -> http.client.HTTPConnection:
+            connection = _Watched(host, **how)
+            connection.deadline = self._deadline
+            return connection
+
+        return self.do_open(make, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: _Deadline, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._deadline = deadline
+        self._context_of_all = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def make(host: str, **how: Any) -> http.client.HTTPConnection:
+            connection = _WatchedTls(host, context=self._context_of_all, **how)
+            connection.deadline = self._deadline
+            return connection
+
+        return self.do_open(make, req)

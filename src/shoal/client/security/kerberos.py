@@ -1,0 +1,308 @@
+"""
+Kerberos (GSSAPI): Java's properties, the package ``gssapi``, a broker's principal, and errors of libkrb5.
+
+:mod:`.tickets` gets the tickets and logs in with them.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from .jaas import LoginModule
+from .login import KerberosLogin, Keytab, NoCredentials, TicketCache
+
+__all__ = [
+    "KERBEROS_MODULE",
+    "KERBEROS_PROPERTIES",
+    "NoTicket",
+    "load_gssapi",
+    "no_ticket",
+    "read_kerberos",
+    "service_host",
+    "service_name",
+    "shown",
+]
+
+
+class NoTicket(NoCredentials):
+    """There is no Kerberos ticket for a login."""
+
+
+def load_gssapi() -> Any:
+    """
+    Return the package ``gssapi``.
+
+    Raises:
+        NoTicket: The package is missing, or libkrb5.
+
+    """
+    # Imported here, since only the extra has it.
+    try:
+        import gssapi
+    except ModuleNotFoundError as error:
+        if error.name != "gssapi":
+            raise
+        raise NoTicket(
+            "GSSAPI needs the package gssapi. Install 'shoal[kerberos]' here and on the machines of Spark's "
+            "executors"
+        ) from error
+    except (ImportError, OSError) as error:
+        raise NoTicket(
+            f"GSSAPI: the package gssapi cannot be loaded ({error}). Install the Kerberos libraries of the "
+            "operating system (Debian's libgssapi-krb5-2, Red Hat's krb5-libs)"
+        ) from error
+    return gssapi
+
+
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+
+_SERVICE = "sasl.kerberos.service.name"
+
+#: All properties that shoal reads, or ignores because they tune Java's renewals.
+KERBEROS_PROPERTIES = frozenset(
+    {
+        *(_SERVICE, "sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"),
+        *("sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor"),
+    }
+)
+
+#: Options of Krb5LoginModule about prompts, Java's subjects and its log, and those of a login as a broker.
+_IGNORED = frozenset(
+    """
+    clearPass debug doNotPrompt isInitiator refreshKrb5Config renewTGT storeKey storePass tryFirstPass
+    useFirstPass
+    """.split()  # noqa: SIM905
+)
+_READ = frozenset({"keyTab", "principal", "serviceName", "ticketCache", "useKeyTab", "useTicketCache"})
+
+#: The first bytes of a keytab: its two versions.
+_KEYTAB_VERSIONS = (b"\x05\x01", b"\x05\x02")
+
+#: A keytab has some 100 bytes for each key.
+_LARGEST_KEYTAB = 1 << 20
+
+
+def read_kerberos(properties: Mapping[str, str], module: LoginModule, where: str) -> KerberosLogin:
+    """
+    Read a login by Kerberos, and its keytab.
+
+    Args:
+        properties: All properties of a client.
+        module: The login module of ``sasl.jaas.config``.
+        where: The properties' source for errors.
+
+    Raises:
+        ConfigError: A property is missing, malformed or not supported, or the keytab cannot be read, or the
+            extra ``kerberos`` is missing.
+
+    """
+    try:
+        load_gssapi()
+    except NoTicket as error:
+        raise ConfigError(f"{where}: {error.reason}") from error
+    options = module.options
+    unknown = sorted(options.keys() - _READ - _IGNORED)
+    if unknown:
+        raise ConfigError(f"{where}: sasl.jaas.config has the unknown option {unknown[0]}. Remove it")
+    _check_switches(options, where)
+    if not _is_on(options, "useKeyTab") and not _is_on(options, "useTicketCache"):
+        raise ConfigError(
+            f"{where}: sasl.jaas.config has neither useKeyTab=true nor useTicketCache=true. Set one of them: "
+            "shoal asks for no password"
+        )
+    principal = options.get("principal", "").strip() or None
+    return KerberosLogin(
+        service=_service(properties, options, where),
+        principal=principal,
+        keytab=_keytab(options, principal, where) if _is_on(options, "useKeyTab") else None,
+        ticket_cache=TicketCache(options.get("ticketCache", "").strip() or None)
+        if _is_on(options, "useTicketCache")
+        else None,
+    )
+
+
+def _check_switches(options: Mapping[str, str], where: str) -> None:
+    """Check the options that have an effect only with another one, as Java does."""
+    for option, switch in (("keyTab", "useKeyTab"), ("ticketCache", "useTicketCache")):
+        if option in options and not _is_on(options, switch):
+            raise ConfigError(f"{where}: sasl.jaas.config has {option} without {switch}=true. Set it")
+    if options.get("isInitiator", "true").lower() != "true":
+        raise ConfigError(f"{where}: sasl.jaas.config: isInitiator must be true for a client. Remove it")
+
+
+def _service(properties: Mapping[str, str], options: Mapping[str, str], where: str) -> str:
+    by_property = properties.get(_SERVICE, "").strip()
+    by_option = options.get("serviceName", "").strip()
+    if by_property and by_option and by_property != by_option:
+        raise ConfigError(
+            f"{where}: {_SERVICE}={by_property} and serviceName={by_option} of sasl.jaas.config differ. "
+            "Remove one of them"
+        )
+    service = by_property or by_option
+    if not service:
+        raise ConfigError(
+            f"{where}: no {_SERVICE}, the first part of the brokers' principals. Set it, usually to kafka"
+        )
+    if "/" in service or "@" in service:
+        raise ConfigError(
+            f"{where}: {_SERVICE}={service} has a host or a realm. Set it to the part before them"
+        )
+    return service
+
+
+def _keytab(options: Mapping[str, str], principal: str | None, where: str) -> Keytab:
+    where = f"{where}: sasl.jaas.config:"
+    path = options.get("keyTab", "").strip().removeprefix("FILE:")
+    if not path:
+        raise ConfigError(f"{where} useKeyTab=true needs keyTab, the path of the keytab")
+    if principal is None or principal == "*":
+        raise ConfigError(f"{where} useKeyTab=true needs principal, such as mirror@EXAMPLE.COM")
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_KEYTAB)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where} keyTab {path} cannot be read: {why}") from error
+    if not content.startswith(_KEYTAB_VERSIONS):
+        raise ConfigError(f"{where} keyTab {path} is not a keytab. Export one by kadmin's ktadd or ktpass")
+    return Keytab(path, base64.b64encode(content).decode())
+
+
+def _is_on(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "").strip().lower() == "true"
+
+
+def service_host(host: str) -> str:
+    """
+    Return the host in a broker's principal.
+
+    Java takes the host that the client connects to. If that is an address, it takes its name by a reverse
+    lookup. If the canonical name is a longer form of the name (``kafka1`` and ``kafka1.example``), it takes
+    the longer one. libkrb5 takes the name of a reverse lookup in any case, if krb5.conf does not forbid it.
+    """
+    name = _name_of_address(host) if _is_address(host) else host
+    name = name.rstrip(".").lower()
+    canonical = _canonical(name)
+    return canonical if canonical.startswith(f"{name}.") else name
+
+
+def service_name(service: str, host: str) -> Any:
+    """
+    Return the principal of a broker, as a name of the package ``gssapi``.
+
+    The realm is that of ``domain_realm`` in krb5.conf. If there is none, the KDC finds it.
+
+    Raises:
+        NoTicket: There is no package ``gssapi``.
+        GSSError: The name is malformed, or krb5.conf cannot be read.
+
+    """
+    gssapi = load_gssapi()
+    by_host = gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service)
+    realm = str(by_host.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
+    # By its principal: libkrb5 looks up no other name for it.
+    return gssapi.Name(f"{service}/{host}@{realm}", gssapi.NameType.kerberos_principal)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _name_of_address(address: str) -> str:
+    """Return the name of an address if the name has this address, too; else the address, as Java does."""
+    try:
+        name = socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0]
+        known = {found[4][0] for found in socket.getaddrinfo(name, None)}
+    except (OSError, UnicodeError):
+        return address
+    return name if address in known else address
+
+
+def _canonical(host: str) -> str:
+    try:
+        address = str(socket.getaddrinfo(host, None)[0][4][0])
+        return socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0].rstrip(".").lower()
+    except (OSError, UnicodeError):
+        return host
+
+
+#: The first of libkrb5's error codes (krb5.h, ERROR_TABLE_BASE_krb5). Those of RFC 4120 follow in its order.
+_BASE = -1765328384
+
+#: Codes of RFC 4120 (expired; not valid yet, clock skew), and of libkrb5 itself: KRB5_CC_NOTFOUND,
+#: KRB5_KDCREP_SKEW, KRB5_REALM_UNKNOWN, KRB5_KDC_UNREACH, KRB5_KT_NOTFOUND, KRB5_FCC_NOFILE and
+#: KRB5_REALM_CANT_RESOLVE.
+_EXPIRED, _NOT_YET_VALID, _SKEW = 32, 33, 37
+_NO_CACHE, _ANSWER_SKEW, _NO_KDC, _KDC_UNREACHABLE = 141, 148, 154, 156
+_NO_KEY, _NO_FILE, _KDC_UNRESOLVED = 181, 195, 220
+
+_KEYS = "Check principal and keyTab in sasl.jaas.config: klist -k shows the principals of a keytab"
+
+_REMEDIES: Mapping[int, str] = {
+    **dict.fromkeys(
+        (_EXPIRED, _NO_CACHE, _NO_FILE),
+        "Run kinit, and name the file by ticketCache in sasl.jaas.config, or by KRB5CCNAME",
+    ),
+    **dict.fromkeys(
+        (_NOT_YET_VALID, _SKEW, _ANSWER_SKEW),
+        "Compare the clocks of this machine and the KDC. They may differ by 5 minutes",
+    ),
+    **dict.fromkeys(
+        (_NO_KDC, _KDC_UNREACHABLE, _KDC_UNRESOLVED),
+        "Check the realm and its kdc in krb5.conf (KRB5_CONFIG), and the network",
+    ),
+    _NO_KEY: _KEYS,
+}
+
+#: For other codes.
+_REMEDY = (
+    "Check principal in sasl.jaas.config, sasl.kerberos.service.name, and default_realm in krb5.conf. kinit "
+    "and kvno with KRB5_TRACE=/dev/stderr show the reason"
+)
+
+#: Failures that end without a change of the configuration.
+_MAY_PASS = frozenset({_KDC_UNRESOLVED, _KDC_UNREACHABLE})
+
+
+def no_ticket(error: Any, wanted: str, *, by_keytab: bool = False) -> NoTicket:
+    """
+    Return the error for a GSSError.
+
+    Args:
+        error: The error of the package ``gssapi``.
+        wanted: The login or service without a ticket, such as ``the principal alice``.
+        by_keytab: Whether the ticket would come from a keytab.
+
+    """
+    code = _code(error)
+    if by_keytab and code in (_NO_CACHE, _NO_FILE):
+        # libkrb5 asks the KDC only if the keytab has a key of the principal.
+        return NoTicket(f"no Kerberos ticket for {wanted}: it has no key of this principal. {_KEYS}")
+    remedy = _REMEDIES.get(code, _REMEDY)
+    return NoTicket(f"no Kerberos ticket for {wanted}: {shown(error)}. {remedy}", may_pass=code in _MAY_PASS)
+
+
+def shown(error: Any) -> str:
+    """Return the message of libkrb5 alone, or that of GSSAPI if there is none."""
+    is_minor = error.min_code not in (0, None) and error.get_all_statuses(error.min_code, False) != [
+        "Success"
+    ]
+    statuses = error.get_all_statuses(error.min_code if is_minor else error.maj_code, not is_minor)
+    return " ".join(map(str, statuses)).rstrip(". ")
+
+
+def _code(error: Any) -> int:
+    """Return the code as its distance from libkrb5's first one, or as it is for other codes."""
+    code = error.min_code or 0
+    signed = code - 2**32 if code >= 2**31 else code
+    return signed - _BASE if _BASE <= signed < _BASE + 256 else signed

@@ -1,0 +1,323 @@
+"""
+The logins of a client: values without I/O, which travel to tasks with their secrets.
+
+A login is by a password, by tokens (:class:`OAuthLogin`) from one of four sources, or by Kerberos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from .tls import TlsSettings
+
+__all__ = [
+    "ENDPOINT_TIMEOUT_MS",
+    "LEAST_SCRAM_ITERATIONS",
+    "AwsIam",
+    "ClientCredentials",
+    "KerberosLogin",
+    "Keytab",
+    "NoCredentials",
+    "OAuthLogin",
+    "PasswordLogin",
+    "Security",
+    "TicketCache",
+    "TokenClass",
+    "TokenEndpoint",
+    "TokenFile",
+    "TokenSource",
+    "shown_url",
+]
+
+
+class NoCredentials(Exception):
+    """
+    There is no access token, or no Kerberos ticket.
+
+    Attributes:
+        reason: The source, the problem and the remedy, without a secret.
+        may_pass: Whether a retry may succeed without a change of the configuration.
+
+    """
+
+    def __init__(self, reason: str, *, may_pass: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.may_pass = may_pass
+
+
+#: The minimum of RFC 7677 and of Kafka's own clients.
+LEAST_SCRAM_ITERATIONS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordLogin:
+    """
+    A login by a password. The ``repr()`` does not contain it.
+
+    Attributes:
+        mechanism: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+        least_scram_iterations: The smallest accepted number of SCRAM iterations.
+
+    """
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+    least_scram_iterations: int = LEAST_SCRAM_ITERATIONS
+
+    @property
+    def user(self) -> str:
+        """The principal that the brokers see."""
+        return f"User:{self.username}"
+
+
+#: The default limit of a wait for a token endpoint. A login that is renewed waits for it, and a mirror's
+#: tasks have to renew their lease within seconds. Java has no default.
+ENDPOINT_TIMEOUT_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """
+    The grant of a client with a secret (RFC 6749, section 4.4; KIP-768).
+
+    Attributes:
+        escapes_header: Whether id and secret are URL-encoded in the Authorization header. RFC 6749 requires
+            that (section 2.3.1), and Java does so only with ``sasl.oauthbearer.header.urlencode``.
+
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    escapes_header: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """
+    An OAuth token endpoint.
+
+    Attributes:
+        url: An ``https`` URL; ``http`` on loopback, or if the user has allowed it.
+        client: The client and its secret.
+        scope: The requested scope; None for the endpoint's default.
+        tls: The endpoint's own TLS, apart from the brokers'.
+        timeout_ms: The limit of each wait.
+
+    """
+
+    url: str
+    client: ClientCredentials
+    scope: str | None = None
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    timeout_ms: int = ENDPOINT_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A file with a token, which another program renews; it is read at each login."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClass:
+    """
+    A Python class of the user.
+
+    Attributes:
+        name: ``package.module:Class``.
+        options: The names and values of ``sasl.jaas.config``, which may be secret.
+
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AwsIam:
+    """
+    Tokens for Amazon MSK, signed with credentials of AWS. The attributes are those of ``IAMLoginModule``.
+
+    Attributes:
+        region: The cluster's region.
+        profile: A profile of AWS's configuration files; None for the default chain of credentials.
+        role_arn: A role to assume; None for none.
+        role_key: The access key, secret key and session token (or nothing) that may assume the role.
+
+    """
+
+    region: str
+    profile: str | None = None
+    role_arn: str | None = None
+    role_session_name: str | None = None
+    role_external_id: str | None = None
+    role_key: tuple[str, str, str | None] | None = field(default=None, repr=False)
+    sts_region: str | None = None
+
+
+TokenSource = TokenEndpoint | TokenFile | TokenClass | AwsIam
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthLogin:
+    """
+    A login by OAUTHBEARER.
+
+    Attributes:
+        source: The source of the tokens.
+        extensions: The SASL extensions that the brokers receive (KIP-342), such as ``logicalCluster``.
+        subject_claim: The claim of a JWT that names the principal.
+
+    """
+
+    source: TokenSource
+    extensions: tuple[tuple[str, str], ...] = ()
+    subject_claim: str = "sub"
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the SASL mechanism. MSK accepts it for AWS_MSK_IAM, too."""
+        return "OAUTHBEARER"
+
+    @property
+    def user(self) -> str:
+        """The principal that the brokers see, as far as it is known without a token."""
+        return "the user of its tokens"
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for messages, without the parts that may hold a secret."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Keytab:
+    """
+    The keys of a principal.
+
+    Attributes:
+        path: The file, which is read at each request for a ticket if it is there: its keys may change.
+        content: The file's content at the start, in Base64, for machines without the file.
+
+    """
+
+    path: str
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TicketCache:
+    """
+    Tickets that another program gets and renews, such as ``kinit``.
+
+    Attributes:
+        name: The path, or the name with its type; None for the default of libkrb5.
+
+    """
+
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"the ticket cache {self.name!r}" if self.name else "the default ticket cache"
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """
+    A login by GSSAPI. It has a keytab, a ticket cache, or both; then the cache comes first, as in Java.
+
+    Attributes:
+        service: The first part of the brokers' principals: ``kafka`` in ``kafka/broker1.example@REALM``.
+        principal: The client's principal; None for that of the ticket cache.
+
+    """
+
+    service: str
+    principal: str | None = None
+    keytab: Keytab | None = None
+    ticket_cache: TicketCache | None = None
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the SASL mechanism."""
+        return "GSSAPI"
+
+    @property
+    def user(self) -> str:
+        """The client's principal; brokers map it to a user by ``sasl.kerberos.principal.to.local.rules``."""
+        return f"the principal {self.principal}" if self.principal else "the principal of its ticket cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """
+    TLS and SASL settings of a listener that is not PLAINTEXT. The ``repr()`` contains no secret.
+
+    Attributes:
+        tls: The settings of an encrypted connection; None for one that is not encrypted.
+        login: The SASL login; None without SASL.
+        has_worked: Whether the cluster accepted the login in another process. If so, a refusal is retried.
+
+    """
+
+    tls: TlsSettings | None = None
+    login: PasswordLogin | OAuthLogin | KerberosLogin | None = None
+    has_worked: bool = False
+
+    @property
+    def mechanism(self) -> str | None:
+        """The SASL mechanism on the wire; None without SASL."""
+        return self.login.mechanism if self.login else None
+
+    @property
+    def protocol(self) -> str:
+        """The value of Java's ``security.protocol``."""
+        return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the brokers know the client, by a login or a certificate."""
+        return self.login is not None or (self.tls is not None and self.tls.certificates is not None)
+
+    def without_login(self) -> Security:
+        """Return the same settings for connections on which another client logs in."""
+        return replace(self, login=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for :meth:`from_json`, with the secrets."""
+        return {each.name: _to_json(getattr(self, each.name)) for each in fields(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Security:
+        """Return the object that :meth:`to_json` was called on."""
+        return cls(**{name: _from_json(value) for name, value in values.items()})
+
+
+#: The classes that :class:`Security` may contain.
+_PARTS: Mapping[str, type[Any]] = {
+    each.__name__: each
+    for each in (
+        *(TlsSettings, PasswordLogin, OAuthLogin, TokenEndpoint, TokenFile, TokenClass, AwsIam),
+        *(ClientCredentials, KerberosLogin, Keytab, TicketCache),
+    )
+}
+
+
+def _to_json(value: Any) -> Any:
+    if is_dataclass(value):
+        named = {each.name: _to_json(getattr(value, each.name)) for each in fields(value)}
+        return {"class": type(value).__name__, "fields": named}
+    return [_to_json(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _PARTS[value["class"]](**{name: _from_json(each) for name, each in value["fields"].items()})
+    return tuple(_from_json(each) for each in value) if isinstance(value, list) else value
