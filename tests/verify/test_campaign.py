@@ -13,7 +13,7 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
 from tests.two_brokers import TwoBrokers
-from tests.verify.campaign import Copier, Trial, run_trials
+from tests.verify.campaign import CASES, Copier, Trial, run_trials
 from tests.verify.campaign.faults import Fault, put_in
 from tests.verify.campaign.logs import Piece, Placed
 from tests.verify.campaign.truth import Excuse, LogSide, Truth
@@ -206,6 +206,18 @@ def test_trials_have_messages_of_both_old_formats(trials: list[Trial]) -> None:
     found = [each for each in trials if each.source and each.source.old_magics]
     assert set[int]().union(*(each.source.old_magics for each in found if each.source)) == {0, 1}
     assert {each.report.outcome for each in found if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+
+
+@pytest.mark.timeout(300)
+def test_trials_have_destinations_that_write_their_own_times(trials: list[Trial]) -> None:
+    found = [each for each in trials if each.has_own_times]
+    assert {each.report.outcome for each in found if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CASES)
+def test_case_is_reported_as_it_is(brokers: TwoBrokers, name: str) -> None:
+    assert CASES[name](random.Random(name), brokers) is None
 
 
 @pytest.mark.long

@@ -334,12 +334,16 @@ class Log:
             count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
             return [LogRecord(begin, -1, None, None, gap, Unreadable(count, problem, bool(run.damage)))]
         append_time = header.max_timestamp if header.magic == 2 and header.is_log_append_time else None
-        found, expected = [], begin
-        for offset, timestamp, body in records:
-            if begin <= offset < end:
-                before = gap + offset - expected
-                found.append(_new(LogRecord, (offset, timestamp, append_time, body, before, None)))
-                expected, gap = offset + 1, 0
+        wanted = [each for each in records if begin <= each.offset < end] if run.batch else records
+        found = [
+            _new(LogRecord, (offset, timestamp, append_time, body, 0, None))
+            for offset, timestamp, body in wanted
+        ]
+        if run.batch or gap:  # all batches but the plain ones may have holes
+            before = [begin - gap - 1, *(each.offset for each in found)]
+            found = [
+                each._replace(gap=each.offset - last - 1) for last, each in zip(before, found, strict=False)
+            ]
         return found
 
     def records(self, start: int, end: int) -> Generator[LogRecord]:

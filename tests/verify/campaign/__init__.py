@@ -6,10 +6,13 @@ A trial fills a source log with every batch kind (:mod:`.source`) and copies it 
 delete records on either side (:mod:`.cleaner`), and verify compares both (:mod:`.trial`). A brute
 force over both lists of records decides without verify which faults can be seen (:mod:`.truth`).
 
-`python -m tests.verify.campaign FIRST COUNT` runs many trials.
+Large logs, two topics and changes while verify reads have cases of their own (:mod:`.cases`).
+
+`python -m tests.verify.campaign FIRST COUNT` runs many trials, and with `--cases` as many of each case.
 """
 
+from .cases import CASES
 from .copiers import Copier
 from .trial import Trial, run_trials
 
-__all__ = ["Copier", "Trial", "run_trials"]
+__all__ = ["CASES", "Copier", "Trial", "run_trials"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.two_brokers import TwoBrokers
 
+from .cases import CASES, Case
 from .trial import run_trials
 
 #: Trials between two brokers that are new.
@@ -24,7 +26,10 @@ def main() -> None:
     parser.add_argument("count", type=int, help="number of trials")
     parser.add_argument("--records", type=int, default=300, help="most records of a topic (default: 300)")
     parser.add_argument("--findings", metavar="FILE", help="append each report to this file, as JSON")
+    parser.add_argument("--cases", action="store_true", help="run so many of each case, and no trials")
     args = parser.parse_args()
+    if args.cases:
+        sys.exit(_run_cases(args.first, args.count))
     wrong = 0
     outcomes = Counter[str]()
     with ExitStack() as stack:
@@ -44,6 +49,23 @@ def main() -> None:
     counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(f"{args.count} trials from seed {args.first}: {counted}; {wrong} wrong")
     sys.exit(bool(wrong))
+
+
+def _run_cases(first: int, count: int) -> bool:
+    """Run each case with some seeds; return whether any was wrong."""
+    complaints = [
+        f"WRONG {name}, seed {seed}: {complaint}"
+        for name, case in CASES.items()
+        for seed in range(first, first + count)
+        if (complaint := _run_case(case, seed))
+    ]
+    print("\n".join([*complaints, f"{count} of each of {len(CASES)} cases: {len(complaints)} wrong"]))
+    return bool(complaints)
+
+
+def _run_case(case: Case, seed: int) -> str | None:
+    with TwoBrokers.started() as brokers:
+        return case(random.Random(seed), brokers)
 
 
 if __name__ == "__main__":

@@ -98,8 +98,14 @@ def replaced(broker: Broker, topic: str, found: Iterable[bytes | bytearray | mem
     return after
 
 
-def lay(pieces: Sequence[Piece], begin: int) -> tuple[list[bytearray], int]:
-    """Encode a copy from an offset on; note each record's offset; return the batches and the end."""
+def lay(
+    pieces: Sequence[Piece], begin: int, *, append_time: int | None = None
+) -> tuple[list[bytearray], int]:
+    """
+    Encode a copy from an offset on; note each record's offset; return the batches and the end.
+
+    With ``append_time``, the destination writes its own times, from this one on.
+    """
     found = []
     offset = begin
     for number, piece in enumerate(pieces):
@@ -110,7 +116,9 @@ def lay(pieces: Sequence[Piece], begin: int) -> tuple[list[bytearray], int]:
             batch[:8] = offset.to_bytes(8)
         else:
             flags = batches.TRANSACTIONAL if piece.is_transaction else 0
-            batch = encode([item for _, item in piece.records], piece.codec, base_offset=offset, flags=flags)
+            own_time = None if append_time is None else append_time + offset
+            items = [item for _, item in piece.records]
+            batch = encode(items, piece.codec, base_offset=offset, flags=flags, append_time=own_time)
             if piece.is_transaction:
                 batch = batches.patched(batch, 43, (number + 100).to_bytes(8) + bytes(6))
         found.append(batch)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from shoal.client.config import IsolationLevel
 from shoal.verify import Difference, Outcome, PartitionReport, verify
-from tests.two_brokers import TwoBrokers, batches_of
+from tests.two_brokers import NOW_MS, TwoBrokers, batches_of
 from tests.verifying import Item
 
 from .cleaner import clean
@@ -23,6 +23,9 @@ __all__ = ["Trial", "run_trials"]
 
 #: So few records, without doubles, may be left of a copy that some cannot be placed.
 _FEW = 25
+
+#: Copiers whose batches are encoded here, so that the destination may write its own times.
+_OTHERS = (Copier.MIRROR_MAKER_2, Copier.EXACTLY_ONCE, Copier.CONFLUENT)
 
 #: So many records that are once on each side show where a copy begins.
 _PROOF = 16
@@ -41,6 +44,7 @@ class Trial:
         notes: The properties of the trial, to understand a failure.
         faults: The changes to the copy.
         foreign: How many records of another writer are before the copy.
+        has_own_times: Whether the destination writes its own times (LogAppendTime).
 
     """
 
@@ -58,6 +62,7 @@ class Trial:
     notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     foreign: int = 0
+    has_own_times: bool = False
     truth: Truth | None = None
     report: PartitionReport | None = None
 
@@ -167,7 +172,8 @@ class Trial:
                 before = [to for source, to in offsets.items() if fault.source and source < fault.source]
                 own = max(before, default=0)
             if fault.kind == "swapped":
-                own -= 1  # the other one is before it: each of the two may be the one that is not in order
+                # The other one is before it: each of the two may be the one that is not in order.
+                own = max((to for to in offsets.values() if to < own), default=own)
             here = range(fault.source or 0, (fault.source or 0) + 1)
             found.append((fault, here, range(min(own, behind), max(own, behind) + 1)))
         return found
@@ -178,12 +184,12 @@ class Trial:
         if self.report.differences_omitted:
             return None
         counts = Counter(self._without_time(item) for _, item in (*self.ours, *self.theirs))
-        copies = Counter(item for _, item in self.theirs)
+        copies = Counter(self._without_time(item) for _, item in self.theirs)
         times = Counter((each.source, each.before) for each in self.faults)
         for fault, here, there in self._places():
             if times[fault.source, fault.before] > 1 or counts[self._without_time(fault.item)] > 2:
                 continue  # the second may have undone the first; or which of several is missing is not known
-            if fault.kind.startswith("doubled") and copies[fault.item] < 2:
+            if fault.kind.startswith("doubled") and copies[self._without_time(fault.item)] < 2:
                 continue  # another fault has removed or altered one of the two
             if fault.kind == "swapped" and self._is_beside_another(fault):
                 continue
@@ -200,9 +206,9 @@ class Trial:
         return None
 
     def _without_time(self, item: Item) -> Item:
-        """Return a record as it is known if the source has two times of it, and the copy one of these."""
+        """Return a record as it is known if its copy may have another time."""
         has_two_times = self.source is not None and self.source.has_two_times
-        return item._replace(timestamp=0) if has_two_times else item
+        return item._replace(timestamp=0) if has_two_times or self.has_own_times else item
 
     def _is_beside_another(self, fault: Fault) -> bool:
         """Whether another fault may have removed one of two swapped records."""
@@ -309,6 +315,10 @@ def _prepare(brokers: TwoBrokers, seed: int, records: int) -> Trial:
         trial.notes.append(f"messages of magic {sorted(trial.source.old_magics)}")
     if is_compacted and rng.random() < 0.4:
         trial.notes.append(f"source before: {clean(rng, brokers.source, topic, trial.aborted)}")
+    # A choice of its own, so that earlier seeds make the same trials but for this.
+    if copier in _OTHERS and not is_compacted and random.Random(f"own times {seed}").random() < 0.4:
+        trial.has_own_times = trial.source is not None and not trial.source.has_two_times
+        trial.notes.append("the destination writes its own times")
     trial.copied = _visible(brokers, trial)
     if not copier.is_maker and rng.random() < 0.3:
         start = rng.randrange(len(trial.copied) + 1)
@@ -331,7 +341,7 @@ def _visible(brokers: TwoBrokers, trial: Trial) -> list[Placed]:
 def _copy(brokers: TwoBrokers, trial: Trial) -> None:
     rng = trial.rng
     # If both sides differ from the first record on, verify does not know which of two times the copy has.
-    is_known_limit = trial.source is not None and trial.source.has_two_times
+    is_known_limit = trial.has_own_times or (trial.source is not None and trial.source.has_two_times)
     if not trial.copier.is_maker and rng.random() < 0.2 and not is_known_limit:
         trial.foreign = rng.randrange(1, 40)
         others = [Item(number, b"other %d" % number, b"writer") for number in range(trial.foreign)]
@@ -354,7 +364,9 @@ def _finish(brokers: TwoBrokers, trial: Trial) -> None:
     _copy(brokers, trial)
     trial.pieces, trial.faults = put_in(rng, trial.pieces, rng.choice([0, 0, 0, 1, 1, 2, 3, 4, 5]))
     before = _stored_before(brokers, trial)
-    found, end = lay(trial.pieces, trial.foreign)
+    if trial.has_own_times:
+        trial.faults = [each for each in trial.faults if each.kind != "time"]  # nothing shows these
+    found, end = lay(trial.pieces, trial.foreign, append_time=NOW_MS if trial.has_own_times else None)
     replaced(brokers.destination, trial.copy_topic, [*before, *found], end)
     for broker, topic, aborted in (
         (brokers.source, trial.topic, trial.aborted),
@@ -386,9 +398,13 @@ def _verify(brokers: TwoBrokers, trial: Trial) -> None:
     ).partitions
     ours, theirs = brokers.source.log(trial.topic), brokers.destination.log(trial.copy_topic)
     is_committed = trial.level is IsolationLevel.READ_COMMITTED
+    here, there = _visible(brokers, trial), stored_records(theirs)
+    if trial.has_own_times:
+        here, there = (
+            [each._replace(item=each.item._replace(timestamp=0)) for each in side] for side in (here, there)
+        )
     trial.truth = Truth(
-        LogSide.of(ours, _visible(brokers, trial), trial.aborted if is_committed else set()),
-        LogSide.of(theirs, stored_records(theirs), set()),
+        LogSide.of(ours, here, trial.aborted if is_committed else set()), LogSide.of(theirs, there, set())
     )
     copied = {source for piece in trial.pieces for source, _ in piece.records}
     trial.truth.source.copied_until = next(
