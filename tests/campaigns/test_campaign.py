@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from shoal.mirroring.model.offset_map import OffsetMap, Taken, Translation
+from shoal.mirroring.model.offset_map import OffsetMap, Translation
 from shoal.mirroring.model.position import MirrorPosition
-from shoal.mirroring.sync import group_decisions
-from shoal.mirroring.sync.offset_rules import OffsetDecision, decide_offset
+from shoal.mirroring.sync import groups
+from shoal.mirroring.sync.decide import Decided, Seen, Sides, decide
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, wait_until
 from tests.world.tasks import Setup, TaskWorld
@@ -69,17 +69,16 @@ def _translated_by(shift: int) -> Callable[..., Translation]:
     """Return a translation to the destination that is wrong by some records."""
     right = OffsetMap.to_destination
 
-    def translate(offsets: OffsetMap, offset: int, taken: Taken) -> Translation:
-        found = right(offsets, offset, taken)
+    def translate(offsets: OffsetMap, offset: int) -> Translation:
+        found = right(offsets, offset)
         return found._replace(offset=max(0, found.offset + shift))
 
     return translate
 
 
-def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
+def _decided_without_present(seen: Seen, translation: Any, sides: Sides) -> Decided:
     """Decide as if the other cluster had no offset of the group."""
-    committed, translation, _, clusters = args
-    return decide_offset(committed, translation, None, clusters, **more)
+    return decide(seen._replace(there=None), translation, sides)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
         (OffsetMap, "to_destination", _translated_by(1), 1),
         (OffsetMap, "to_destination", _translated_by(-1), 1),
         # Few trials move a group back: number 52 is the first that does.
-        (group_decisions, "decide_offset", _decided_without_present, 50),
+        (groups, "decide", _decided_without_present, 50),
     ],
     ids=["skips a record", "repeats a record", "moves backwards"],
 )

@@ -57,9 +57,10 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.counting import Question
+from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.sync.taken import SourceTaken
+from shoal.mirroring.sync.translations import CopyMap, MirroredLog, Translations
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition as Partition
 from tests.integration.shared_spark import shoal
@@ -730,12 +731,19 @@ def assert_translated(source: KafkaCluster | OldKafka, run: Run, isolation: Isol
                 for ours, theirs in zip(arrived.source, arrived.records, strict=False)
             ]
             there = [*pairs, (position.source_offset, position.destination_offset)]
-            taken = SourceTaken(cluster, key, settings)
-            for offset in rng.sample(range(position.source_offset + 1), min(40, position.source_offset + 1)):
+            log = MirroredLog(cluster, settings.source.isolation_level, settings.records_to_mirror)
+            copy = CopyMap(key, position.offsets, (None, None), log)
+            offsets = rng.sample(range(position.source_offset + 1), min(40, position.source_offset + 1))
+            drawn = rng.sample(there, min(20, len(there)))
+            forwards = {each: Question(each, is_source=True) for each in offsets}
+            backwards = {ours: Question(theirs, is_source=False) for ours, theirs in drawn}
+            found = Translations().translate({copy: [*forwards.values(), *backwards.values()]})[copy]
+            for offset, question in forwards.items():
                 expected = next(theirs for ours, theirs in there if ours >= offset)
-                assert position.offsets.to_destination(offset, taken) == (expected, Exactness.EXACT)
-            for ours, theirs in rng.sample(there, min(20, len(there))):
-                back = position.offsets.to_source(theirs, taken)
+                assert found[question] == (expected, Exactness.EXACT)
+            for ours, question in backwards.items():
+                back = found[question]
+                assert isinstance(back, Translation)
                 assert back.exactness is Exactness.EXACT
                 assert next(first for first, _ in there if first >= back.offset) == ours
 

@@ -27,8 +27,8 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.acls import follow_acls
 from shoal.mirroring.sync.configs import follow_configs
-from shoal.mirroring.sync.offset_rules import Action
 from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
+from shoal.mirroring.sync.report import Action
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
 from tests.integration.test_dry_run import Acls, properties, written

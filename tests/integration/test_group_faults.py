@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -33,9 +34,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
 from shoal.mirroring.sync.groups import GroupSync
-from shoal.mirroring.sync.offset_rules import Action
-from shoal.mirroring.sync.report import GroupOffset
-from shoal.mirroring.sync.taken import SourceTaken
+from shoal.mirroring.sync.report import Action, GroupOffset
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal as run_shoal
@@ -82,9 +81,8 @@ class Pair:
         return GroupSync(
             self.source,
             self.destination,
-            self.settings.group,
+            self.settings,
             GroupSelection(groups),
-            lambda partition: SourceTaken(self.source, partition, self.settings),
         )
 
     def round(self, sync: GroupSync) -> list[GroupOffset]:
@@ -126,11 +124,11 @@ def test_consumer_that_joins_between_a_translation_and_its_commit_is_left_alone(
     )
 
     def joins(
-        cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float
+        cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
     ) -> dict[shoal.TopicPartition, Outcome]:
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.2) is not None, "its first record", 60)
-        return commit_translations(cluster, group, offsets, patience_s=patience_s)
+        return commit_translations(cluster, group, offsets, **more)
 
     with pair_of(source_cluster, destination_cluster, topic) as pair:
         commit_at(source_cluster.bootstrap, topic, topic, {0: 3})

@@ -19,9 +19,10 @@ import pytest
 from aiokafka.record import MemoryRecords
 
 from shoal.client.cluster import Cluster
+from shoal.mirroring.model.counting import Question
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
-from shoal.mirroring.sync.taken import SourceTaken
+from shoal.mirroring.sync.translations import CopyMap, MirroredLog, Translations
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker.api_error import ApiError
@@ -43,6 +44,8 @@ class Trial:
         history: The source.
         is_over: Whether the mirror stopped the partition, or did not notice an incident.
         has_doubles: Whether records may be at the destination twice.
+        has_lost_tail: Whether the copy lost its tail, and no task has seen that.
+        has_forgotten: Whether a position was deleted.
 
     """
 
@@ -60,6 +63,7 @@ class Trial:
         log = brokers.source.log("topic")
         self.history = SourcePartition(0, log, dice, keeps_append_time=False, has_keys=False)
         self.is_over = False
+        self.has_lost_tail = self.has_forgotten = False
 
     # Events
 
@@ -81,12 +85,16 @@ class Trial:
             rebatch=some_rebatch(dice),
         )
         control = Mortal(dice.randint(0, 25)) if dies and dice.random() < 0.6 else Watched()
+        self.has_lost_tail = False
         with suppress(Killed):
             self.is_over = bool(changed.start(control=control).result(40.0).stopped)
         self.brokers.destination.faults.clear()
         self.limit_messages(1_048_588)
         each = (each for report in control.reports for each in report["partitions"])
-        return [incident[0] for partition in each for incident in partition["incidents"]]
+        incidents = [incident[0] for partition in each for incident in partition["incidents"]]
+        if self.has_forgotten and IncidentKind.SOURCE_RESET.value in incidents:
+            self.has_doubles = True  # all is copied again, behind the copies that the position was of
+        return incidents
 
     def limit_messages(self, max_message_bytes: int) -> None:
         topics = self.brokers.destination.topics
@@ -105,6 +113,7 @@ class Trial:
         lost = self.dice.randint(0, min(3, len(found)))
         if lost:
             lose_tail(self.brokers.destination, "topic", found[-lost].header.base_offset)
+            self.has_lost_tail = True
 
     def lose_the_tail_of_the_source(self) -> None:
         """Let the source lose records; the mirror looks before others get their offsets."""
@@ -173,6 +182,7 @@ class Trial:
         if self.dice.random() < 0.3:
             with suppress(ApiError):  # it is gone already
                 self.brokers.forget_pairs()
+            self.has_forgotten = True
 
     # The comparison
 
@@ -191,6 +201,11 @@ class Trial:
 
     def translations(self) -> Counter[Exactness]:
         """Compare each offset's translation with the logs; return how many there were of each exactness."""
+        if self.has_doubles and self.has_lost_tail:
+            # Of a record whose later copy is lost, the earlier one is no place to continue: it comes again.
+            self.run(dies=False)
+            if self.is_over:
+                return Counter()
         position = self.brokers.position()
         offsets = position.offsets
         landed = self.landed()
@@ -199,22 +214,29 @@ class Trial:
         if self.has_doubles:  # what is behind the position is mirrored again
             needed = {each for each in present if each.offset < position.source_offset}
         first_copied = self.brokers.destination.log("topic").log_start_offset
-        seen: Counter[Exactness] = Counter()
-        with Cluster(self.brokers.settings.source) as source:
+        end, copy_end = self.history.next_offset, self.brokers.destination.log("topic").log_end_offset
+        forwards = [
+            Question(each, is_source=True) for each in range(self.history.log.log_start_offset, end + 2)
+        ]
+        backwards = [Question(each, is_source=False) for each in range(first_copied, copy_end + 2)]
+        settings = self.brokers.settings
+        with Cluster(settings.source) as source:
             source.refresh(["topic"])
-            taken = SourceTaken(source, PARTITION, self.brokers.settings)
-            for offset in range(self.history.log.log_start_offset, self.history.next_offset + 2):
-                there = offsets.to_destination(offset, taken)
-                wanted = {each for each in landed if each.offset >= offset}
+            log = MirroredLog(source, settings.source.isolation_level, settings.records_to_mirror)
+            copy = CopyMap(PARTITION, offsets, (None, None), log)
+            found = Translations().translate({copy: [*forwards, *backwards]})[copy]
+        seen: Counter[Exactness] = Counter()
+        for question in [*forwards, *backwards]:
+            there = found[question]
+            assert isinstance(there, Translation), there
+            if question.is_source:
+                wanted = {each for each in landed if each.offset >= question.offset}
                 read = Counter(each for each, places in landed.items() for at in places if at >= there.offset)
-                seen[there.exactness] += 1
-                self._check(offset, there, offsets, wanted & needed, wanted, read)
-            for at in range(first_copied, self.brokers.destination.log("topic").log_end_offset + 2):
-                back = offsets.to_source(at, taken)
-                wanted = {each for each, places in landed.items() if places[0] >= at}
-                read = Counter(each for each in present if each.offset >= back.offset)
-                seen[back.exactness] += 1
-                self._check(at, back, offsets, wanted & needed, wanted, read)
+            else:
+                wanted = {each for each, places in landed.items() if places[0] >= question.offset}
+                read = Counter(each for each in present if each.offset >= there.offset)
+            seen[there.exactness] += 1
+            self._check(question.offset, there, offsets, wanted & needed, wanted, read)
         return seen
 
     def _check(

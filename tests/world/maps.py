@@ -5,52 +5,68 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Taken, TakenOffsets, Translation
+from shoal.mirroring.model.counting import Counting, Piece, Question
+from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
 from tests.two_brokers import batches_of
 
 from .source import SourcePartition
 
-__all__ = ["TakenNow", "wrong_translations"]
+__all__ = ["pieces_of", "translate", "wrong_translations"]
 
 #: The most offsets of a map that are translated.
 _MOST_OFFSETS = 12
 
 
-class TakenNow:
-    """The offsets that a copy takes of a source partition now, by what its producers wrote."""
+def translate(
+    offsets: OffsetMap, question: Question, pieces: Sequence[Piece], log_start: int = 0
+) -> Translation:
+    """Translate an offset by its map and, if that is not enough, by what the source has."""
+    ask = offsets.to_destination if question.is_source else offsets.to_source
+    found = ask(question.offset)
+    for _ in range(2):
+        around = offsets.around(question.offset, is_source=question.is_source)
+        if found.exactness is not Exactness.AT_LEAST or around is None:
+            return found
+        counting = Counting(*around, [question], log_start)
+        for piece in pieces:
+            counting.add(piece)
+        if (counted := counting.answers().get(question)) is not None:
+            return counted if counted.exactness is Exactness.EXACT or counted.offset > found.offset else found
+        if counting.log_begin is None:
+            return found
+        offsets = offsets.with_known([counting.log_begin])
+    return found
 
-    def __init__(self, partition: SourcePartition, *, reads_committed: bool) -> None:
-        self._log = partition.log
-        self._taken = sorted(
-            each.offset
-            for each in partition.of_this_topic
-            if each.is_there and (each.is_shown or not reads_committed)
-        )
 
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        """Count the offsets, as a mirror does that reads the log."""
-        if first < self._log.log_start_offset:
-            return None
-        taken = [each for each in self._taken if first <= each < end]
-        return TakenOffsets(len(taken), self._is_complete(first, end))
-
-    def _is_complete(self, first: int, end: int) -> bool:
-        explained = set(self._taken)
-        for batch in batches_of(self._log):
-            header = batch.header
-            offsets = range(header.base_offset, header.next_offset)
-            is_empty = header.is_control or (header.magic == 2 and not header.records_count)
-            if is_empty or not explained.intersection(offsets):
-                explained.update(offsets)
-        return explained.issuperset(range(first, end))
-
-    def nth(self, first: int, number: int) -> int:
-        """Return the taken offset with a number."""
-        return [each for each in self._taken if each >= first][number]
+def pieces_of(partition: SourcePartition, *, reads_committed: bool) -> list[Piece]:
+    """Return the offsets that a copy takes of a source partition now, by what its producers wrote."""
+    taken = {
+        each.offset
+        for each in partition.of_this_topic
+        if each.is_there and (each.is_shown or not reads_committed)
+    }
+    pieces = []
+    for batch in batches_of(partition.log):
+        header = batch.header
+        offsets = range(header.base_offset, header.next_offset)
+        is_empty = header.is_control or (header.magic == 2 and not header.records_count)
+        is_whole = is_empty or taken.isdisjoint(offsets)
+        pieces += [
+            Piece(each, each + 1, each in taken, is_complete=True)
+            for each in offsets
+            if each in taken or is_whole
+        ]
+    return pieces
 
 
 def wrong_translations(
-    found: OffsetMap, taken: Taken, places: Sequence[tuple[int, int]], dice: random.Random, *, is_exact: bool
+    found: OffsetMap,
+    pieces: Sequence[Piece],
+    places: Sequence[tuple[int, int]],
+    dice: random.Random,
+    *,
+    log_start: int,
+    is_exact: bool,
 ) -> Iterator[str]:
     """
     Yield what is wrong with some translations of a map.
@@ -58,17 +74,22 @@ def wrong_translations(
     A consumer that continues at a translation misses no record. Behind an exact one it reads none again.
 
     Args:
-        taken: The source.
+        pieces: The source's offsets, see :func:`pieces_of`.
         places: Source offset and copy's offset of each record of the copy.
+        log_start: The source's first offset.
         is_exact: Whether each offset before the position has an exact translation: no incident lies before
             it, and nothing has deleted records.
 
     """
     first, last = found.milestones[0], found.milestones[-1]
+
+    def at_other_side(offset: int, *, is_source: bool) -> Translation:
+        return translate(found, Question(offset, is_source), pieces, log_start)
+
     edges = [each.source + by for each in found.milestones for by in (-1, 0, 1)]
     inside = [source for source, _ in places]
     for offset in _some([*edges, *inside], dice):
-        translated = found.to_destination(offset, taken)
+        translated = at_other_side(offset, is_source=True)
         wanted = [copy for source, copy in places if source >= offset]
         again = [copy for source, copy in places if source < offset]
         yield from _wrong(f"source offset {offset}", translated, wanted, again)
@@ -77,7 +98,7 @@ def wrong_translations(
     edges = [each.destination + by for each in found.milestones for by in (-1, 0, 1)]
     inside = [copy for _, copy in places]
     for offset in _some([*edges, *inside], dice):
-        translated = found.to_source(offset, taken)
+        translated = at_other_side(offset, is_source=False)
         wanted = [source for source, copy in places if copy >= offset]
         again = [source for source, copy in places if copy < offset]
         yield from _wrong(f"destination offset {offset}", translated, wanted, again)

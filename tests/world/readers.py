@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from rig.judge import Stay, Verdict, judge
@@ -25,9 +25,7 @@ from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.offset_rules import Action, Direction
-from shoal.mirroring.sync.report import GroupOffset
-from shoal.mirroring.sync.taken import SourceTaken
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.api_error import ApiError
@@ -262,10 +260,10 @@ class Readers:
         """Kill the mirror just before the first commit of a round, or just behind it."""
 
         def dying(
-            cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float
+            cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
         ) -> dict[TopicPartition, Outcome]:
             if not before:
-                commit_translations(cluster, group, offsets, patience_s=patience_s)
+                commit_translations(cluster, group, offsets, **more)
             raise Killed
 
         with patch.object(rounds, "commit_translations", dying), suppress(Killed):
@@ -299,9 +297,8 @@ def _rounds_of(world: TaskWorld, groups: str, direction: Direction, connections:
     return GroupSync(
         source,
         connections.enter_context(Cluster(settings.destination)),
-        settings.group,
+        settings,
         GroupSelection(groups),
-        lambda partition: SourceTaken(source, partition, settings),
         direction=direction,
         patience_s=0.1,
     )

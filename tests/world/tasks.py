@@ -59,7 +59,7 @@ from tests.two_brokers import (
 from .fencing import Fencing
 from .in_flight import RequestsInFlight
 from .judge import Judge, Loss
-from .maps import TakenNow, wrong_translations
+from .maps import pieces_of, wrong_translations
 from .readers import Readers
 from .requests import RequestsCounted
 from .source import SourcePartition, Written
@@ -596,9 +596,10 @@ class TaskWorld:
         are_all_there = not self.level_has_changed and not any(each.may_lack for each in partition.records)
         wrong = wrong_translations(
             position.offsets,
-            TakenNow(partition, reads_committed=self.reads_committed),
+            pieces_of(partition, reads_committed=self.reads_committed),
             places,
             self.dice,
+            log_start=partition.log.log_start_offset,
             is_exact=are_all_there and not self.expected,
         )
         self.problems += [f"partition {partition.number}: {each}" for each in wrong]

@@ -9,9 +9,8 @@ from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.model.group_selection import GroupSelection
 from ..mirroring.model.offset_map import Exactness
 from ..mirroring.model.options import MirrorOptions
-from ..mirroring.sync.offset_rules import Action, Direction
 from ..mirroring.sync.one_round import GroupsOptions, translate_groups
-from ..mirroring.sync.report import GroupOffset, GroupsReport
+from ..mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from .options import (
     Subparsers,
     add_cluster_options,

@@ -28,8 +28,7 @@ from shoal.mirroring.cutover.gates import (
 )
 from shoal.mirroring.cutover.movement import PartitionSeen, QuietSeen
 from shoal.mirroring.model.offset_map import Exactness
-from shoal.mirroring.sync.offset_rules import Action, Direction
-from shoal.mirroring.sync.report import GroupOffset, GroupReport, GroupsReport
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.topic_partition import TopicPartition
 from shoal.verify import OffsetRange, Outcome, PartitionReport, VerifyReport
 

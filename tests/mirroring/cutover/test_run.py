@@ -24,8 +24,7 @@ from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.sync.offset_rules import Action, Direction
-from shoal.mirroring.sync.report import GroupOffset, GroupReport, GroupsReport
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from shoal.verify import (

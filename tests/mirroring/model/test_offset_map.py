@@ -10,34 +10,20 @@ from itertools import pairwise
 import pytest
 
 from shoal.mirroring.model import offset_map
+from shoal.mirroring.model.counting import Piece, Question
 from shoal.mirroring.model.offset_map import (
     Exactness,
     Milestone,
     OffsetMap,
     Stretch,
-    TakenOffsets,
     Translation,
 )
+from tests.world.maps import translate
 
 #: Both limits of milestones: thinned to nothing, to a few, and as the product does.
 LIMITS = (2, 3, 8, 40)
 
 SEEDS = 80
-
-
-class Nothing:
-    """A source that cannot be read, or must not be."""
-
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        return None
-
-    def nth(self, first: int, number: int) -> int:
-        raise AssertionError
-
-
-class NotAsked(Nothing):
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        raise AssertionError((first, end))
 
 
 @dataclass
@@ -155,15 +141,12 @@ class Mirror:
             self.map = self.map.cut(self.position, self.end).reached(self.position, self.end, unaccounted)
         self.skipped -= set(range(self.position, len(self.offsets)))
 
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        if first < self.start:
-            return None
-        there = sum(self.offsets[each] and each not in self.compacted for each in range(first, end))
-        return TakenOffsets(there, self.compacted.isdisjoint(range(first, end)))
+    def pieces(self) -> list[Piece]:
+        there = (each for each in range(self.start, len(self.offsets)) if each not in self.compacted)
+        return [Piece(each, each + 1, self.offsets[each], is_complete=True) for each in there]
 
-    def nth(self, first: int, number: int) -> int:
-        there = (each for each in range(first, len(self.offsets)) if self.offsets[each])
-        return [each for each in there if each not in self.compacted][number]
+    def translated(self, offset: int, *, is_source: bool) -> Translation:
+        return translate(self.map, Question(offset, is_source), self.pieces(), self.start)
 
     def check(self, found: Translation, wanted: set[int], read: list[int]) -> None:
         """
@@ -213,7 +196,7 @@ def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
         assert OffsetMap.from_json_object(stored) == mirror.map
         assert len(mirror.map.milestones) <= most
         for offset in range(len(mirror.offsets) + 2):
-            found = mirror.map.to_destination(offset, mirror)
+            found = mirror.translated(offset, is_source=True)
             seen[found.exactness] += 1
             wanted = {each for each in mirror.landed if each >= offset}
             read = [each for each in mirror.landed for at in mirror.landed[each] if at >= found.offset]
@@ -231,7 +214,7 @@ def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
     for seed in range(SEEDS):
         mirror = mirrored(seed, with_other_writers=with_other_writers)
         for offset in range(mirror.end + 2):
-            found = mirror.map.to_source(offset, mirror)
+            found = mirror.translated(offset, is_source=False)
             wanted = {each for each, places in mirror.landed.items() if min(places) >= offset}
             mirror.check(found, wanted, [each for each in mirror.landed if each >= found.offset])
 
@@ -243,8 +226,8 @@ def test_translation_without_compaction_retention_and_incidents_is_always_exact(
     monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
     for seed in range(SEEDS):
         mirror = mirrored(seed, in_peace=True)
-        there = [mirror.map.to_destination(each, mirror) for each in range(mirror.position + 1)]
-        back = [mirror.map.to_source(each, mirror) for each in range(mirror.end + 1)]
+        there = [mirror.translated(each, is_source=True) for each in range(mirror.position + 1)]
+        back = [mirror.translated(each, is_source=False) for each in range(mirror.end + 1)]
         assert {each.exactness for each in there + back} == {Exactness.EXACT}
 
 
@@ -254,14 +237,14 @@ def test_map_of_equal_logs_asks_for_nothing_and_keeps_two_milestones() -> None:
         whole = whole.reached(source, source - 5)
 
     assert whole.milestones == (Milestone(5, 0), Milestone(4997, 4992))
-    assert whole.to_destination(1234, NotAsked()) == (1229, Exactness.EXACT)
-    assert whole.to_source(1229, NotAsked()) == (1234, Exactness.EXACT)
+    assert whole.to_destination(1234) == (1229, Exactness.EXACT)
+    assert whole.to_source(1229) == (1234, Exactness.EXACT)
 
 
 def test_offset_before_the_beginning_of_a_mirror_is_that_of_the_beginning() -> None:
-    assert OffsetMap((Milestone(5, 0),)).to_destination(3, Nothing()) == (0, Exactness.EXACT)
+    assert OffsetMap((Milestone(5, 0),)).to_destination(3) == (0, Exactness.EXACT)
     torn = OffsetMap((Milestone(5, 9),), is_whole=False)
-    assert torn.to_destination(3, Nothing()) == (0, Exactness.AT_LEAST)
+    assert torn.to_destination(3) == (0, Exactness.AT_LEAST)
 
 
 def test_map_of_many_transactions_is_bounded_and_dense_near_the_position() -> None:

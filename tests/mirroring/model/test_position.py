@@ -83,7 +83,7 @@ def test_metadata_has_the_documented_form() -> None:
         "epoch": 3,
         "source_epoch": 2,
         "rules": "rules",
-        "map": [[10, 7, 2], [8, 7]],
+        "map": [[10, 7, 1], [8, 7]],
         "begin": 4,
         "plan": [0, 3, 0, 5, 1, 2],
     }
@@ -106,11 +106,11 @@ PRESENT = (
 )
 
 
-def test_position_of_the_first_layout_is_read_as_unproved() -> None:
+def test_position_of_the_first_layout_is_read_as_broken() -> None:
     position = MirrorPosition.from_committed(Committed(10, FORMER.decode()))
 
     assert position == FORMER_PAIR.with_milestone()
-    assert position.offsets == OffsetMap((Milestone(2, 0), Milestone(10, 7, Stretch.UNPROVED)))
+    assert position.offsets == OffsetMap((Milestone(2, 0), Milestone(10, 7, Stretch.BROKEN)))
 
 
 def test_position_of_the_second_layout_has_no_runs_behind_it() -> None:
@@ -160,12 +160,11 @@ def test_position_of_a_newer_layout_is_refused_with_a_sentence(
 def test_position_with_a_stretch_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An older shoal would call translations exact that are not."""
     repeated = replace(PAIR, milestones=None).moved(Stretch.REPEATED, destination_offset=9).to_committed()
-    assert '"map":[[10,9,3],[0,2,2],[8,9]]' in repeated.metadata
+    assert '"map":[[10,9,3],[0,2,1],[8,9]]' in repeated.metadata
 
     class Former(enum.IntEnum):
         KNOWN = 0
         BROKEN = 1
-        UNPROVED = 2
 
     monkeypatch.setattr(offset_map, "Stretch", Former)
     with pytest.raises(ConfigError, match=r"position.*another"):
@@ -175,7 +174,7 @@ def test_position_with_a_stretch_of_a_newer_version_is_refused(monkeypatch: pyte
 def test_position_behind_its_last_milestone_continues_the_map() -> None:
     moved = replace(PAIR.with_milestone(), source_offset=20, destination_offset=16)
 
-    assert moved.offsets.milestones[1:] == (Milestone(10, 7, Stretch.UNPROVED), Milestone(20, 16))
+    assert moved.offsets.milestones[1:] == (Milestone(10, 7, Stretch.BROKEN), Milestone(20, 16))
     assert moved.moved(source_offset=25).offsets.milestones[-1] == Milestone(25, 16, Stretch.BROKEN)
 
 
@@ -197,7 +196,7 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
     offsets = OffsetMap.begun_at(0, 0, is_whole=False)
     step = (2**63 - 1) // 40
     for number in range(1, 40):
-        offsets = offsets.reached(number * step, number * step - 1, Stretch(number % 3))
+        offsets = offsets.reached(number * step, number * step - 1, Stretch((0, 1, 3)[number % 3]))
     largest = 2**63 - 1
     position = MirrorPosition(
         largest,

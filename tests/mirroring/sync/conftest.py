@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,8 +14,8 @@ from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offs
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.sync.groups import GroupSync
+from shoal.mirroring.sync.prove import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
-from shoal.mirroring.sync.taken import SourceTaken
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import TwoBrokers
 
@@ -51,14 +51,22 @@ class Groups:
         return GroupSync(
             self.source,
             self.destination,
-            self.two.settings.group,
+            self.two.settings,
             GroupSelection(groups, exclude),
-            lambda partition: SourceTaken(self.source, partition, self.two.settings),
             **{"patience_s": 0.1, **more},
         )
 
     def round(self, *, apply: bool = True, **more: Any) -> GroupsReport:
         return self.sync(**more).round(self.topics, apply=apply)
+
+    def prove(self, report: GroupsReport) -> GroupsReport:
+        """Return the report with a proof of each translation."""
+        proof = proofs(self.source, self.destination, self.two.settings, report.direction)
+        groups = [
+            replace(group, offsets=[replace(each, proof=proof(each)) for each in group.offsets])
+            for group in report.groups
+        ]
+        return replace(report, groups=groups)
 
 
 def row_of(report: GroupsReport, group: str = "g", partition: int = 0) -> GroupOffset:

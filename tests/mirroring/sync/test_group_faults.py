@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -14,9 +15,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
-from shoal.mirroring.sync.offset_rules import Action, Direction
-from shoal.mirroring.sync.prove import prove
-from shoal.mirroring.sync.report import GroupsReport
+from shoal.mirroring.sync.report import Action, Direction, GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
@@ -33,10 +32,10 @@ def meanwhile(
     """Let something happen between a translation and its commit, and behind the commit."""
 
     def commit(
-        cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float
+        cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
     ) -> dict[TopicPartition, Outcome]:
         before()
-        outcomes = commit_translations(cluster, group, offsets, patience_s=patience_s)
+        outcomes = commit_translations(cluster, group, offsets, **more)
         after()
         return outcomes
 
@@ -61,7 +60,7 @@ def recreate(broker: Broker, topic: str = "topic") -> None:
 
 def proved(groups: Groups, report: GroupsReport) -> bool | None:
     """Whether the group of the only offset reads the same record next at both clusters."""
-    proof = row_of(prove(report, groups.source, groups.destination, groups.two.settings)).proof
+    proof = row_of(groups.prove(report)).proof
     assert proof is not None
     return proof.is_same
 

@@ -17,9 +17,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.offset_rules import Action, Direction
-from shoal.mirroring.sync.prove import prove
-from shoal.mirroring.sync.report import GroupOffset, GroupsReport
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.mirroring.task import moving_map
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
@@ -40,7 +38,7 @@ def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) ->
     end = groups.two.source.log("topic").log_end_offset
     for offset in range(end + 1):
         groups.commit("source", f"at {offset}", offset)
-    report = prove(groups.round(), groups.source, groups.destination, groups.two.settings)
+    report = groups.prove(groups.round())
     offsets = [each for group in report.groups for each in group.offsets]
     assert len(offsets) == end + 1
     for each in offsets:
@@ -95,7 +93,7 @@ def test_round_of_a_lagging_group_counts_from_its_last_offset(groups: Groups) ->
     for offset in range(0, groups.two.source.log("topic").log_end_offset, 7):
         groups.commit("source", "g", offset)
         report = sync.round(groups.topics, apply=True)
-        report = prove(report, groups.source, groups.destination, groups.two.settings)
+        report = groups.prove(report)
         row = row_of(report)
         assert (row.exactness, row.proof and row.proof.is_same) == (Exactness.EXACT, True)
 
@@ -117,7 +115,7 @@ def test_round_among_transactions_reads_all_partitions_together(
     report = sync.round(groups.topics, apply=True)
     assert fetches.hits == 1
     assert report.counts == {"committed": partitions * len(offsets), "exact": partitions * len(offsets)}
-    report = prove(report, groups.source, groups.destination, groups.two.settings)
+    report = groups.prove(report)
     assert all(each.proof and each.proof.is_same for group in report.groups for each in group.offsets)
 
 
@@ -220,7 +218,7 @@ def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) ->
     assert back.action is Action.WRITTEN
     (proved,) = (
         each
-        for group in prove(report, groups.source, groups.destination, groups.two.settings).groups
+        for group in groups.prove(report).groups
         for each in group.offsets
         if each.group == "worked there"
     )

@@ -14,10 +14,7 @@ from shoal.client.config import IsolationLevel
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness
-from shoal.mirroring.sync.offset_rules import Direction
-from shoal.mirroring.sync.prove import prove
-from shoal.mirroring.sync.report import GroupsReport
-from shoal.mirroring.sync.way_there import WayThere
+from shoal.mirroring.sync.report import Direction, GroupsReport
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers
@@ -35,11 +32,9 @@ class Back(Groups):
     """The groups of a mirror that goes back, and of one that led to the cut."""
 
     def round(self, *, direction: Direction = Direction.FORWARD, **_: object) -> GroupsReport:
-        settings = self.two.settings
-        way_there = WayThere(self.source, self.destination, settings)
-        sync = self.sync(way_there=way_there, direction=direction)
+        sync = self.sync(direction=direction)
         report = sync.round(self.topics, apply=False)
-        return prove(report, self.source, self.destination, settings)
+        return self.prove(report)
 
 
 def gone_back(stack: ExitStack, *, uncommitted: bool = False) -> Back:

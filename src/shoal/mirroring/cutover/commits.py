@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...topic_partition import TopicPartition
-from ..sync.offset_rules import Action
-from ..sync.report import GroupOffset, GroupsReport
+from ..sync.report import Action, GroupOffset, GroupsReport
 from .certificate import CutGroupOffset
 
 __all__ = ["Commits", "cut_offsets"]

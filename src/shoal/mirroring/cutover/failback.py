@@ -19,7 +19,7 @@ what A had at the cut, under the same names, exactly once:
 - The writer is new at A, since the cut has no producer there. There is no last batch to recognize either:
   the position says so (its ``begin``), and resuming compares what lies behind it alone.
 - The offset map begins at the cut (``is_whole`` is false). An offset of B before it translates by the map of
-  the first mirror, read the other way. That map stays in its group on A (:mod:`..sync.way_there`).
+  the first mirror, read the other way. That map stays in its group on A (:mod:`..sync.copies`).
 - Partitions and topics that are not in the certificate were created after the cut, and begin as ever.
 """
 

@@ -23,8 +23,7 @@ from ...topic_partition import TopicPartition
 from ...verify import Outcome, VerifyReport
 from ..model.offset_map import Exactness
 from ..model.text import first_few
-from ..sync.offset_rules import Action
-from ..sync.report import GroupOffset, GroupReport, GroupsReport
+from ..sync.report import Action, GroupOffset, GroupReport, GroupsReport
 from .certificate import CutLog
 from .movement import PartitionSeen, QuietSeen
 

@@ -26,8 +26,6 @@ from ..sync.acls import follow_acls
 from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
-from ..sync.taken import SourceTaken
-from ..sync.way_there import WayThere
 from .certificate import CutCluster, CutLog
 from .effective_acls import lacking, mirror_principals
 from .log_ends import log_ends, not_before, written_ends
@@ -126,10 +124,8 @@ class Observer:
         return GroupSync(
             self._source,
             self._destination,
-            self.group,
+            settings,
             self._options.selection,
-            lambda partition: SourceTaken(self._source, partition, settings),
-            way_there=WayThere(self._source, self._destination, settings),
             with_states=True,
             patience_s=_PATIENCE_S,
             timing=mirror.timing,
@@ -330,11 +326,11 @@ class Observer:
 
     def groups(self) -> GroupsReport:
         """Read and translate the offsets of the groups; nothing is committed."""
-        return self._sync.round(self.topics, apply=False, afresh=True)
+        return self._sync.round(self.topics, apply=False)
 
     def commit_groups(self) -> GroupsReport:
         """Read, translate and commit the offsets of the groups, but those that a transaction would change."""
-        return self._sync.round(self.topics, apply=True, afresh=True, stable=True)
+        return self._sync.round(self.topics, apply=True, stable=True)
 
     # The records
 

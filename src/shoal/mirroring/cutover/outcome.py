@@ -8,8 +8,7 @@ from typing import Any
 
 from ...exit_codes import EXIT_DONE, EXIT_FAILED
 from ..model.text import first_few
-from ..sync.offset_rules import Action
-from ..sync.report import GroupOffset
+from ..sync.report import Action, GroupOffset
 from .certificate import Certificate
 from .gates import GATES, Gate, State, Verdict
 

@@ -5,10 +5,8 @@ A mirror writes the records that it copies one behind the other. So each source 
 the destination offset of the first mirrored record at or after it. A *milestone* is a source offset and its
 translation; each committed position is one. Between two milestones that lie equally far apart on both sides,
 each offset had a record, and was mirrored: there the translation is arithmetic. Elsewhere something was
-dropped (transaction markers, aborted records, offsets that compaction removed), and :class:`OffsetMap` asks
-which source offsets a copy would take. The translation is exact if the source still has all batches from a
-milestone to the offset, or as many records as the destination got. Otherwise compaction or retention has
-removed some since, and the translation is a lower bound: no record is missed.
+dropped (transaction markers, aborted records, offsets that compaction removed), and arithmetic finds a lower
+bound: no record is missed. :mod:`.counting` makes it exact, by the records that the source still has.
 
 Acknowledged records alone move a position without a doubt. Each other way to move it ends a stretch:
 
@@ -29,7 +27,7 @@ position
 adopted copy            from the beginning of the comparison, ``KNOWN`` if the copy has a record at each
                         offset, else ``BROKEN``
 first position          a new map; it is whole if the copy never held a record
-position of shoal1      its origin and its offsets, ``UNPROVED``
+position of shoal1      its origin and its offsets, ``BROKEN``
 crop, rebuilt batches,  nothing: their records are counted as acknowledged
 joined batches
 next task or worker     nothing: it takes the map over
@@ -52,7 +50,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...records import Record
 
@@ -62,8 +60,6 @@ __all__ = [
     "Milestone",
     "OffsetMap",
     "Stretch",
-    "Taken",
-    "TakenOffsets",
     "Translation",
     "add_run",
     "spans_of",
@@ -142,16 +138,12 @@ class Stretch(enum.IntEnum):
     KNOWN = 0
     #: An incident lies in between: records of others, or records that one side lost.
     BROKEN = 1
-    #: A version without maps mirrored it: as ``KNOWN`` if as many offsets were taken as there are records.
-    UNPROVED = 2
     #: As ``BROKEN``, and copies of records that the mirror copied again, or had copied before, may lie there.
     REPEATED = 3
 
 
-_FROM_BEST_TO_WORST = (Stretch.KNOWN, Stretch.UNPROVED, Stretch.BROKEN, Stretch.REPEATED)
-
-#: There is no use in counting the records in between.
-_UNCOUNTABLE = frozenset({Stretch.BROKEN, Stretch.REPEATED})
+#: The value of a stretch that a version without maps had mirrored: it is read as ``BROKEN``.
+_UNPROVED = 2
 
 
 class Milestone(NamedTuple):
@@ -168,38 +160,6 @@ class Milestone(NamedTuple):
     source: int
     destination: int
     stretch: Stretch = Stretch.KNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class TakenOffsets:
-    """
-    The offsets that a copy would take now, of a range of the source.
-
-    Attributes:
-        count: Their number.
-        is_complete: Whether each other offset of the range belongs to a batch that a copy drops whole:
-            compaction has removed none.
-
-    """
-
-    count: int
-    is_complete: bool
-
-
-class Taken(Protocol):
-    """The source, read by the copy's own decisions."""
-
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        """
-        Count the offsets that a copy would take now, from one to before another.
-
-        Returns:
-            None if the source does not have the first offset any more, or if a batch cannot be decoded.
-
-        """
-
-    def nth(self, first: int, number: int) -> int:
-        """Return the taken offset with a number, which is 0 for the first one at or after ``first``."""
 
 
 #: The number of milestones that stay. Their distance doubles backwards, so 40 reach over all offsets.
@@ -301,20 +261,24 @@ class OffsetMap:
 
     # Translating
 
-    def to_destination(self, offset: int, taken: Taken) -> Translation:
+    def to_destination(self, offset: int) -> Translation:
         """
         Return the destination offset of the first mirrored record at or after a source offset.
 
         Args:
             offset: The source offset; one before the source's log start means the log start.
-            taken: Asked if arithmetic is not enough, about offsets between two milestones.
 
         """
-        found = self._to_destination(offset, taken)
-        ends = (each.destination for each in self.milestones if each.stretch is Stretch.REPEATED)
-        return _at_least_if(found, found.offset < max(ends, default=0))
+        found = self._to_destination(offset)
+        return _at_least_if(found, self._repeats_before(found.offset))
 
-    def _to_destination(self, offset: int, taken: Taken) -> Translation:
+    def _repeats_before(self, destination: int) -> bool:
+        """Whether records from a destination offset on may be there twice."""
+        return any(
+            each.stretch is Stretch.REPEATED and destination < each.destination for each in self.milestones
+        )
+
+    def _to_destination(self, offset: int) -> Translation:
         """Translate without regard to records that are at the destination twice."""
         after = bisect_right(self.milestones, offset, key=attrgetter("source"))
         if after == 0:
@@ -328,28 +292,18 @@ class OffsetMap:
         end = self.milestones[after]
         if begin.destination == end.destination:
             return Translation(begin.destination, Exactness.EXACT)
-        if end.stretch in _UNCOUNTABLE:
+        if end.stretch is not Stretch.KNOWN:
             return Translation(begin.destination, Exactness.AT_LEAST)
-        if end.stretch is Stretch.UNPROVED:
-            return _counted_forwards(begin, end, offset, taken, begin.destination)
         lowest = max(begin.destination, end.destination - (end.source - offset))
-        if lowest == min(begin.destination + offset - begin.source, end.destination):
-            return Translation(lowest, Exactness.EXACT)
-        return _counted_forwards(begin, end, offset, taken, lowest)
+        highest = min(begin.destination + offset - begin.source, end.destination)
+        return Translation(lowest, Exactness.EXACT if lowest == highest else Exactness.AT_LEAST)
 
-    def to_source(self, offset: int, taken: Taken) -> Translation:
-        """
-        Return a source offset from which on all mirrored records lie at or after a destination offset.
+    def to_source(self, offset: int) -> Translation:
+        """Return a source offset from which on all mirrored records lie at or after a destination offset."""
+        return _at_least_if(self.source_of(offset), self._may_repeat_behind(offset))
 
-        Args:
-            offset: The destination offset.
-            taken: As for :meth:`to_destination`.
-
-        """
-        return _at_least_if(self._to_source(offset, taken), self._may_repeat_behind(offset))
-
-    def _to_source(self, offset: int, taken: Taken) -> Translation:
-        """Translate without regard to records that are at the destination twice."""
+    def source_of(self, offset: int) -> Translation:
+        """Return the source offset of the first record that the mirror wrote from a destination offset on."""
         after = bisect_right(self.milestones, offset, key=attrgetter("destination"))
         if after == 0:
             return _EARLIEST
@@ -359,12 +313,37 @@ class OffsetMap:
         if after == len(self.milestones):
             return Translation(begin.source, Exactness.AHEAD)
         end = self.milestones[after]
-        if end.stretch in _UNCOUNTABLE:
+        if end.stretch is not Stretch.KNOWN:
             return Translation(begin.source, Exactness.AT_LEAST)
         lowest = begin.source + offset - begin.destination
-        if _is_dense(begin, end):
-            return Translation(lowest, Exactness.EXACT)
-        return _counted_backwards(begin, end, offset, taken, lowest)
+        return Translation(lowest, Exactness.EXACT if _is_dense(begin, end) else Exactness.AT_LEAST)
+
+    def around(self, offset: int, *, is_source: bool) -> tuple[Milestone, Milestone] | None:
+        """
+        Return the milestones between which counting makes the translation of an offset exact.
+
+        Args:
+            offset: An offset whose translation is *at least*.
+            is_source: Whether it is one of the source.
+
+        Returns:
+            None if nothing makes it exact: an incident lies near it, or it is older than the map.
+
+        """
+        after = bisect_right(
+            self.milestones, offset, key=attrgetter("source" if is_source else "destination")
+        )
+        if not 0 < after < len(self.milestones) or self.milestones[after].stretch is not Stretch.KNOWN:
+            return None
+        begin, end = self.milestones[after - 1 : after + 1]
+        may_repeat = self._repeats_before(begin.destination) if is_source else self._may_repeat_behind(offset)
+        return None if may_repeat else (begin, end)
+
+    def with_known(self, places: Iterable[Milestone]) -> OffsetMap:
+        """Return the map with places that were counted in its stretches; it is not thinned."""
+        own = {(each.source, each.destination) for each in self.milestones}
+        added = [each for each in set(places) if (each.source, each.destination) not in own]
+        return replace(self, milestones=tuple(sorted([*self.milestones, *added]))) if added else self
 
     def _may_repeat_behind(self, offset: int) -> bool:
         """
@@ -431,7 +410,8 @@ def _from_values(stored: Any) -> Milestone:
         case [int(source), int(destination)] if type(source) is type(destination) is int:
             return Milestone(source, destination)
         case [int(source), int(destination), int(stretch)] if type(source) is type(destination) is int:
-            return Milestone(source, destination, Stretch(stretch))
+            known = Stretch.BROKEN if stretch == _UNPROVED else Stretch(stretch)
+            return Milestone(source, destination, known)
     raise ValueError(f"{stored!r} is no milestone")
 
 
@@ -452,48 +432,6 @@ def _is_dense(begin: Milestone, end: Milestone) -> bool:
     return end.stretch is Stretch.KNOWN and is_as_long
 
 
-# Counting
-
-
-def _counted_forwards(
-    begin: Milestone, end: Milestone, offset: int, taken: Taken, lowest: int
-) -> Translation:
-    """Count the taken offsets on both sides of a source offset, the smaller range first."""
-    is_known = end.stretch is Stretch.KNOWN
-    before = after = None
-    is_nearer_to_end = end.source - offset < offset - begin.source
-    for is_behind in (is_nearer_to_end, not is_nearer_to_end):
-        if is_behind:
-            after = taken.count(offset, end.source)
-            if after is not None and after.is_complete and is_known:
-                return Translation(end.destination - after.count, Exactness.EXACT)
-        else:
-            before = taken.count(begin.source, offset)
-            if before is not None and before.is_complete and is_known:
-                return Translation(begin.destination + before.count, Exactness.EXACT)
-    if before is None:
-        return Translation(lowest, Exactness.AT_LEAST)
-    counted = begin.destination + before.count
-    if after is not None and counted + after.count == end.destination:
-        return Translation(counted, Exactness.EXACT)
-    return Translation(max(lowest, counted) if is_known else lowest, Exactness.AT_LEAST)
-
-
-def _counted_backwards(
-    begin: Milestone, end: Milestone, offset: int, taken: Taken, lowest: int
-) -> Translation:
-    """Count the taken offsets from the next milestone back, or from one to the other."""
-    behind = end.destination - offset
-    if end.stretch is Stretch.KNOWN:
-        after = taken.count(lowest, end.source)
-        if after is not None and after.is_complete and after.count >= behind:
-            return Translation(taken.nth(lowest, after.count - behind), Exactness.EXACT)
-    between = taken.count(begin.source, end.source)
-    if between is not None and between.count == end.destination - begin.destination:
-        return Translation(taken.nth(begin.source, between.count - behind), Exactness.EXACT)
-    return Translation(lowest if end.stretch is Stretch.KNOWN else begin.source, Exactness.AT_LEAST)
-
-
 # Thinning
 
 
@@ -509,7 +447,7 @@ def _thinned(milestones: tuple[Milestone, ...], most: int) -> tuple[Milestone, .
     while len(kept) > most:
         removed = _least_worth(kept, most // 2)
         behind = kept[removed + 1]
-        kept[removed : removed + 2] = [behind._replace(stretch=_worse(kept[removed].stretch, behind.stretch))]
+        kept[removed : removed + 2] = [behind._replace(stretch=max(kept[removed].stretch, behind.stretch))]
     return tuple(kept)
 
 
@@ -528,11 +466,6 @@ def _least_worth(milestones: Sequence[Milestone], most_edges: int) -> int:
         if worth < least_worth:
             least, least_worth = index, worth
     return edges[0] if len(edges) > most_edges or not least else least
-
-
-def _worse(first: Stretch, second: Stretch) -> Stretch:
-    """Return how far a stretch is trusted that was two."""
-    return max(first, second, key=_FROM_BEST_TO_WORST.index)
 
 
 def _is_between(before: Milestone, middle: Milestone, after: Milestone) -> bool:

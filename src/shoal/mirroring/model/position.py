@@ -168,7 +168,7 @@ class MirrorPosition:
         if self.milestones is not None:
             return self.milestones
         begun = OffsetMap.begun_at(*self.origin, is_whole=self.origin[1] == 0)
-        return begun.reached(self.source_offset, self.destination_offset, Stretch.UNPROVED)
+        return begun.reached(self.source_offset, self.destination_offset, Stretch.BROKEN)
 
     def with_milestone(self) -> MirrorPosition:
         """Return the position as the newest milestone of its offset map."""

@@ -1,4 +1,10 @@
-"""Commit the translated offsets of one group, and name the outcome of each."""
+"""
+Commit the translated offsets of one group, and name the outcome of each.
+
+The committer is no member. So the coordinator refuses the commit while the group has members, but not after a
+consumer has come, committed and gone. The offsets that were decided by are read again before each attempt
+that comes late: those that another program has committed since stay.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, patiently
-from ...client.committed_offsets import Committed, commit_offsets
+from ...client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode, named_code
 from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl, grant_command
 from .mark import Mark
-from .offset_rules import Action
+from .report import Action
 
-__all__ = ["Outcome", "ToCommit", "commit_translations"]
+__all__ = ["UNSTABLE_THERE", "Outcome", "ToCommit", "commit_translations"]
+
+#: A phrase for an offset that an open transaction of the other cluster changes. A running mirror decides
+#: about it again in each round.
+UNSTABLE_THERE = "an open transaction commits another offset at the other cluster. Wait until it has ended"
 
 #: The committer is no member: a coordinator takes its offsets only while the group has no members.
 _NOBODY = MemberId()
@@ -47,11 +57,19 @@ _OFFSET_BYTES = 100
 
 
 class ToCommit(NamedTuple):
-    """An offset to commit, and its mark."""
+    """
+    An offset to commit.
+
+    Attributes:
+        mark: The metadata.
+        present: The offset that it replaces; None if there is none.
+
+    """
 
     partition: TopicPartition
     offset: int
     mark: Mark
+    present: int | None = None
 
 
 #: The action for an offset, and a phrase with the reason.
@@ -59,7 +77,7 @@ Outcome: TypeAlias = tuple[Action, str]
 
 
 def commit_translations(
-    cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float
+    cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float, is_fresh: bool = True
 ) -> dict[TopicPartition, Outcome]:
     """
     Commit offsets to a group without being its member.
@@ -67,6 +85,7 @@ def commit_translations(
     Args:
         offsets: The offsets, each of another partition.
         patience_s: How long to retry while the coordinator moves or loads its groups.
+        is_fresh: Whether the offsets that are replaced were read a moment ago.
 
     Returns:
         The action and a phrase for each partition. No error of a broker is raised.
@@ -74,16 +93,11 @@ def commit_translations(
     """
     outcomes: dict[TopicPartition, Outcome] = {}
     for some in _in_parts(offsets):
-        whole = {each.partition: Committed(each.offset, each.mark.to_metadata()) for each in some}
-        found = _commit(cluster, group, whole, patience_s)
+        found = _Commit(cluster, group, some, is_fresh=is_fresh).run(patience_s)
         # A broker may allow less metadata than Kafka's default.
-        alone = {
-            each.partition: Committed(each.offset, each.mark.alone)
-            for each in some
-            if found[each.partition] is _TOO_LARGE
-        }
+        alone = [each for each in some if found[each.partition] is _TOO_LARGE]
         if alone:
-            found |= _commit(cluster, group, alone, patience_s)
+            found |= _Commit(cluster, group, alone, is_fresh=is_fresh, with_mark_alone=True).run(patience_s)
         outcomes |= found
     return outcomes
 
@@ -91,32 +105,83 @@ def commit_translations(
 #: Compared by identity.
 _TOO_LARGE: Outcome = (Action.REFUSED, "the metadata of the commit is longer than the broker allows")
 
+_COMMITTED_SINCE: Outcome = (Action.ACTIVE, "a consumer has just committed this offset")
 
-def _commit(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], patience_s: float
-) -> dict[TopicPartition, Outcome]:
-    is_unconfirmed = False
 
-    def attempt() -> Mapping[TopicPartition, ShoalError]:
-        nonlocal is_unconfirmed
+class _Commit:
+    """The attempts to commit some offsets by one request."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        offsets: Iterable[ToCommit],
+        *,
+        is_fresh: bool,
+        with_mark_alone: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._left = {
+            each: Committed(each.offset, each.mark.alone if with_mark_alone else each.mark.to_metadata())
+            for each in offsets
+        }
+        self._is_fresh = is_fresh
+        self._outcomes: dict[TopicPartition, Outcome] = {}
+        self._is_unconfirmed = False
+
+    def run(self, patience_s: float) -> dict[TopicPartition, Outcome]:
+        """Commit, and return the outcome for each partition."""
         try:
-            return commit_offsets(cluster, group, offsets, _NOBODY)
+            refused = patiently(self._attempt, patience_s=patience_s)
         except ShoalError as error:
-            is_unconfirmed |= not isinstance(error, BrokerError) or error.code in _WRITTEN_PERHAPS
+            refused = {each.partition: error for each in self._left}
+        for each in self._left:
+            refusal = refused.get(each.partition)
+            self._outcomes[each.partition] = (
+                (Action.WRITTEN, "")
+                if refusal is None
+                else _outcome(self._cluster, self._group, each.partition, refusal)
+            )
+        if not self._is_unconfirmed:
+            return self._outcomes
+        # An attempt without an answer may have been done, also if a later one was refused.
+        return {partition: _if_unconfirmed(outcome) for partition, outcome in self._outcomes.items()}
+
+    def _attempt(self) -> Mapping[TopicPartition, ShoalError]:
+        if not self._is_fresh:
+            self._leave_out_what_changed()
+        self._is_fresh = False
+        if not self._left:
+            return {}
+        offsets = {each.partition: committed for each, committed in self._left.items()}
+        try:
+            return commit_offsets(self._cluster, self._group, offsets, _NOBODY)
+        except ShoalError as error:
+            self._is_unconfirmed |= not isinstance(error, BrokerError) or error.code in _WRITTEN_PERHAPS
             raise
 
-    try:
-        refused = patiently(attempt, patience_s=patience_s)
-    except ShoalError as error:
-        refused = dict.fromkeys(offsets, error)
-    outcomes = {
-        each: _outcome(cluster, group, each, refused[each]) if each in refused else (Action.WRITTEN, "")
-        for each in offsets
-    }
-    if not is_unconfirmed:
-        return outcomes
-    # An attempt without an answer may have been done, also if a later one was refused.
-    return {each: _if_unconfirmed(outcome) for each, outcome in outcomes.items()}
+    def _leave_out_what_changed(self) -> None:
+        """Read the offsets that are replaced again, and leave out those that are others now."""
+        partitions = [each.partition for each in self._left]
+        try:
+            present = fetch_offsets(self._cluster, self._group, partitions)
+        except BrokerError as error:
+            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            self._outcomes |= dict.fromkeys(partitions, (Action.REFUSED, UNSTABLE_THERE))
+            self._left = {}
+            return
+        for each, committed in list(self._left.items()):
+            now = present.get(each.partition)
+            if now == committed:
+                # An attempt without an answer was done.
+                self._outcomes[each.partition] = Action.WRITTEN, ""
+            elif (None if now is None else now.offset) != each.present:
+                self._outcomes[each.partition] = _COMMITTED_SINCE
+            else:
+                continue
+            del self._left[each]
 
 
 def _if_unconfirmed(outcome: Outcome) -> Outcome:

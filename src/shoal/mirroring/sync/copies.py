@@ -1,44 +1,60 @@
-"""The copies of a mirror and their offset maps, from the positions in the mirror's group."""
+"""
+The copies of a mirror and their offset maps, from the positions in the mirror's group.
+
+The map of a mirror that goes back begins at the cut. The offsets before are in the map of the mirror that led
+there, read the other way round. Its group lies on the destination. A consumer that lags behind the cut needs
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed
+from ...client.config import IsolationLevel
+from ...client.coordinator import MemberId
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
-from ...errors import ConfigError, ShoalError
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
-from ..model.offset_map import OffsetMap, Translation
+from ..model.copy_options import CopySettings, all_copy_rules
+from ..model.counting import Question
+from ..model.offset_map import OffsetMap, Stretch
+from ..model.options import default_group
 from ..model.position import MirrorPosition, is_another_topic
-from .offset_rules import Direction, had_incident
-from .taken import SourceTaken, read_postponed
-from .way_there import WayThere
+from ..positions import GroupPositions
+from .report import Direction
+from .translations import CopyMap, MirroredLog
 
-__all__ = ["Copies", "MirroredCopy", "TakenOf"]
-
-#: Returns the reader of a source partition that counts the offsets which a copy would take.
-TakenOf: TypeAlias = Callable[[TopicPartition], SourceTaken]
+__all__ = ["Copies", "MirroredCopy"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MirroredCopy:
     """
-    A mirrored partition with its offset map.
+    A mirrored partition.
 
     Attributes:
+        map: Its map.
         had_incident: Whether something happened to the copy that may have moved offsets.
-        topic_ids: The ids of both topics when the position was committed; None without topic ids.
 
     """
 
     source: TopicPartition
     destination: TopicPartition
-    offsets: OffsetMap
+    map: CopyMap
     had_incident: bool
-    topic_ids: tuple[str | None, str | None] = (None, None)
+
+    def counterpart(self, direction: Direction) -> TopicPartition:
+        """Return the partition at the cluster to which offsets go."""
+        return self.destination if direction is Direction.FORWARD else self.source
+
+    def begins_behind(self, offset: int) -> int | None:
+        """Return the source offset at which the mirror began, if it copied nothing before; else None."""
+        began = self.map.offsets.milestones[0].source
+        return began if self.map.offsets.is_whole and offset < began else None
 
 
 class Copies:
@@ -49,35 +65,29 @@ class Copies:
     hundreds of bytes, and most partitions have no news of a group.
     """
 
-    def __init__(
-        self,
-        source: Cluster,
-        destination: Cluster,
-        group: str,
-        taken_of: TakenOf,
-        way_there: WayThere | None = None,
-    ) -> None:
+    def __init__(self, source: Cluster, destination: Cluster, settings: CopySettings) -> None:
         """
         Prepare; nothing is sent yet.
 
         Args:
             source: The source cluster, whose group has the positions.
-            taken_of: Used if arithmetic is not enough for a translation.
-            way_there: Translates offsets from before a cut-over, for a mirror that goes back.
+            settings: The settings of the mirror.
 
         """
         self._source = source
         self._destination = destination
-        self._group = group
-        self._taken_of = taken_of
-        self._way_there = way_there
-        self._taken: dict[TopicPartition, SourceTaken] = {}
-        self._postpones = True
+        self._settings = settings
+        level = settings.source.isolation_level
+        self._log = MirroredLog(source, level, settings.records_to_mirror)
+        self._first_logs: dict[IsolationLevel, MirroredLog] = {}
         self._reader = GroupOffsetsReader(source)
         self._topics: Mapping[str, str] = {}
         self._sources: Mapping[str, str] = {}
         self._positions = FetchedGroup({})
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
+        self._present: dict[TopicPartition, MirroredCopy | str] = {}
+        self._first_positions: Mapping[TopicPartition, MirrorPosition] | None = None
+        self._first_maps: dict[TopicPartition, CopyMap | None] = {}
 
     def read(self, topics: Mapping[str, str]) -> None:
         """
@@ -92,11 +102,11 @@ class Copies:
         """
         self._source.refresh(topics)
         self._destination.refresh(topics.values())
-        self._taken.clear()
-        self._postpones = True
-        if self._way_there is not None:
-            self._way_there.forget()
-        answer = self._reader.read([self._group], stable=True)[self._group]
+        self._present.clear()
+        self._first_positions = None
+        self._first_maps.clear()
+        group = self._settings.group
+        answer = self._reader.read([group], stable=True)[group]
         if isinstance(answer, ShoalError):
             raise answer
         if topics != self._topics:
@@ -116,58 +126,39 @@ class Copies:
         """Return the name at the other cluster; None if the mirror does not copy the topic."""
         return (self._topics if direction is Direction.FORWARD else self._sources).get(topic)
 
-    def position_of(self, partition: TopicPartition) -> CommittedValue | None:
-        """Return the mirror's committed offset of a source partition, with its metadata."""
-        topic = self._positions.topics.get(partition.topic)
-        return None if topic is None else topic.partitions.get(partition.partition)
-
-    def taken_of(self, partition: TopicPartition) -> SourceTaken:
-        """
-        Return the reader of a source partition; all groups of a round share its counts.
-
-        At first it postpones counts; see :meth:`read_postponed`.
-        """
-        reader = self._taken.get(partition)
-        if reader is None:
-            reader = self._taken[partition] = self._taken_of(partition)
-            reader.postpones = self._postpones
-        return reader
-
-    def has_postponed(self, partition: TopicPartition) -> bool:
-        """Whether counts of a source partition are postponed."""
-        reader = self._taken.get(partition)
-        return reader is not None and reader.has_postponed
-
-    def read_postponed(self) -> bool:
-        """Read for all counts of the round so far; return whether there are any to be repeated."""
-        self._postpones = False
-        return read_postponed(self._source, self._taken, self._source.config.isolation_level)
-
-    def before_cut(self, copy: MirroredCopy, offset: int, direction: Direction) -> Translation | None:
-        """
-        Translate an offset that lies before the map of a copy, if the mirror goes back from a cut-over.
-
-        Raises:
-            ShoalError: The destination does not respond.
-
-        """
-        cut = copy.offsets.milestones[0]
-        begins_at = cut.source if direction is Direction.FORWARD else cut.destination
-        if self._way_there is None or copy.offsets.is_whole or offset >= begins_at:
-            return None
-        return self._way_there.translate(copy.source, copy.destination, cut, offset, direction)
-
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
-        committed = self.position_of(partition)
+        topic = self._positions.topics.get(partition.topic)
+        committed = None if topic is None else topic.partitions.get(partition.partition)
         if committed is None or committed.offset < 0:
-            return f"the mirror's group {self._group!r} has no position of {partition}"
+            return f"the mirror's group {self._settings.group!r} has no position of {partition}"
+        if (present := self._present.get(partition)) is not None:
+            return present
         decoded = self._decoded.get(partition)
         if decoded is None or decoded[0] != committed:
             decoded = committed, self._decode(partition, committed)
             self._decoded[partition] = decoded
         copy = decoded[1]
-        return copy if isinstance(copy, str) else self._of_present_topics(copy)
+        present = copy if isinstance(copy, str) else self._of_present_topics(copy)
+        self._present[partition] = present
+        return present
+
+    def question(self, copy: MirroredCopy, offset: int, direction: Direction) -> tuple[CopyMap, Question]:
+        """
+        Return the map that translates an offset, and the question to it.
+
+        Raises:
+            ShoalError: The destination does not respond.
+
+        """
+        is_source = direction is Direction.FORWARD
+        cut = copy.map.offsets.milestones[0]
+        if not copy.map.offsets.is_whole and offset < (cut.source if is_source else cut.destination):
+            if copy.source not in self._first_maps:
+                self._first_maps[copy.source] = self._first_map(copy)
+            if (first := self._first_maps[copy.source]) is not None:
+                return first, Question(offset, not is_source)
+        return copy.map, Question(offset, is_source)
 
     def _decode(self, partition: TopicPartition, committed: CommittedValue) -> MirroredCopy | str:
         try:
@@ -177,23 +168,64 @@ class Copies:
         if position is None:
             return f"the mirror has not copied anything of {partition} yet"
         offsets = position.offsets
-        return MirroredCopy(
-            partition,
-            TopicPartition(self._topics[partition.topic], partition.partition),
-            offsets,
-            had_incident(offsets),
-            (position.source_topic_id, position.destination_topic_id),
-        )
+        ids = position.source_topic_id, position.destination_topic_id
+        destination = TopicPartition(self._topics[partition.topic], partition.partition)
+        found = CopyMap(partition, offsets, ids, self._log)
+        return MirroredCopy(partition, destination, found, _had_incident(offsets))
 
     def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
         """Return the copy if its position is one of the present topics; a topic may be created again."""
-        for cluster, partition, then in (
-            (self._source, copy.source, copy.topic_ids[0]),
-            (self._destination, copy.destination, copy.topic_ids[1]),
-        ):
+        sides = (self._source, copy.source), (self._destination, copy.destination)
+        for (cluster, partition), then in zip(sides, copy.map.topic_ids, strict=True):
             found = cluster.metadata.topics.get(partition.topic)
             if found is None or partition.partition not in found.partitions:
                 return f"there is no {partition} on {cluster}"
             if is_another_topic(then, found.topic_id):
                 return f"topic {partition.topic} on {cluster} was created again since it was mirrored"
         return copy
+
+    # The mirror that led to a cut
+
+    def _first_map(self, copy: MirroredCopy) -> CopyMap | None:
+        """Return the map of the mirror that led to the cut of a copy; None if it is not there any more."""
+        position = self._read_first().get(copy.destination)
+        cut = copy.map.offsets.milestones[0]
+        ids = copy.map.topic_ids[::-1]
+        if position is None or position.destination_offset != cut.source:
+            return None
+        then = position.source_topic_id, position.destination_topic_id
+        if position.source_offset > cut.destination or any(map(is_another_topic, then, ids)):
+            return None
+        log = self._first_log(position)
+        return None if log is None else CopyMap(copy.destination, position.offsets, then, log)
+
+    def _read_first(self) -> Mapping[TopicPartition, MirrorPosition]:
+        """Return the positions of the groups that the first mirror may have had, read once in a round."""
+        if self._first_positions is None:
+            ids = self._destination.metadata.cluster_id, self._source.metadata.cluster_id
+            groups = [self._settings.group]
+            with suppress(ConfigError):  # a cluster without an id
+                groups.append(default_group(*ids))
+            self._first_positions = {}
+            for group in groups:
+                try:
+                    state = GroupPositions(self._destination, group, MemberId).read_state()
+                except (BrokerError, ConfigError):
+                    continue  # not for this principal, or of another version of shoal
+                self._first_positions = {**self._first_positions, **state.positions}
+        return self._first_positions
+
+    def _first_log(self, position: MirrorPosition) -> MirroredLog | None:
+        """Return the log that the first mirror read, with its rules; None if they are not known."""
+        for level in IsolationLevel:
+            config = replace(self._settings.destination, isolation_level=level)
+            if position.rules in all_copy_rules(config):
+                settings = replace(self._settings, source=config, destination=self._settings.source)
+                found = MirroredLog(self._destination, level, settings.records_to_mirror)
+                return self._first_logs.setdefault(level, found)
+        return None
+
+
+def _had_incident(offsets: OffsetMap) -> bool:
+    """Whether a map knows of an incident, or does not know its beginning any more."""
+    return not offsets.is_whole or any(each.stretch is not Stretch.KNOWN for each in offsets.milestones)

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
-from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.group_selection import GroupSelection
 from ..model.groups_status import GroupsStatus
@@ -24,10 +23,7 @@ from ..model.options import MirrorOptions
 from ..model.text import once_each
 from ..monitoring.metrics import Metrics
 from .groups import GroupSync
-from .offset_rules import Action
-from .report import GroupsReport
-from .taken import SourceTaken
-from .way_there import WayThere
+from .report import Action, GroupsReport
 
 __all__ = ["GroupFollower", "pause_s"]
 
@@ -129,22 +125,15 @@ class GroupFollower:
             source = stack.enter_context(Cluster(options.source.impatient()))
             destination = stack.enter_context(Cluster(options.destination.impatient()))
             settings = CopySettings.of(options.copy, options.source, options.destination, group)
-            is_last = False
-
-            def taken_of(partition: TopicPartition) -> SourceTaken:
-                most = None if is_last else MOST_COUNTED
-                return SourceTaken(source, partition, settings, most_counted=most)
-
             sync = GroupSync(
                 source,
                 destination,
-                group,
+                settings,
                 self._selection,
-                taken_of,
-                way_there=WayThere(source, destination, settings),
                 patience_s=_PATIENCE_S,
                 timing=options.timing,
             )
+            is_last = False
             wait_s = options.groups_interval_s
             while not is_last and not self._is_closed:
                 # The last round of a mirror with --once is the only one.
@@ -156,7 +145,7 @@ class GroupFollower:
 
     def _round(self, sync: GroupSync, topics: Mapping[str, str], *, is_last: bool) -> None:
         try:
-            report = sync.round(topics, apply=True, afresh=is_last)
+            report = sync.round(topics, apply=True, most_counted=None if is_last else MOST_COUNTED)
         except Exception as error:
             before = self._metrics.groups or GroupsStatus()
             self._metrics.set_groups(replace(before, failure=str(error)))

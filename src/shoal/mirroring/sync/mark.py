@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...client.group_offsets import CommittedValue
 from ..model.offset_map import Exactness, Translation
@@ -33,8 +33,7 @@ LARGEST_METADATA = 4096
 _NO_CLUSTER_ID = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """
     The metadata of a translated offset.
 
@@ -77,7 +76,11 @@ class Mark:
         """The metadata to commit, without that of the consumer."""
         if not self.passed_on:
             return self._text
-        return f"{self._text}/{zlib.crc32(self.passed_on.encode()):08x}"
+        return f"{self._text}/{self._checksum}"
+
+    @property
+    def _checksum(self) -> str:
+        return f"{zlib.crc32(self.passed_on.encode()):08x}"
 
     @property
     def _text(self) -> str:
@@ -91,7 +94,11 @@ class Mark:
 
     def was_committed_as(self, found: Mark) -> bool:
         """Whether a commit of this mark leaves the one that was found; a broker may allow it alone only."""
-        return found in (_read(self.to_metadata()), _read(self.alone))
+        if found[:4] != self[:4]:
+            return False
+        if found.left_out:
+            return found.left_out == self._checksum
+        return found.passed_on == self.passed_on
 
 
 def _read(metadata: str) -> Mark | None:

@@ -14,11 +14,8 @@ from ..model.options import MirrorOptions
 from ..model.topics import TopicSelection
 from ..prepare.unmatched import why_nothing_matches
 from .groups import GroupSync
-from .offset_rules import Direction
 from .prove import proofs
-from .report import GroupsReport
-from .taken import SourceTaken
-from .way_there import WayThere
+from .report import Direction, GroupsReport
 
 __all__ = ["GroupsOptions", "translate_groups", "translate_offsets"]
 
@@ -67,10 +64,8 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
         sync = GroupSync(
             source,
             destination,
-            group,
+            settings,
             options.selection,
-            lambda partition: SourceTaken(source, partition, settings),
-            way_there=WayThere(source, destination, settings),
             direction=direction,
             with_lag=True,
             patience_s=_PATIENCE_S,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
@@ -14,10 +14,9 @@ from ...records import Record
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.offset_map import Exactness
-from .offset_rules import Direction
-from .report import GroupOffset, GroupsReport, OffsetProof
+from .report import Direction, GroupOffset, OffsetProof
 
-__all__ = ["proofs", "prove"]
+__all__ = ["proofs"]
 
 _BUFFER_BYTES = 1024 * 1024
 
@@ -102,16 +101,3 @@ def proofs(
     """
     prover = _Prover(source, destination, settings)
     return lambda offset: prover.proof(offset, direction)
-
-
-def prove(
-    report: GroupsReport, source: Cluster, destination: Cluster, settings: CopySettings
-) -> GroupsReport:
-    """Return the report of a round with a proof of each translation; see :func:`proofs`."""
-    proof = proofs(source, destination, settings, report.direction)
-
-    def proved(offsets: Sequence[GroupOffset]) -> list[GroupOffset]:
-        return [replace(each, proof=proof(each)) for each in offsets]
-
-    groups = [replace(group, offsets=proved(group.offsets)) for group in report.groups]
-    return GroupsReport(report.direction, groups, report.warnings, report.elapsed_s)

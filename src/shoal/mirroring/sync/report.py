@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,42 @@ from typing import Any
 from ...client.group_listing import EMPTY_STATES, GroupType
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness
-from .offset_rules import Action, Direction
 
-__all__ = ["GroupOffset", "GroupReport", "GroupsReport", "OffsetProof"]
+__all__ = ["Action", "Direction", "GroupOffset", "GroupReport", "GroupsReport", "OffsetProof"]
+
+
+class Direction(enum.Enum):
+    """From which cluster offsets are read. The value is the word in reports."""
+
+    #: From the source to the destination, as the records go.
+    FORWARD = "forward"
+    #: From the destination back to the source.
+    REVERSE = "reverse"
+
+
+class Action(enum.Enum):
+    """The treatment of an offset. The value is the word in tables and reports."""
+
+    #: The translation is to be committed.
+    WRITE = "to be committed"
+    #: The translation was committed.
+    WRITTEN = "committed"
+    #: The commit had no answer, or one that does not say whether it was done.
+    UNCONFIRMED = "unconfirmed"
+    #: The other cluster has it already.
+    UNCHANGED = "unchanged"
+    #: The group has members at the other cluster.
+    ACTIVE = "active there"
+    #: Another program committed a later offset at the other cluster.
+    FURTHER = "further there"
+    #: Shoal brought the offset from the other cluster.
+    RETURNED = "came from there"
+    #: The partition is not one that the mirror copies.
+    NOT_MIRRORED = "not mirrored"
+    #: The mirror has no position of the partition.
+    NO_POSITION = "no position"
+    #: A broker refuses to read or to commit it.
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPos
         if copy.continues_after(kind):
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
-            return first_position(logs, offset_at(clusters.source, copy.source, EARLIEST))
+            return first_position(logs, offset_at(clusters.source, copy.source, EARLIEST), may_repeat=True)
         incidents.append(Incident(kind, reason))
         advice = f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)"
         raise PartitionStopped(*copy.source, start, f"{reason}. {advice}", can_heal=False, cause=kind)
@@ -73,7 +73,9 @@ def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPos
     )
 
 
-def first_position(logs: PartitionLogs, source_offset: int, source_leader_epoch: int = -1) -> MirrorPosition:
+def first_position(
+    logs: PartitionLogs, source_offset: int, source_leader_epoch: int = -1, *, may_repeat: bool = False
+) -> MirrorPosition:
     """
     Return a partition's first position, with a writer that is new to the destination.
 
@@ -81,6 +83,7 @@ def first_position(logs: PartitionLogs, source_offset: int, source_leader_epoch:
         logs: Both logs of the partition.
         source_offset: The source offset of the next record, which lands at the end of the destination's log.
         source_leader_epoch: The leader epoch of the record before it; -1 if it is not known.
+        may_repeat: Whether the destination may have copies of the same records already.
 
     """
     clusters, copy, end = logs.clusters, logs.copy, logs.log.end
@@ -100,7 +103,7 @@ def first_position(logs: PartitionLogs, source_offset: int, source_leader_epoch:
             source_offset,
             end,
             is_whole=end == 0,
-            is_repeated=clusters.settings.allows_other_writers,
+            is_repeated=may_repeat or clusters.settings.allows_other_writers,
         ),
         begin=end,
     )

@@ -19,7 +19,7 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped
 from ....records import BatchHeader
 from ...model.incidents import Incident, IncidentKind
-from ...model.offset_map import Exactness, OffsetMap, Stretch, Taken, TakenOffsets
+from ...model.offset_map import Exactness, OffsetMap, Stretch
 from ...model.position import SEQUENCES, MirrorPosition, ProducerIdentity, is_another_topic
 from ...model.text import offsets
 from ...other_groups import topic_id
@@ -30,16 +30,6 @@ from .tail import is_by, is_ours, last_batch, last_batch_by
 __all__ = ["Resumption"]
 
 _EMPTY_TOPIC = "Mirror it with a new group into an empty topic"
-
-
-class _Unread:
-    """The source as an incident sees it: only what the map itself says is known."""
-
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        return None
-
-    def nth(self, first: int, number: int) -> int:
-        raise IndexError(number)
 
 
 class _OurEnd(NamedTuple):
@@ -278,8 +268,7 @@ class Resumption:
         first = self._committed.offsets.milestones[0]
         if destination_offset <= first.destination:
             return first.source
-        unread: Taken = _Unread()
-        found = self._committed.offsets.to_source(destination_offset, unread)
+        found = self._committed.offsets.source_of(destination_offset)
         if found.exactness is not Exactness.EXACT:
             raise self._stop(
                 f"{self._copy_name} lost its records from offset {destination_offset} on, and its mirror's "

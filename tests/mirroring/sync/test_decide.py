@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.client.config import IsolationLevel
 from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
+from shoal.errors import ConfigError
+from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Translation
+from shoal.mirroring.sync.copies import MirroredCopy
+from shoal.mirroring.sync.decide import Decided, Seen, Sides, decide
 from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.offset_rules import Action, ClusterIds, OffsetDecision, decide_offset, had_incident
+from shoal.mirroring.sync.report import Action, Direction
+from shoal.mirroring.sync.translations import CopyMap, MirroredLog
+from shoal.topic_partition import TopicPartition
 
-CLUSTERS = ClusterIds("A", "B")
+SIDES = Sides(Direction.FORWARD, "A", "B", "the other cluster")
 EXACT, AHEAD, AT_LEAST = Exactness.EXACT, Exactness.AHEAD, Exactness.AT_LEAST
+PARTITION = TopicPartition("topic", 0)
+
+
+def copy_from(began: int, *, incident: bool = False) -> MirroredCopy:
+    log = MirroredLog(None, IsolationLevel.READ_COMMITTED, lambda batch, first: [])  # type: ignore[arg-type]
+    offsets = OffsetMap((Milestone(began, 0), Milestone(1_000, 900)))
+    found = CopyMap(PARTITION, offsets, (None, None), log)
+    return MirroredCopy(PARTITION, PARTITION, found, incident)
 
 
 def value(offset: int, metadata: str = "") -> CommittedValue:
@@ -29,23 +43,18 @@ AT_100 = value(100)
 
 
 def decided(
-    translation: Translation,
+    translation: Translation | None,
     present: CommittedValue | None,
     committed: CommittedValue = AT_100,
     *,
     is_active: bool = False,
     log_start: int = 0,
     incident: bool = False,
-) -> OffsetDecision:
-    return decide_offset(
-        committed,
-        translation,
-        present,
-        CLUSTERS,
-        is_active=is_active,
-        log_start=log_start,
-        had_incident=incident,
-    )
+    began: int = 0,
+) -> Decided:
+    copy = copy_from(began, incident=incident)
+    seen = Seen("g", PARTITION, committed, present, copy, is_active, None, log_start)
+    return decide(seen, translation, SIDES)
 
 
 UNSTABLE = CommittedValue(-1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -84,34 +93,75 @@ CASES = [
 def test_decide_by_the_offset_of_the_destination(
     translation: Translation, present: CommittedValue | None, is_active: bool, action: Action
 ) -> None:
-    decision = decided(translation, present, is_active=is_active)
-    assert decision.action is action
-    assert (decision.mark is not None) == (action is Action.WRITE)
-    assert decision.translation == translation
+    outcome, to_commit = decided(translation, present, is_active=is_active)
+    assert outcome.action is action
+    assert (to_commit is not None) == (action is Action.WRITE)
+    assert (outcome.translated, outcome.exactness) == translation
+
+
+def metadata_of(decision: Decided) -> str:
+    assert decision.to_commit is not None
+    return decision.to_commit.mark.to_metadata()
 
 
 def test_decide_to_write_passes_on_the_metadata_behind_the_mark() -> None:
     decision = decided(Translation(90, EXACT), None, value(100, "mine"))
-    assert decision.mark is not None
-    assert decision.mark.to_metadata() == "translated-by-shoal/1 A 100 90 exact mine"
+    assert metadata_of(decision) == "translated-by-shoal/1 A 100 90 exact mine"
 
 
 def test_decide_after_its_own_write_is_unchanged() -> None:
     committed = value(100, "m" * 4096)
-    first = decided(Translation(90, AHEAD), None, committed)
-    assert first.mark is not None
-    present = value(90, first.mark.to_metadata())
-    assert decided(Translation(90, AHEAD), present, committed).action is Action.UNCHANGED
+    present = value(90, metadata_of(decided(Translation(90, AHEAD), None, committed)))
+    assert decided(Translation(90, AHEAD), present, committed).outcome.action is Action.UNCHANGED
 
 
 def test_decide_before_the_log_start_begins_there() -> None:
     """Otherwise a consumer with auto.offset.reset=latest would skip all records."""
     decision = decided(Translation(90, EXACT), None, log_start=95)
-    assert decision == (Action.WRITE, Translation(95, EXACT), decision.mark, True)
-    assert decision.mark is not None
-    assert decision.mark.exactness is AT_LEAST  # nothing may count on from it
-    present = value(95, decision.mark.to_metadata())
-    assert decided(Translation(90, EXACT), present, log_start=95).action is Action.UNCHANGED
+    outcome, to_commit = decision
+    assert (outcome.action, outcome.translated, outcome.begins_late) == (Action.WRITE, 95, True)
+    assert to_commit is not None
+    assert (to_commit.offset, to_commit.mark.exactness) == (95, AT_LEAST)
+    present = value(95, metadata_of(decision))
+    assert decided(Translation(90, EXACT), present, log_start=95).outcome.action is Action.UNCHANGED
+
+
+def test_decide_before_the_beginning_of_the_copy_marks_no_exact_place() -> None:
+    outcome, to_commit = decided(Translation(0, EXACT), None, began=101)
+    assert outcome.begins_late
+    assert "source offset 101" in outcome.detail
+    assert to_commit is not None
+    assert to_commit.mark.exactness is AT_LEAST
+
+
+def test_decide_about_an_offset_from_the_other_cluster_sends_it_back_only_if_it_expired() -> None:
+    returned = marked(70, 100, cluster="B")
+    seen = Seen("g", PARTITION, returned, value(70), copy_from(0), returned=Mark.read(returned))
+    assert not seen.is_translated
+    assert decide(seen, None, SIDES).outcome.action is Action.RETURNED
+    outcome, to_commit = decide(seen._replace(there=None), None, SIDES)
+    assert (outcome.action, outcome.translated, outcome.exactness) == (Action.WRITE, 70, EXACT)
+    assert to_commit is not None
+
+
+@pytest.mark.parametrize(
+    ("copy", "action", "detail"),
+    [(None, Action.NOT_MIRRORED, ""), ("there is no position", Action.NO_POSITION, "there is no position")],
+)
+def test_decide_without_a_copy_translates_nothing(
+    copy: MirroredCopy | str | None, action: Action, detail: str
+) -> None:
+    seen = Seen("g", PARTITION, AT_100, None, copy)
+    assert not seen.is_translated
+    outcome, to_commit = decide(seen, None, SIDES)
+    assert (outcome.action, outcome.detail, to_commit) == (action, detail, None)
+
+
+def test_decide_with_an_error_in_place_of_the_translation_refuses_the_offset() -> None:
+    seen = Seen("g", PARTITION, AT_100, None, copy_from(0))
+    outcome, to_commit = decide(seen, ConfigError("the leader does not answer"), SIDES)
+    assert (outcome.action, outcome.detail) == (Action.REFUSED, "the leader does not answer")
+    assert to_commit is None
 
 
 @pytest.mark.parametrize(
@@ -129,18 +179,5 @@ def test_decide_keeps_an_earlier_exact_translation_of_an_idle_group(
     present: CommittedValue, incident: bool, action: Action, offset: int
 ) -> None:
     """Retention deletes the records that made the translation exact."""
-    decision = decided(Translation(80, AT_LEAST), present, incident=incident)
-    assert (decision.action, decision.translation.offset) == (action, offset)
-
-
-@pytest.mark.parametrize(
-    ("offsets", "expected"),
-    [
-        (OffsetMap((Milestone(0, 0), Milestone(9, 5))), False),
-        (OffsetMap((Milestone(0, 0), Milestone(9, 5, Stretch.UNPROVED))), False),
-        (OffsetMap((Milestone(0, 0), Milestone(9, 5, Stretch.BROKEN), Milestone(12, 8))), True),
-        (OffsetMap((Milestone(3, 0), Milestone(9, 5)), is_whole=False), True),
-    ],
-)
-def test_had_incident_of_a_broken_or_cut_map(offsets: OffsetMap, expected: bool) -> None:
-    assert had_incident(offsets) is expected
+    outcome = decided(Translation(80, AT_LEAST), present, incident=incident).outcome
+    assert (outcome.action, outcome.translated) == (action, offset)

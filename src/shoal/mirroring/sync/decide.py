@@ -1,0 +1,198 @@
+"""
+The treatment of one committed offset of a group: a pure function of what both clusters show.
+
+In this order:
+
+1. A partition without a copy, or a copy without a position, has no translation.
+2. An offset that shoal itself brought from the other cluster is not sent back, unless it has expired there.
+3. If the other cluster has the same offset already, nothing is done.
+4. A group with members there is left alone: its consumers commit what they have read.
+5. An offset that an open transaction there changes is left alone. Its end would keep the later commit, not
+   the later offset (OffsetMetadataManager.replayEndTransactionMarker).
+6. An offset without shoal's mark is never moved backwards: a consumer or an operator committed it.
+7. Otherwise the translation is committed. A marked offset follows in both directions, since an operator may
+   reset the group.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...client.group_offsets import CommittedValue
+from ...error_codes import ErrorCode, named_code
+from ...errors import ShoalError
+from ...topic_partition import TopicPartition
+from ..model.offset_map import Exactness, Translation
+from .commit import UNSTABLE_THERE, ToCommit
+from .copies import MirroredCopy
+from .mark import Mark
+from .report import Action, Direction, GroupOffset
+
+__all__ = ["Decided", "Seen", "Sides", "decide"]
+
+_UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
+
+
+class Sides(NamedTuple):
+    """
+    The cluster that is read, and the one that is written to.
+
+    Attributes:
+        read_id: The id of the cluster that is read; None if it has none.
+        written: The name of the other one.
+
+    """
+
+    direction: Direction
+    read_id: str | None
+    written_id: str | None
+    written: str
+
+
+class Seen(NamedTuple):
+    """
+    One committed offset of a group, as both clusters show it.
+
+    Attributes:
+        partition: The partition at the cluster that is read.
+        committed: The group's offset there, or an error instead of it.
+        there: The same of the other cluster; None if it has none.
+        copy: The copy; or a phrase: why it has no translation. None if the mirror does not copy the topic.
+        is_active: Whether the group has members at the other cluster.
+        lag: How far the offset is behind the end; None if that was not asked for.
+        log_start: The first offset at the other cluster. A consumer that begins before it would be reset by
+            its own policy, perhaps to the end.
+        returned: The mark of an offset that shoal brought from the other cluster; else None.
+
+    """
+
+    group: str
+    partition: TopicPartition
+    committed: CommittedValue
+    there: CommittedValue | None
+    copy: MirroredCopy | str | None
+    is_active: bool = False
+    lag: int | None = None
+    log_start: int = 0
+    returned: Mark | None = None
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether the treatment of the offset needs its translation."""
+        is_copied = isinstance(self.copy, MirroredCopy)
+        return is_copied and not self.committed.error_code and self.returned is None
+
+
+class Decided(NamedTuple):
+    """The outcome for an offset, and the commit if there is one."""
+
+    outcome: GroupOffset
+    to_commit: ToCommit | None = None
+
+
+def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> Decided:
+    """
+    Decide about an offset.
+
+    Args:
+        translation: Its translation, or an error instead of it; None if it needs none.
+        sides: Both clusters.
+
+    """
+    committed, there, copy = seen.committed, seen.there, seen.copy
+    if copy is None:
+        return _untranslated(seen, Action.NOT_MIRRORED)
+    if committed.error_code:
+        detail = _UNSTABLE if _is_unstable(committed) else _unreadable(committed)
+        return _untranslated(seen, Action.REFUSED, detail)
+    if seen.returned is not None and there is not None:
+        return _untranslated(seen, Action.RETURNED)
+    if isinstance(copy, str):
+        return _untranslated(seen, Action.NO_POSITION, copy)
+    if isinstance(translation, ShoalError):
+        return _untranslated(seen, Action.REFUSED, str(translation))
+    if seen.returned is not None:
+        # The other cluster has lost the offset that this one was translated from: it gets that again.
+        translation = Translation(seen.returned.offset, Exactness.EXACT)
+    assert translation is not None
+    return _translated(seen, copy, translation, sides)
+
+
+def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides: Sides) -> Decided:
+    there = seen.there
+    theirs = Mark.read(there) if there is not None else None
+    ours = theirs if theirs is not None and theirs.is_from(sides.read_id) else None
+    if there is not None and ours is not None and not copy.had_incident:
+        translation = _kept(translation, seen.committed, there, ours)
+    began = copy.begins_behind(seen.committed.offset) if sides.direction is Direction.FORWARD else None
+    detail = "" if began is None else f"the copy begins at source offset {began}"
+    begins_late = began is not None
+    if translation.offset < seen.log_start:
+        translation = translation._replace(offset=seen.log_start)
+        begins_late, detail = True, f"{sides.written} has deleted earlier records"
+    # A mark that says exact is one of the offset's own place.
+    marked = translation._replace(exactness=Exactness.AT_LEAST) if begins_late else translation
+    mark = Mark.of(sides.read_id, seen.committed, marked)
+    action = _action(seen, translation, mark, ours)
+    if there is not None and action is Action.REFUSED:
+        detail = UNSTABLE_THERE if _is_unstable(there) else _unreadable(there)
+    counterpart = copy.counterpart(sides.direction)
+    present = None if there is None or there.error_code else there.offset
+    outcome = GroupOffset(
+        seen.group,
+        seen.partition,
+        counterpart,
+        seen.committed.offset,
+        seen.lag,
+        *translation,
+        present,
+        action,
+        detail,
+        begins_late=begins_late,
+    )
+    if action is not Action.WRITE:
+        return Decided(outcome)
+    return Decided(outcome, ToCommit(counterpart, translation.offset, mark, present))
+
+
+def _action(seen: Seen, translation: Translation, mark: Mark, ours: Mark | None) -> Action:
+    there = seen.there
+    is_there = there is not None and there.offset == translation.offset
+    if is_there and (ours is None or mark.was_committed_as(ours)):
+        return Action.UNCHANGED
+    if seen.is_active:
+        return Action.ACTIVE
+    if there is not None and there.error_code:
+        return Action.REFUSED
+    if there is not None and ours is None and there.offset > translation.offset:
+        return Action.FURTHER
+    return Action.WRITE
+
+
+def _kept(
+    translation: Translation, committed: CommittedValue, there: CommittedValue, ours: Mark
+) -> Translation:
+    """
+    Return the exact translation of an earlier round if this one only has a lower bound.
+
+    Records are deleted and milestones are thinned while a group is idle. Without an incident no offset has
+    changed its translation.
+    """
+    is_same = ours.offset == committed.offset and ours.exactness is Exactness.EXACT
+    if translation.exactness is Exactness.AT_LEAST and is_same and there.offset >= translation.offset:
+        return Translation(there.offset, Exactness.EXACT)
+    return translation
+
+
+def _untranslated(seen: Seen, action: Action, detail: str = "") -> Decided:
+    offset = seen.committed.offset
+    row = GroupOffset(seen.group, seen.partition, None, offset, seen.lag, None, None, None, action, detail)
+    return Decided(row)
+
+
+def _is_unstable(value: CommittedValue) -> bool:
+    return value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+def _unreadable(value: CommittedValue) -> str:
+    return f"a broker refuses to show the offset: {named_code(value.error_code)}"
