@@ -21,8 +21,8 @@ from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
 from bench.report import machine, say, versions
 from bench.rows import Clusters, Row, Section, Settings
+from bench.several_batches import AGENT
 from bench.shoal_movers import Code, code_before, has_native
-from bench.small import AGENT
 from bench.start import START
 from bench.steady import STEADY
 from bench.verify_speed import VERIFY

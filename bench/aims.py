@@ -10,7 +10,6 @@ from bench.growth import PARTITIONS_OF_GROWTH
 from bench.lag import CPU_OF_A_CORE
 from bench.movers import MIRROR_MAKER_2
 from bench.report import markdown
-from bench.small import BROKER_CPU, MANY, ONE, SPEED
 from bench.verify_speed import SPEED as VERIFY_SPEED
 
 __all__ = ["AIMS", "Aim", "Bound", "Times", "against_before", "for_readme", "table", "verdict"]
@@ -128,18 +127,6 @@ AIMS: Sequence[Aim] = [
     *_at_most("b16_lz4", _SHOAL, [("memory of all processes at work: at most 700 MB", MEMORY, 700, ".0f")]),
     *_verify("b16_lz4", 1000, 350),
     *_verify("b1024_lz4", 2000, 1000),
-    Times(
-        "batches of 300 B, 8 partitions, several in a request: at least 15 times faster",
-        Key("agent", MANY.name, SPEED),
-        Key("agent", ONE.name, SPEED),
-        at_least=15,
-    ),
-    Times(
-        "the same: at least 10 times cheaper for the broker",
-        Key("agent", ONE.name, BROKER_CPU),
-        Key("agent", MANY.name, BROKER_CPU),
-        at_least=10,
-    ),
     *_at_most(
         "lag",
         _SHOAL,

@@ -1,6 +1,6 @@
 """The work of one Spark task of shoal, without Spark: one worker with all partitions of a topic.
 
-Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY
+Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY [--one-batch]
 """
 
 import sys
@@ -14,7 +14,9 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
 
 
-def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: str) -> bool:
+def copy_topic(
+    source_servers: str, destination_servers: str, topic: str, copy: str, *, several_batches: bool = True
+) -> bool:
     """Copy a topic up to its current end; return whether all of it is at the destination."""
     source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
@@ -22,13 +24,19 @@ def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: 
         partitions = partitions_of(cluster, [topic])
         ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
-    result = run_copy_task(ranges, CopySettings(source, destination, copy, rules="bench"), Uncontrolled())
+    settings = CopySettings(source, destination, copy, rules="bench", multi_batch=several_batches)
+    result = run_copy_task(ranges, settings, Uncontrolled())
     return result.complete and not result.stopped
 
 
 def main() -> int:
-    source_servers, destination_servers, topic, copy = sys.argv[1:]
-    return 0 if copy_topic(source_servers, destination_servers, topic, copy) else 1
+    source_servers, destination_servers, topic, copy, *options = sys.argv[1:]
+    several_batches = options != ["--one-batch"]
+    return (
+        0
+        if copy_topic(source_servers, destination_servers, topic, copy, several_batches=several_batches)
+        else 1
+    )
 
 
 if __name__ == "__main__":

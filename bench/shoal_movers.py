@@ -140,10 +140,20 @@ class Shoal:
         return self.code.command("mirror", "--once", *between, *topics, *group, *self.options)
 
 
-def copy_loop(code: Code) -> PlainCommand:
+def copy_loop(code: Code, *options: str) -> PlainCommand:
     """Return the mover that is one Spark task of shoal, without Spark."""
 
     def arguments(job: Job) -> list[str]:
-        return [code.python, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy]
+        return [
+            code.python,
+            "-m",
+            "bench.copy_loop",
+            job.source,
+            job.destination,
+            job.topic,
+            job.copy,
+            *options,
+        ]
 
-    return PlainCommand(f"copy loop, {code.name}", arguments, code.environment, code.directory)
+    name = " ".join([f"copy loop, {code.name}", *options])
+    return PlainCommand(name, arguments, code.environment, code.directory)

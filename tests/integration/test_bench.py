@@ -47,24 +47,6 @@ def test_other_commit_is_compared_with_this_one() -> None:
 
 
 @pytest.mark.long
-def test_down_conversion_is_measured_lazily_and_eagerly() -> None:
-    sizes = ["--consumers", "3", "--fetch-megabytes", "1"]
-    times = ["--seconds", "2", "--eager-seconds", "10", "--sweep-seconds", "1"]
-    result = subprocess.run(
-        [sys.executable, "-m", "bench.gateway", *sizes, *times],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    measured = {tuple(cell.strip() for cell in line.split("|")[1:4]) for line in result.stdout.splitlines()}
-    for server in ("gateway", "embedded broker"):
-        for consumers in ("1", "3"):
-            assert {(server, "lazy, 16 KiB", consumers), (server, "eager", consumers)} <= measured
-
-
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_mirrors_are_measured_before_and_after() -> None:
     sizes = ["--topics", "b256_lz4", "b256_lz4_to_gzip", "--megabytes", "4", "--repeat", "1"]
