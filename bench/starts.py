@@ -35,6 +35,7 @@ from shoal.mirroring.task.committer import Commits
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.resume import Watch, resume_partitions
 from shoal.mirroring.task.task import run_copy_task
+from shoal.protocol.apis import ApiKey
 
 __all__ = ["Start", "measure_starts"]
 
@@ -55,18 +56,20 @@ class Start(NamedTuple):
 def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> Start:
     """Align all partitions as one task does."""
     requests: Counter[str] = Counter()
-    prepare = Connection._prepare
+    send_parts = Connection.send_parts
 
-    def counted(connection: Connection, parts: Sequence[bytes | memoryview], expected: Any) -> None:
-        requests[expected.name] += 1
-        prepare(connection, parts, expected)
+    def counted(
+        connection: Connection, parts: Sequence[bytes | memoryview], api_key: ApiKey, *rest: Any
+    ) -> None:
+        requests[api_key.name] += 1
+        send_parts(connection, parts, api_key, *rest)
 
     copies = [PartitionCopy(each, settings) for each in ranges]
     with (
         Cluster(settings.source) as source,
         Cluster(settings.destination) as destination,
         Commits(settings, WorkerControl(Uncontrolled()), None) as commits,
-        mock.patch.object(Connection, "_prepare", counted),
+        mock.patch.object(Connection, "send_parts", counted),
     ):
         before, began = time.process_time(), time.perf_counter()
         source.refresh({each.source.topic for each in copies})

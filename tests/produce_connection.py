@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from shoal.client.connection import Connection, version_or_close
@@ -80,27 +80,17 @@ class ProduceConnection:
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request with all batches."""
-        self.prepare(batches)
-        self.send_prepared()
-
-    def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        """Queue a request for :meth:`send_prepared`."""
-        version = self._listing.version
         correlation_id = self._connection.next_correlation_id()
         parts = encode_produce_request(
             self._listing.by_topic(batches),
-            version=version,
+            version=self._listing.version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
             acks=ACKS_ALL,
             timeout_ms=self._timeout_ms,
         )
         self._sent.append(frozenset(batches))
-        self._connection.prepare_parts(parts, ApiKey.PRODUCE, version, correlation_id)
-
-    def send_prepared(self, check: Callable[[], object] | None = None) -> None:
-        """Send all queued requests by few system calls; see :meth:`.Connection.send_prepared`."""
-        self._connection.send_prepared(check)
+        self._connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
 
     def receive(self) -> Outcomes:
         """

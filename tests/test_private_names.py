@@ -5,11 +5,11 @@ from __future__ import annotations
 from scripts.private_names import private_names
 
 SOURCE = """
-from shoal.net.budget import Budget, _LOOK_S
+from shoal.gateway.budget import Budget, _LOOK_S
 class Own:
     def f(self): return self._mine, super()._mine, Own.__doc__
 wire._socket.close()
-monkeypatch.setattr("shoal.net.budget._LOOK_S", 1)
+monkeypatch.setattr("shoal.gateway.budget._LOOK_S", 1)
 monkeypatch.setattr(turns, "_free", 1)
 place._replace(offset=KafkaError._TIMED_OUT)
 """

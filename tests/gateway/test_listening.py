@@ -18,7 +18,7 @@ import pytest
 from rig.authority import Authority
 from shoal.errors import ConfigError, Disconnected
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
-from shoal.net.converting import CORES
+from shoal.gateway.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
 from tests.batches import batch, message

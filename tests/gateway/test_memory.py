@@ -14,7 +14,7 @@ import pytest
 from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import ClientRequest
-from shoal.net.converting import CORES
+from shoal.gateway.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion

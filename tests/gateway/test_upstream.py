@@ -9,11 +9,10 @@ from typing import Any, cast
 import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
+from shoal.gateway.budget import Budget
 from shoal.gateway.upstream import TooLarge, Upstream
 from shoal.gateway.work import Work
 from shoal.net.address import Address
-from shoal.net.budget import Budget
-from shoal.protocol.apis import ApiKey
 
 MEGABYTE = 1 << 20
 
@@ -24,12 +23,7 @@ class Broker:
 
     size: int
     sizes: AnswerSizes
-    request: tuple[ApiKey, int] = (ApiKey.METADATA, 40)
     address: Address = Address("broker", 9092)  # noqa: RUF009 (a tuple)
-
-    @property
-    def largest_answer(self) -> int:
-        return self.sizes.largest(*self.request)
 
     def read_into(self, view: memoryview) -> int:
         return len(view)
@@ -72,9 +66,3 @@ def test_held_response_has_a_bound_that_a_property_raises() -> None:
     )
     assert len(upstream(65 * MEGABYTE, AnswerSizes(answer_bytes=65 * MEGABYTE)).receive()) == 65 * MEGABYTE
     assert len(upstream(65 * MEGABYTE).receive(65 * MEGABYTE)) == 65 * MEGABYTE
-
-
-def test_response_to_the_gateway_s_own_request_is_bounded_by_it() -> None:
-    broker = Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))
-    with pytest.raises(TooLarge, match=r"1048576.*\d{6}"):
-        asked(broker).receive()

@@ -131,7 +131,7 @@ class RawProducer:
             acks=acks,
             timeout_ms=_TIMEOUT_MS,
         )
-        self.connection.send_parts(parts, ApiKey.PRODUCE, self.version, correlation_id)
+        self.connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
         if acks == 0:
             self.connection._in_flight.pop()  # no response comes
 

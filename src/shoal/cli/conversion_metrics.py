@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from ..gateway.converting import ConversionTotals, held_bytes, totals
 from ..mirroring.model.option_values import parse_listen
-from ..net.converting import ConversionTotals, held_bytes, totals
 from .http_options import add_http_options
 from .output import say, warn
 

@@ -25,7 +25,7 @@ from .serving import allow_many_files, give_freed_memory_back, signals_held
 if TYPE_CHECKING:
     from ..client.config import ClientConfig
     from ..gateway.gateway import Gateway
-    from ..net.server_tls import TlsFiles
+    from ..gateway.server_tls import TlsFiles
 
 __all__ = ["add_parser", "parse", "run"]
 
@@ -272,7 +272,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
-    from ..net.server_tls import TlsFiles
+    from ..gateway.server_tls import TlsFiles
 
     if args.tls_certificate and args.tls_key:
         return TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_authorities)

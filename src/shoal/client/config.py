@@ -185,14 +185,13 @@ class ClientConfig:
     def to_properties(self) -> dict[str, str]:
         """Return the properties for :meth:`from_properties`, without ``security`` and its secrets."""
         sizes = self.answer_sizes
-        answer_bytes = {} if sizes.answer_bytes is None else {ANSWER_BYTES_PROPERTY: str(sizes.answer_bytes)}
         return {
             "bootstrap.servers": self.servers,
             "client.id": self.client_id,
             "request.timeout.ms": str(self.request_timeout_ms),
             "isolation.level": self.isolation_level.name.lower(),
             BATCH_BYTES_PROPERTY: str(sizes.batch_bytes),
-            **answer_bytes,
+            ANSWER_BYTES_PROPERTY: str(sizes.answer_bytes),
         }
 
     @property
@@ -242,12 +241,9 @@ def _shown(key: str, value: str) -> str:
 
 
 def _answer_sizes(properties: Mapping[str, str], where: str) -> AnswerSizes:
-    default = _DEFAULT_SIZES.batch_bytes
     return AnswerSizes(
-        _positive(properties, ANSWER_BYTES_PROPERTY, 1, where, "bytes")
-        if ANSWER_BYTES_PROPERTY in properties
-        else None,
-        _positive(properties, BATCH_BYTES_PROPERTY, default, where, "bytes"),
+        _positive(properties, ANSWER_BYTES_PROPERTY, _DEFAULT_SIZES.answer_bytes, where, "bytes"),
+        _positive(properties, BATCH_BYTES_PROPERTY, _DEFAULT_SIZES.batch_bytes, where, "bytes"),
     )
 
 

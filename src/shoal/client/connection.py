@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, Disconnected, ProtocolError
 from ..net.address import Address
-from ..net.gathered import send_gathered, send_records, send_while, when_writable
+from ..net.gathered import send_gathered, send_records, send_while
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
@@ -129,7 +129,6 @@ class Connection:
         self._is_tls = security is not None and security.tls is not None
         self._renew_at: float | None = None
         self._correlation_ids = itertools.count()
-        self._prepared: list[bytes | memoryview] = []
         #: Requests without a response, oldest first.
         self._in_flight: deque[_Expected] = deque()
         #: Responses that came while the login was renewed, oldest first.
@@ -228,7 +227,7 @@ class Connection:
             The socket, open until the end: :meth:`abort` only shuts it down. One of TLS waits for nothing.
 
         """
-        is_busy = self.closed or self.in_flight or self._prepared or self._incoming.ahead
+        is_busy = self.closed or self.in_flight or self._incoming.ahead
         assert not is_busy
         self._borrower = words
         try:
@@ -251,11 +250,6 @@ class Connection:
     def fail(self, error: OSError) -> Disconnected | AccessRefused:
         """Close the connection, whose socket failed while it was lent; return the error to raise."""
         return self._broken(error)
-
-    @property
-    def largest_answer(self) -> int:
-        """The largest size in bytes of the oldest response in flight, or of any response if there is none."""
-        return self._in_flight[0].largest if self._in_flight else LARGEST_FRAME
 
     def request(self, api_key: ApiKey, **fields: Any) -> Any:
         """Send a request in the newest version that both sides support, and return its response."""
@@ -286,9 +280,7 @@ class Connection:
         correlation_id = next(self._correlation_ids)
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, correlation_id, self.client_id)
-        largest = self.sizes.largest(api_key, len(frame), fields)
-        self._prepare([frame], _Expected(correlation_id, api_key.name, largest))
-        self.send_prepared()
+        self.send_parts([frame], api_key, correlation_id, fields.get("max_bytes"))
 
     def next_correlation_id(self) -> int:
         """Return a correlation id for a request that the caller encodes."""
@@ -304,57 +296,26 @@ class Connection:
         self,
         parts: Sequence[bytes | memoryview],
         api_key: ApiKey,
-        version: int,
         correlation_id: int,
-        fields: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Send an encoded request; see :meth:`prepare_parts`."""
-        self.prepare_parts(parts, api_key, version, correlation_id, fields)
-        self.send_prepared()
-
-    def prepare_parts(
-        self,
-        parts: Sequence[bytes | memoryview],
-        api_key: ApiKey,
-        version: int,
-        correlation_id: int,
-        fields: Mapping[str, Any] | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         """
-        Queue an encoded request for :meth:`send_prepared`.
+        Send an encoded request; the kernel gathers its parts without a copy.
 
         Args:
-            parts: The bytes of the request, its size first. They are not copied.
-            version: The version of the request.
+            parts: The bytes of the request, its size first.
             correlation_id: The id in the request.
-            fields: The encoded fields, if they bound the response; see :class:`AnswerSizes`.
+            max_bytes: That of a Fetch request.
 
         """
-        largest = self.sizes.largest(api_key, sum(map(len, parts)), fields)
-        self._prepare(parts, _Expected(correlation_id, api_key.name, largest))
-
-    def _prepare(self, parts: Sequence[bytes | memoryview], expected: _Expected) -> None:
-        if not self._prepared:
-            self.renew_login_in_time()
-        self._in_flight.append(expected)
-        self._prepared += parts
-
-    def send_prepared(self, check: Callable[[], object] | None = None) -> None:
-        """
-        Send all queued requests; the kernel gathers their parts without a copy.
-
-        Args:
-            check: Called before each system call that sends but the first one, and before that if the socket
-                takes nothing at once. If it raises, the connection is closed: a part may have been sent.
-
-        """
-        parts, self._prepared = self._prepared, []
-        before_each = None if check is None else when_writable(self._socket, self.timeout_s, check)
+        self.renew_login_in_time()
+        largest = self.sizes.largest(api_key, max_bytes)
+        self._in_flight.append(_Expected(correlation_id, api_key.name, largest))
         try:
             if self._is_tls:
-                send_records(self._socket, parts, before_each)
+                send_records(self._socket, parts)
             else:
-                send_gathered(self._socket, parts, before_each)
+                send_gathered(self._socket, parts)
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:

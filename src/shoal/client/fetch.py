@@ -314,8 +314,7 @@ class Fetcher:
             isolation_level=self._isolation_level.value,
             session=(self._session_id, epoch),
         )
-        limits = {"max_bytes": self._max_bytes}
-        connection.send_parts([request], ApiKey.FETCH, self._version, correlation_id, limits)
+        connection.send_parts([request], ApiKey.FETCH, correlation_id, self._max_bytes)
 
     def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
         """Return the topic's key in the request: its id or its name."""

@@ -117,7 +117,7 @@ def _send(
         acks=_NO_ACKS,
         timeout_ms=0,
     )
-    connection.send_parts(parts, ApiKey.PRODUCE, listing.version, correlation_id)
+    connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
 
 
 def _unwritable_batch(sequence: int) -> memoryview:

@@ -109,7 +109,7 @@ def _send_natively(
         topic = write_topic(listing.ids.get(lot.partition, lot.partition.topic), compact=True)
         place = topics.setdefault(topic, len(topics))
         rows.append(LotRow(place, lot.partition.partition, *lot[1:6], lot.lands_later))
-    largest = connection.sizes.largest(ApiKey.PRODUCE, limits.request_bytes)
+    largest = connection.sizes.largest(ApiKey.PRODUCE)
     with connection.lend(gate) as lent:
         end, detail, landed, refused, later, requests = native.send(
             lent.fileno(),

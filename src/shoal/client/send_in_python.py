@@ -157,7 +157,7 @@ class _Sending:
         self._in_flight: deque[list[_Part]] = deque()
         topics = dict.fromkeys(lot.partition.topic for lot in lots)
         self._topic_places = {topic: place for place, topic in enumerate(topics)}
-        self._largest = connection.sizes.largest(ApiKey.PRODUCE, limits.request_bytes)
+        self._largest = connection.sizes.largest(ApiKey.PRODUCE)
         self._end: str | None = None
         self._socket_error: OSError | None = None
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..net.server_tls import TlsFiles
     from .gateway import Gateway
+    from .server_tls import TlsFiles
     from .settings import GatewaySettings
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 _WHERE = {
     "Gateway": "shoal.gateway.gateway",
     "GatewaySettings": "shoal.gateway.settings",
-    "TlsFiles": "shoal.net.server_tls",
+    "TlsFiles": "shoal.gateway.server_tls",
 }
 
 

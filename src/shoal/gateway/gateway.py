@@ -16,14 +16,14 @@ from ..client.connection import Connection
 from ..client.refused_logins import logins
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..net.address import Address
-from ..net.budget import Budget, Refused, Share
 from ..net.listener import Admitted, Listener, addresses_of
 from ..net.making_room import network_of
-from ..net.server_tls import server_context
 from ..printable import logger
+from .budget import Budget, Refused, Share
 from .client_connection import Client, ClientGone, begin_tls
 from .nodes import Nodes
 from .pass_through_login import LoginFailed
+from .server_tls import server_context
 from .session import Session
 from .settings import GatewaySettings
 from .upstream import TooLarge

@@ -10,14 +10,14 @@ from ..client.connection import Connection
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError
 from ..net.address import Address
-from ..net.budget import Budget
-from ..net.converting import chunks
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
+from .budget import Budget
 from .client_connection import Client, ClientGone, ClientRequest
+from .converting import chunks
 from .nodes import Nodes
 from .pass_through_login import PassThroughLogin
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ..client.config import ClientConfig
 from ..client.security import Security
-from ..net.server_tls import TlsFiles
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from ..timing import DEFAULT_TIMING, Timing
+from .server_tls import TlsFiles
 from .versions import allowed_apis
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]

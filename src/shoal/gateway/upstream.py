@@ -87,8 +87,7 @@ class Upstream:
         A large answer waits at the broker until there is memory for it.
 
         Args:
-            largest: The limit in bytes. The default is the limit for the request if the gateway made it, else
-                that for answers that grow with the cluster.
+            largest: The limit in bytes; by default that of every answer without batches.
 
         Raises:
             TooLarge: The answer exceeds the limit.
@@ -101,7 +100,7 @@ class Upstream:
 
     def _check_size(self, size: int, largest: int | None) -> None:
         if largest is None:
-            largest = min(self.connection.sizes.of_cluster, self.connection.largest_answer)
+            largest = self.connection.sizes.answer_bytes
         if size > largest:
             raise TooLarge(
                 f"{self.connection.address} sent an answer of {size} bytes, and the limit is {largest}. If "
@@ -128,7 +127,7 @@ class Upstream:
         """Send a request with a client's correlation and client id; :meth:`receive` returns the answer."""
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
-        self.connection.send_parts([frame], api_key, version, header.correlation_id, fields)
+        self.connection.send_parts([frame], api_key, header.correlation_id, fields.get("max_bytes"))
 
     def speaks(self, api_key: int, version: int) -> bool:
         """Whether the broker supports a version of an API."""

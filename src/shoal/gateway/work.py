@@ -13,9 +13,9 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..net.budget import Budget, Refused, Share
-from ..net.converting import CORES
+from .budget import Budget, Refused, Share
 from .client_connection import Client, ClientGone
+from .converting import CORES
 
 __all__ = ["LARGE", "LARGE_BYTES", "Work"]
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 
 from ...error_codes import ErrorCode
 from ...errors import NotConvertible
-from ...net.converting import begin
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.fetch import (
@@ -30,6 +29,7 @@ from ...protocol.fetch import (
 )
 from ...records.down_conversion import DownConversion
 from ...topic_partition import TopicPartition
+from ..converting import begin
 from ..settings import GatewaySettings
 from .request import Part, TranslatedRequest, old_code
 

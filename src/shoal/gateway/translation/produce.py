@@ -12,7 +12,6 @@ from typing import Any
 
 from ...error_codes import ErrorCode
 from ...errors import NotConvertible
-from ...net.converting import ConvertedApi, turn
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.produce import (
@@ -27,6 +26,7 @@ from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import up_convert
 from ...topic_partition import TopicPartition
 from ..client_connection import ClientGone
+from ..converting import ConvertedApi, turn
 from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["translate"]
@@ -100,7 +100,7 @@ def _produce(
         acks=body.acks or 1,
         timeout_ms=body.timeout_ms,
     )
-    upstream.connection.send_parts(parts, ApiKey.PRODUCE, version, header.correlation_id)
+    upstream.connection.send_parts(parts, ApiKey.PRODUCE, header.correlation_id)
     produced = decode_produce_response(
         upstream.receive(), version, most_partitions=sum(map(len, batches.values()))
     )
