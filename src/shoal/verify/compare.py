@@ -46,8 +46,8 @@ _IN_A_ROW = 3
 #: The most likes of one record among which a place is searched.
 _MOST_LIKES = 16
 
-#: The most records of each side that a slot keeps; the others are counted.
-MOST_KEPT = 262_144
+#: The most records of a partition that differ and are kept, to explain them one by one; others are counted.
+MOST_KEPT = 131_072
 
 #: A place behind all offsets.
 _END = 2**63 - 1
