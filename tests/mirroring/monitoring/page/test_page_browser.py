@@ -160,6 +160,17 @@ def test_charts_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) -
         assert "MB" in browser.text("#chart-memory")
 
 
+def test_one_state_that_arrives_twice_gives_no_rate(browser: Browser) -> None:
+    with watch(busy()) as shown:
+        browser.open(url(shown))
+        browser.wait_for(lambda each: bool(each.script("return latest !== null")))
+        rates = browser.script(
+            "looks.length = 0; remember(latest); remember(latest);"
+            "return latest.rows.map((row) => String(rateOf(row)));"
+        )
+    assert set(rates) == {"null"}
+
+
 def test_pointer_over_a_chart_shows_the_values_of_its_time(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))

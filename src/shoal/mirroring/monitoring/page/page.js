@@ -122,6 +122,8 @@ function withRows(state) {
 }
 
 function remember(state) {
+  // A page that asks twice in a moment gets one state twice, between which nothing has a rate.
+  if (looks.length && looks[looks.length - 1].at === state.now_ms) return;
   const look = {
     at: state.now_ms,
     bytes: new Map(state.rows.map((row) => [row.name, row.bytes_out])),
