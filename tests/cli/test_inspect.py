@@ -71,7 +71,7 @@ def test_json_is_one_object(command: list[str], capsys: pytest.CaptureFixture[st
     result = json.loads(line)
     assert (result["type"], result["is_sample"], result["exit_code"]) == ("inspect", True, 0)
     (topic,) = result["topics"]
-    assert (topic["topic"], topic["records"], topic["markers"]["commit"]) == ("orders", 64, 1)
+    assert (topic["topic"], topic["records"], topic["commits"]) == ("orders", 64, 1)
     assert {"small-batches", "hanging-transaction"} <= {each["kind"] for each in result["findings"]}
 
 

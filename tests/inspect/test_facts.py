@@ -87,4 +87,4 @@ def test_producers_beyond_the_bound_are_counted_together(monkeypatch: pytest.Mon
     monkeypatch.setattr("shoal.inspect.facts.MOST_PRODUCERS", 2)
     assert MOST_PRODUCERS > 2
     facts = facts_of(*(header(base_offset=number, producer_id=number % 4) for number in range(8)))
-    assert (list(facts.producers), facts.other_producers.batches) == ([0, 1], 4)
+    assert (list(facts.producers), facts.other_batches) == ([0, 1], 4)

@@ -13,7 +13,7 @@ from shoal.inspect import InspectOptions, InspectProgress, inspect
 from shoal.inspect.facts import Facts
 from shoal.inspect.reading import PartitionPlan, read_all
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, Decision
+from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
@@ -90,11 +90,6 @@ def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
     log.plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
     report = topic(broker)
     assert (report.facts.removed_inside, report.removed_between, report.facts.emptied) == (5, 10, 1)
-    assert report.facts.decisions == {
-        Decision.COPY: 1,
-        Decision.REBUILD_HOLES: 1,
-        Decision.DROP_EMPTY: 1,
-    }
 
 
 def test_transactions_are_counted_by_their_markers(broker: Broker) -> None:

@@ -9,8 +9,7 @@ those of Kafka's producer, unless a sentence names another owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from .facts import FUTURE_MS
 from .topic_report import TopicReport
@@ -56,10 +55,6 @@ class Finding:
     kind: str
     text: str
     remedy: str
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
-        return asdict(self)
 
 
 def advise(topics: Sequence[TopicReport], now_ms: int) -> tuple[Finding, ...]:
@@ -153,7 +148,7 @@ def _linger_of(linger_ms: int, effect: str) -> str:
 
 def _many_producers(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
     facts = topic.facts
-    ids = len(facts.producers) - (-1 in facts.producers) + bool(facts.other_producers.batches)
+    ids = len(facts.producers) - (-1 in facts.producers) + bool(facts.other_batches)
     if ids > 100 and facts.batches / ids < 10:
         yield Finding(
             topic.topic,

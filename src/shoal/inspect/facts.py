@@ -2,20 +2,22 @@
 Facts of one partition, counted from the headers of its batches.
 
 :class:`Facts` takes one header after the other and keeps counts, so its size does not depend on the
-log's. Facts of several runs of one partition, and of several partitions, are added. All counts are
-independent of the order of the runs, except :attr:`Facts.backward_batches`: it compares neighbours in a run.
+log's. Facts of several partitions are added. All counts are independent of the order of the runs, except
+:attr:`Facts.backward_batches`: it compares neighbours in a run.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from ..records import BatchHeader, Codec, Decision, decide
 from ..records.aborted import Marker
 
-__all__ = ["FUTURE_MS", "MOST_PRODUCERS", "Facts", "ProducerFacts", "RatioSample", "bucket_of", "codec_name"]
+__all__ = ["FUTURE_MS", "MOST_PRODUCERS", "Facts", "ProducerFacts", "RatioSample", "codec_name"]
 
 #: A timestamp so far ahead of the clock lies in the future. Kafka 4 refuses such records: it is the default
 #: of ``message.timestamp.after.max.ms`` (KIP-937).
@@ -25,18 +27,55 @@ FUTURE_MS = 3_600_000
 MOST_PRODUCERS = 10_000
 
 
-def bucket_of(size: int) -> int:
-    """Return the number of bits of a size: bucket ``k`` has the sizes from ``2**(k-1)`` to ``2**k - 1``."""
-    return size.bit_length()
-
-
 def codec_name(codec_id: int) -> str:
     """Return a codec's name as in ``compression.type``."""
     return Codec(codec_id).name.lower() if codec_id <= Codec.ZSTD else f"unknown ({codec_id})"
 
 
+class _Counts:
+    """Counts that are added field by field: sums, unless a field has another way."""
+
+    __slots__ = ()
+
+    def add(self, other: Self) -> None:
+        """Add the counts of other batches."""
+        for each in fields(self):  # type: ignore[arg-type]
+            merge = each.metadata.get("merge", operator.add)
+            setattr(self, each.name, merge(getattr(self, each.name), getattr(other, each.name)))
+
+
+def _by_key(ours: dict[Any, Any], theirs: dict[Any, Any]) -> dict[Any, Any]:
+    for key, counts in theirs.items():
+        if key in ours:
+            ours[key].add(counts)
+        else:
+            ours[key] = counts
+    return ours
+
+
+def _known(choose: Callable[[Iterable[int]], int]) -> Callable[[int | None, int | None], int | None]:
+    def chosen(one: int | None, other: int | None) -> int | None:
+        known = [each for each in (one, other) if each is not None]
+        return choose(known) if known else None
+
+    return chosen
+
+
+def _first(one: Any, other: Any) -> Any:
+    return one
+
+
+#: How the values of a field are added, if they are no sums.
+_LARGEST = {"merge": max}
+_FIRST = {"merge": _first}
+_UNION = {"merge": operator.or_}
+_BY_KEY = {"merge": _by_key}
+_OLDEST = {"merge": _known(min)}
+_NEWEST = {"merge": _known(max)}
+
+
 @dataclass(slots=True)
-class ProducerFacts:
+class ProducerFacts(_Counts):
     """
     Counts of the batches of one producer id.
 
@@ -53,19 +92,11 @@ class ProducerFacts:
     records: int = 0
     size: int = 0
     transactional: int = 0
-    newest_epoch: int = -1
-
-    def add(self, other: ProducerFacts) -> None:
-        """Add the counts of the same id in another run or partition."""
-        self.batches += other.batches
-        self.records += other.records
-        self.size += other.size
-        self.transactional += other.transactional
-        self.newest_epoch = max(self.newest_epoch, other.newest_epoch)
+    newest_epoch: int = field(default=-1, metadata=_LARGEST)
 
 
 @dataclass(slots=True)
-class RatioSample:
+class RatioSample(_Counts):
     """
     Batches that were decompressed to measure their ratio, which no header has.
 
@@ -80,15 +111,9 @@ class RatioSample:
     compressed: int = 0
     uncompressed: int = 0
 
-    def add(self, other: RatioSample) -> None:
-        """Add other batches."""
-        self.batches += other.batches
-        self.compressed += other.compressed
-        self.uncompressed += other.uncompressed
-
 
 @dataclass(slots=True)
-class Facts:
+class Facts(_Counts):
     """
     Counts of batches.
 
@@ -106,7 +131,6 @@ class Facts:
         removed_inside: The number of offsets without a record inside of batches.
         idempotent: The number of batches with a producer id.
         transactional: The number of batches of transactions.
-        append_time: The number of batches whose time is the broker's.
         future_batches: The number of batches with a timestamp more than :data:`FUTURE_MS` ahead.
         most_ahead_ms: The largest lead of a timestamp over ``now_ms``.
         backward_batches: The number of batches whose largest timestamp is before that of the batch in front
@@ -118,21 +142,20 @@ class Facts:
         codecs: The number of batches by codec.
         codec_sizes: The bytes of batches by codec.
         magics: The number of batches by format.
-        decisions: The number of batches by what a mirror of whole batches does with them.
         leader_epochs: The leader epochs of batches.
-        sizes: The number of batches by :func:`bucket_of` their bytes.
-        counts: The number of batches by :func:`bucket_of` their number of records.
+        sizes: The number of batches by the number of bits of their bytes: ``k`` has the sizes from
+            ``2**(k-1)`` to ``2**k - 1``.
+        counts: The number of batches by the number of bits of their number of records.
         producers: Counts by producer id; -1 is for batches without one.
-        other_producers: Counts of the ids beyond :data:`MOST_PRODUCERS`.
-        producer_places: Of a topic: the number of pairs of a producer id and a partition.
+        other_batches: The number of batches of ids beyond :data:`MOST_PRODUCERS`.
         ratios: The decompressed batches by codec.
         opened: The number of batches by codec that were decompressed, or could not be.
-        runs: The offsets that were read: first, and first after the run.
+        runs: The offsets that were read: first, and first after the run. Those of a sum are of one partition.
         spanned: The number of offsets that batches span.
 
     """
 
-    now_ms: int
+    now_ms: int = field(default=0, metadata=_FIRST)
     batches: int = 0
     records: int = 0
     size: int = 0
@@ -144,29 +167,26 @@ class Facts:
     removed_inside: int = 0
     idempotent: int = 0
     transactional: int = 0
-    append_time: int = 0
     future_batches: int = 0
-    most_ahead_ms: int = 0
+    most_ahead_ms: int = field(default=0, metadata=_LARGEST)
     backward_batches: int = 0
-    most_backward_ms: int = 0
+    most_backward_ms: int = field(default=0, metadata=_LARGEST)
     elapsed_ms: int = 0
-    oldest_ms: int | None = None
-    newest_ms: int | None = None
+    oldest_ms: int | None = field(default=None, metadata=_OLDEST)
+    newest_ms: int | None = field(default=None, metadata=_NEWEST)
     codecs: Counter[str] = field(default_factory=Counter)
     codec_sizes: Counter[str] = field(default_factory=Counter)
     magics: Counter[int] = field(default_factory=Counter)
-    decisions: Counter[Decision] = field(default_factory=Counter)
-    leader_epochs: set[int] = field(default_factory=set)
+    leader_epochs: set[int] = field(default_factory=set, metadata=_UNION)
     sizes: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
-    producers: dict[int, ProducerFacts] = field(default_factory=dict)
-    other_producers: ProducerFacts = field(default_factory=ProducerFacts)
-    producer_places: int = 0
-    ratios: dict[str, RatioSample] = field(default_factory=dict)
+    producers: dict[int, ProducerFacts] = field(default_factory=dict, metadata=_BY_KEY)
+    other_batches: int = 0
+    ratios: dict[str, RatioSample] = field(default_factory=dict, metadata=_BY_KEY)
     opened: Counter[str] = field(default_factory=Counter)
-    runs: list[tuple[int, int]] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list, metadata=_FIRST)
     spanned: int = 0
-    _previous_ms: int | None = field(default=None, compare=False)
+    _previous_ms: int | None = field(default=None, metadata=_FIRST)
 
     def begin_run(self, first: int) -> None:
         """Begin to read at an offset. A run that continues the one before it is the same run."""
@@ -199,7 +219,6 @@ class Facts:
         self.runs[-1] = (start, max(next_offset, reached))
         self.spanned += max(0, next_offset - first)
         decision = decide(header, 0, None)
-        self.decisions[decision] += 1
         self.leader_epochs.add(header.leader_epoch)
         if decision is Decision.DROP_CONTROL:
             self._see_control(header, marker)
@@ -231,7 +250,6 @@ class Facts:
         self.counts[records.bit_length()] += 1
         self.idempotent += header.producer_id >= 0
         self.transactional += header.is_transactional
-        self.append_time += header.is_log_append_time
         if header.max_timestamp >= 0:
             self._see_time(header.max_timestamp)
         self._see_producer(header, records)
@@ -254,21 +272,17 @@ class Facts:
             self.newest_ms = timestamp_ms if self.newest_ms is None else max(self.newest_ms, timestamp_ms)
 
     def _see_producer(self, header: BatchHeader, records: int) -> None:
-        facts = self._producer(header.producer_id)
+        facts = self.producers.get(header.producer_id)
+        if facts is None and len(self.producers) >= MOST_PRODUCERS:
+            self.other_batches += 1
+            return
+        if facts is None:
+            self.producers[header.producer_id] = facts = ProducerFacts()
         facts.batches += 1
         facts.records += records
         facts.size += header.size
         facts.transactional += header.is_transactional
         facts.newest_epoch = max(facts.newest_epoch, header.producer_epoch)
-
-    def _producer(self, producer_id: int) -> ProducerFacts:
-        facts = self.producers.get(producer_id)
-        if facts is not None:
-            return facts
-        if len(self.producers) >= MOST_PRODUCERS:
-            return self.other_producers
-        self.producers[producer_id] = facts = ProducerFacts()
-        return facts
 
     def measure(self, codec: str, compressed: int, uncompressed: int) -> None:
         """Count a batch that was decompressed for its ratio."""
@@ -284,38 +298,14 @@ class Facts:
         """The number of offsets between batches that no batch spans: compaction removed whole batches."""
         return max(0, self.offsets_read - self.spanned)
 
-    def add_partition(self, other: Facts) -> None:
-        """Add the facts of one more partition to those of its topic, which have no :attr:`runs`."""
-        self._add_counts(other)
-        self.producer_places += len(other.producers) - (-1 in other.producers)
-
-    def _add_counts(self, other: Facts) -> None:
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _COUNTERS:
-            getattr(self, name).update(getattr(other, name))
-        self.most_ahead_ms = max(self.most_ahead_ms, other.most_ahead_ms)
-        self.most_backward_ms = max(self.most_backward_ms, other.most_backward_ms)
-        self.oldest_ms = min(_known(self.oldest_ms, other.oldest_ms), default=None)
-        self.newest_ms = max(_known(self.newest_ms, other.newest_ms), default=None)
-        self.leader_epochs |= other.leader_epochs
-        for producer_id, facts in other.producers.items():
-            self._producer(producer_id).add(facts)
-        self.other_producers.add(other.other_producers)
-        for codec, sample in other.ratios.items():
-            self.ratios.setdefault(codec, RatioSample()).add(sample)
-
-
-_SUMS = (
-    *("batches", "records", "size", "control_batches", "control_size", "commits", "aborts", "emptied"),
-    *("removed_inside", "idempotent", "transactional", "append_time", "future_batches", "backward_batches"),
-    *("elapsed_ms", "spanned"),
-)
-_COUNTERS = ("codecs", "codec_sizes", "magics", "decisions", "sizes", "counts", "opened")
-
-
-def _known(*values: int | None) -> list[int]:
-    return [each for each in values if each is not None]
+    def add(self, other: Facts) -> None:
+        """Add the facts of one more partition; of producers, those with the most batches stay."""
+        super(Facts, self).add(other)
+        if len(self.producers) > MOST_PRODUCERS:
+            most = Counter({each: facts.batches for each, facts in self.producers.items()})
+            kept = dict(most.most_common(MOST_PRODUCERS))
+            self.other_batches += most.total() - sum(kept.values())
+            self.producers = {each: self.producers[each] for each in kept}
 
 
 def _union(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

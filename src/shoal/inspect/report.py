@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .advice import Finding
 from .topic_report import TopicReport
@@ -53,6 +54,6 @@ class ClusterReport:
             "is_sample": self.is_sample,
             "topics": [each.to_json_object() for each in self.topics],
             "not_inspected": {str(each.partition): each.reason for each in self.not_inspected},
-            "findings": [each.to_json_object() for each in self.findings],
+            "findings": as_json(self.findings),
             "elapsed_s": round(self.elapsed_s, 3),
         }

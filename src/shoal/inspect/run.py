@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
@@ -18,7 +19,7 @@ from .facts import Facts
 from .options import InspectOptions
 from .reading import PartitionPlan, read_all, read_sample
 from .report import ClusterReport, NotInspected
-from .topic_report import OpenTransaction, TopicReport
+from .topic_report import Inspected, TopicReport
 from .transactions import open_transactions
 
 __all__ = ["InspectProgress", "inspect"]
@@ -46,23 +47,6 @@ class InspectProgress:
     partitions: int
     done: int
     batches: int
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """
-    A partition that was read.
-
-    Attributes:
-        plan: The plan that it was read by.
-        facts: The counts of its batches.
-        open_transactions: Its transactions without a marker.
-
-    """
-
-    plan: PartitionPlan
-    facts: Facts
-    open_transactions: tuple[OpenTransaction, ...] = ()
 
 
 def inspect(
@@ -101,13 +85,17 @@ def inspect(
             on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches))
 
     work.run(report_progress)
-    return conclude(
-        cluster_name,
-        names,
-        work.inspected,
-        [*failures, *work.failures],
-        is_sample=not options.all,
+    by_topic = groupby(
+        sorted(work.inspected, key=lambda each: each.partition), lambda each: each.partition.topic
+    )
+    reports = tuple(TopicReport.of([*parts], now_ms) for _, parts in by_topic)
+    return ClusterReport(
+        cluster=cluster_name,
         now_ms=now_ms,
+        is_sample=not options.all,
+        topics=reports,
+        not_inspected=tuple(sorted([*failures, *work.failures], key=lambda each: each.partition)),
+        findings=advise(reports, now_ms),
         elapsed_s=time.monotonic() - started,
     )
 
@@ -191,63 +179,10 @@ class _Work:
                 read_all(cluster, plan, facts, self._stop.is_set)
             else:
                 read_sample(cluster, plan, facts, self._options.sample, self._stop.is_set)
-            return Inspected(plan, facts, open_transactions(cluster, plan, self._now_ms))
+            opened = open_transactions(cluster, plan, self._now_ms)
+            return Inspected(plan.partition, plan.log.end - plan.log.start, facts, opened)
 
         try:
             self.inspected.append(patiently(attempt, patience_s=_PATIENCE_S))
         except ShoalError as error:
             self.failures.append(NotInspected(plan.partition, str(error)))
-
-
-def conclude(
-    cluster: str,
-    topics: Sequence[str],
-    inspected: Sequence[Inspected],
-    failures: Sequence[NotInspected],
-    *,
-    is_sample: bool,
-    now_ms: int,
-    elapsed_s: float,
-) -> ClusterReport:
-    """
-    Add up the partitions of each topic, and draw the conclusions.
-
-    Args:
-        cluster: The cluster's name in messages.
-        topics: The names of the topics, in the report's order.
-        inspected: The partitions that were read.
-        failures: The partitions that were not.
-        is_sample: Whether a sample was read.
-        now_ms: The time of the inspection.
-        elapsed_s: Its duration.
-
-    """
-    by_topic: Mapping[str, list[Inspected]] = {name: [] for name in topics}
-    for each in sorted(inspected, key=lambda each: each.plan.partition):
-        by_topic[each.plan.partition.topic].append(each)
-    reports = tuple(_topic_report(name, parts, now_ms) for name, parts in by_topic.items() if parts)
-    return ClusterReport(
-        cluster=cluster,
-        now_ms=now_ms,
-        is_sample=is_sample,
-        topics=reports,
-        not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
-        findings=advise(reports, now_ms),
-        elapsed_s=elapsed_s,
-    )
-
-
-def _topic_report(topic: str, parts: Sequence[Inspected], now_ms: int) -> TopicReport:
-    facts = Facts(now_ms)
-    for each in parts:
-        facts.add_partition(each.facts)
-    return TopicReport(
-        topic=topic,
-        partitions=len(parts),
-        busy_partitions=sum(each.facts.batches > 0 for each in parts),
-        offsets=sum(each.plan.log.end - each.plan.log.start for each in parts),
-        offsets_read=sum(each.facts.offsets_read for each in parts),
-        removed_between=sum(each.facts.removed_between for each in parts),
-        facts=facts,
-        open_transactions=tuple(open_ for each in parts for open_ in each.open_transactions),
-    )

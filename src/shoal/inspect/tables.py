@@ -91,7 +91,7 @@ _WRITERS = {
 
 def _writers_row(topic: TopicReport) -> Sequence[str]:
     facts = topic.facts
-    more = "more than " if facts.other_producers.batches else ""
+    more = "more than " if facts.other_batches else ""
     return (
         topic.topic,
         f"{more}{topic.producer_ids:,}",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ..records import Decision
+from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .facts import Facts, ProducerFacts
 
-__all__ = ["OpenTransaction", "TopicReport"]
+__all__ = ["Inspected", "OpenTransaction", "TopicReport"]
 
 #: The producers of a topic in the JSON object: those with the most batches.
 _MOST_PRODUCERS = 100
@@ -38,9 +38,23 @@ class OpenTransaction:
     is_hanging: bool
     held_back: int
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the transaction for JSON."""
-        return {**asdict(self), "partition": str(self.partition)}
+
+class Inspected(NamedTuple):
+    """
+    A partition that was read.
+
+    Attributes:
+        partition: The partition.
+        offsets: The number of offsets in its log.
+        facts: The counts of its batches.
+        open_transactions: Its transactions without a marker.
+
+    """
+
+    partition: TopicPartition
+    offsets: int
+    facts: Facts
+    open_transactions: tuple[OpenTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,7 @@ class TopicReport:
         offsets: The number of offsets in its logs.
         offsets_read: The number of offsets that were read.
         removed_between: The number of offsets between batches that no batch spans.
+        producer_places: The number of pairs of a producer id and a partition.
         facts: The counts of the batches that were read.
         open_transactions: The transactions without a marker; of all partitions, also in a sample.
 
@@ -66,8 +81,27 @@ class TopicReport:
     offsets: int
     offsets_read: int
     removed_between: int
+    producer_places: int
     facts: Facts
     open_transactions: tuple[OpenTransaction, ...] = ()
+
+    @classmethod
+    def of(cls, partitions: Sequence[Inspected], now_ms: int) -> TopicReport:
+        """Return the report of a topic from its partitions."""
+        facts = Facts(now_ms)
+        for each in partitions:
+            facts.add(each.facts)
+        return cls(
+            partitions[0].partition.topic,
+            len(partitions),
+            sum(each.facts.batches > 0 for each in partitions),
+            sum(each.offsets for each in partitions),
+            sum(each.facts.offsets_read for each in partitions),
+            sum(each.facts.removed_between for each in partitions),
+            sum(len(each.facts.producers.keys() - {-1}) for each in partitions),
+            facts,
+            tuple(open_ for each in partitions for open_ in each.open_transactions),
+        )
 
     @property
     def share_read(self) -> float:
@@ -119,64 +153,27 @@ class TopicReport:
     @property
     def producers_a_partition(self) -> float:
         """The mean number of producer ids in a partition."""
-        return self.facts.producer_places / self.busy_partitions if self.busy_partitions else 0.0
+        return self.producer_places / self.busy_partitions if self.busy_partitions else 0.0
 
     def producers(self) -> list[tuple[int, ProducerFacts]]:
         """Return the producers with the most batches first."""
         return sorted(self.facts.producers.items(), key=lambda each: (-each[1].batches, each[0]))
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        facts = self.facts
+        """Return the report for JSON: the counts, and what follows from them."""
+        facts = as_json(self.facts)
         return {
-            "topic": self.topic,
-            "partitions": self.partitions,
-            "offsets": self.offsets,
-            "offsets_read": self.offsets_read,
+            **{name: facts[name] for name in facts if not name.startswith("_")},
+            **{name: value for name, value in as_json(self).items() if name != "facts"},
+            "producers": {
+                str(producer_id): as_json(each) for producer_id, each in self.producers()[:_MOST_PRODUCERS]
+            },
+            "producer_ids": self.producer_ids,
             "share_read": round(self.share_read, 6),
-            "batches": facts.batches,
-            "records": facts.records,
-            "bytes": facts.size,
             "bytes_a_batch": round(self.bytes_a_batch, 1),
             "records_a_batch": round(self.records_a_batch, 2),
-            "batches_by_bits_of_size": _sorted(facts.sizes),
-            "batches_by_bits_of_records": _sorted(facts.counts),
-            "codecs": {
-                name: {"batches": count, "bytes": facts.codec_sizes[name]}
-                for name, count in sorted(facts.codecs.items())
-            },
             "ratio": None if self.ratio is None else round(self.ratio, 3),
-            "decompressed_for_ratio": {name: asdict(each) for name, each in sorted(facts.ratios.items())},
             "bytes_a_second": None if self.bytes_a_second is None else round(self.bytes_a_second, 1),
-            "producer_ids": self.producer_ids,
-            "producers": [
-                {"producer_id": producer_id, **asdict(each)}
-                for producer_id, each in self.producers()[:_MOST_PRODUCERS]
-            ],
-            "other_producers": asdict(facts.other_producers),
-            "idempotent_batches": facts.idempotent,
-            "transactional_batches": facts.transactional,
-            "markers": {"commit": facts.commits, "abort": facts.aborts, "all": facts.control_batches},
-            "open_transactions": [each.to_json_object() for each in self.open_transactions],
-            "timestamps": {
-                "oldest_ms": facts.oldest_ms,
-                "newest_ms": facts.newest_ms,
-                "append_time_batches": facts.append_time,
-                "future_batches": facts.future_batches,
-                "most_ahead_ms": facts.most_ahead_ms,
-                "backward_batches": facts.backward_batches,
-                "most_backward_ms": facts.most_backward_ms,
-            },
-            "removed_by_compaction": {
-                "offsets_in_batches": facts.removed_inside,
-                "offsets_between_batches": self.removed_between,
-                "emptied_batches": facts.emptied,
-            },
-            "batches_by_magic": _sorted(facts.magics),
-            "leader_epochs": sorted(facts.leader_epochs),
-            "batches_by_decision": {
-                each.value: facts.decisions[each] for each in Decision if facts.decisions[each]
-            },
         }
 
 
@@ -206,7 +203,3 @@ def _ratio(facts: Facts) -> float | None:
         else:
             uncompressed += size * sample.uncompressed / sample.compressed
     return uncompressed / facts.size if facts.size else None
-
-
-def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(key): count for key, count in sorted(counts.items())}

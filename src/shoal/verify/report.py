@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
+from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, OpenTransaction, Side
 
@@ -195,21 +196,6 @@ class PartitionReport:
 def has_destination(found: Iterable[OpenTransaction]) -> bool:
     """Whether one of some open transactions is of the destination."""
     return any(each.side is Side.DESTINATION for each in found)
-
-
-def as_json(value: object) -> Any:
-    """Return a value of the report for JSON: enums by their values, dataclasses by their fields."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, TopicPartition):
-        return str(value)
-    if isinstance(value, tuple) and not isinstance(value, OffsetRange):
-        return [as_json(each) for each in value]
-    if isinstance(value, Mapping):
-        return {as_json(name): as_json(each) for name, each in value.items()}
-    if is_dataclass(value):
-        return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
-    return value
 
 
 #: The version of the JSON (docs/verify-report.schema.json). Later shoals may add names to it.
