@@ -40,15 +40,16 @@ def check_result_file(option: str, file: str) -> None:
         raise ConfigError(f"{option} {file}: {error.strerror}") from None
 
 
-def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> None:
+def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666, replaces: bool = True) -> None:
     """
-    Write a file in one step; it replaces an existing one.
+    Write a file in one step.
 
     Args:
         kind: The word for it in messages.
         file: Its path.
         text: The content.
         mode: The mode of the file, before the user's umask.
+        replaces: Whether it replaces an existing one, which is an error otherwise.
 
     Raises:
         ShoalError: The file cannot be written.
@@ -65,11 +66,24 @@ def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> 
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.replace(path)
+            if replaces:
+                temporary.replace(path)
+            else:
+                # A link, unlike a rename, does not replace a file that was made meanwhile.
+                os.link(temporary, path, follow_symlinks=False)
+                _flush_directory(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise ShoalError(f"the {kind} {file} cannot be written: {error.strerror}") from error
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _place(file: str) -> Path:

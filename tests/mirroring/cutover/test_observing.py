@@ -67,13 +67,14 @@ def test_records_that_followers_lack_lie_behind_the_end(brokers: TwoBrokers) -> 
         assert (seen.end, seen.unreplicated) == (5, 0)
 
 
-def test_acl_that_another_one_implies_is_no_drift(
+def test_acl_that_the_destination_lacks_is_drift(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.topic("topic", 1)
-    read = AclBinding(Resource.GROUP, PatternType.LITERAL, "app", "User:app", "*", AclOperation.READ, True)
-    missing = replace(read, operation=AclOperation.DESCRIBE), replace(read, principal="User:other")
-    report = AclsReport(missing, (), at_destination=frozenset({read}))
+    read = AclBinding(Resource.GROUP, PatternType.LITERAL, "app", "User:other", "*", AclOperation.READ, True)
+    own = replace(read, principal="User:mirror")
+    holds = replace(own, name=brokers.settings.group)
+    report = AclsReport((read, own), at_source=frozenset({read, own, holds}))
     # Embedded brokers have no ACLs.
     monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: report)
     with observed(brokers) as observer:
@@ -91,7 +92,7 @@ def test_denial_that_only_the_destination_has_is_drift_and_a_permission_is_none(
     )
     surplus = permission, replace(permission, allows=False)
     # Embedded brokers have no ACLs.
-    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: AclsReport((), surplus))
+    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: AclsReport((), only_there=surplus))
     with observed(brokers) as observer:
         observer.partitions()
         (drift,) = observer.drift()

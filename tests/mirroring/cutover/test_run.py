@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from shoal.errors import BrokerError, Disconnected, ShoalError
 from shoal.mirroring.cutover.certificate import CutCluster, CutLog, read_certificate
 from shoal.mirroring.cutover.gates import GATES, Gate, State
 from shoal.mirroring.cutover.movement import PartitionSeen
+from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.cutover.outcome import CutoverReport, GateEvent
 from shoal.mirroring.cutover.run import CutoverRun
@@ -56,7 +57,7 @@ def equal(begin: int, end: int) -> VerifyReport:
     return VerifyReport("g", (partition,), (), 0.0)
 
 
-class Clusters:
+class Clusters(Observer):
     """Both clusters and their clock. A mirror copies, a group follows, and tests change what happens."""
 
     group = "shoal.A.B"
@@ -93,7 +94,7 @@ class Clusters:
     def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
         return None
 
-    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
+    def logs(self, seen: Sequence[PartitionSeen]) -> dict[TopicPartition, tuple[CutLog, CutLog]]:
         shown = self.end if self.shown_there is None else self.shown_there
         return {ORDERS: (CutLog("orders", None, 0, self.end, 0), CutLog("orders", None, 0, shown, 0))}
 

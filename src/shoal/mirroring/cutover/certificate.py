@@ -3,7 +3,6 @@ The certificate of a cut-over: both clusters at the cut, as JSON (docs/cutover-c
 
 The way back begins from it. A file of another kind, of a newer layout, or whose content does not match its
 digest, is refused with a sentence.
-:mod:`.files` writes it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...topic_partition import TopicPartition
-from ..model.json_values import typed, versioned
+from ..model.json_values import read_value, versioned
 
 __all__ = [
     "Certificate",
@@ -69,6 +68,11 @@ class CutLog:
     end: int
     leader_epoch: int
 
+    def __post_init__(self) -> None:
+        _check_offsets(self.start, self.end)
+        if self.end < self.start:
+            raise ValueError(f"a log ends at {self.end} before its start {self.start}")
+
 
 @dataclass(frozen=True, slots=True)
 class CutPartition:
@@ -92,6 +96,9 @@ class CutPartition:
     records: int
     batches: int
     last_batch: int | None
+
+    def __post_init__(self) -> None:
+        _check_offsets(self.partition, *(self.origin or ()), self.records, self.batches, self.last_batch or 0)
 
     @property
     def source_partition(self) -> TopicPartition:
@@ -120,6 +127,9 @@ class CutGroupOffset:
     destination_offset: int | None
     exactness: str | None
     action: str
+
+    def __post_init__(self) -> None:
+        _check_offsets(self.partition, self.source_offset, self.destination_offset or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +175,7 @@ class Certificate:
 
         """
         values = versioned(values, _TYPE, _VERSION)
-        found = cls(
-            typed(str, values["at"]),
-            _cluster(values["source"]),
-            _cluster(values["destination"]),
-            typed(str, values["mirror_group"]),
-            typed(str, values["rules"]),
-            {typed(str, ours): typed(str, theirs) for ours, theirs in values["topics"].items()},
-            tuple(_partition(each) for each in values["partitions"]),
-            tuple(_group_offset(each) for each in values["groups"]),
-            {name: float(seconds) for name, seconds in values["gates_s"].items()},
-            {typed(str, name): typed(str, text) for name, text in values["commands"].items()},
-        )
+        found: Certificate = read_value(cls, values)
         keys = [each.source_partition for each in found.partitions]
         if len(set(keys)) < len(keys):
             raise ValueError("it has a partition twice")
@@ -195,56 +194,10 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _cluster(values: Any) -> CutCluster:
-    return CutCluster(_text_or_none(values["cluster_id"]), typed(str, values["servers"]))
-
-
-def _partition(values: Any) -> CutPartition:
-    origin = values["origin"]
-    if origin is not None:
-        ours, theirs = origin
-        origin = _offset(ours), _offset(theirs)
-    last_batch = values["last_batch"]
-    return CutPartition(
-        _offset(values["partition"]),
-        _log(values["source"]),
-        _log(values["destination"]),
-        origin,
-        _offset(values["records"]),
-        _offset(values["batches"]),
-        None if last_batch is None else _offset(last_batch),
-    )
-
-
-def _log(values: Any) -> CutLog:
-    start, end = _offset(values["start"]), _offset(values["end"])
-    if end < start:
-        raise ValueError(f"a log ends at {end} before its start {start}")
-    epoch = typed(int, values["leader_epoch"])
-    return CutLog(typed(str, values["topic"]), _text_or_none(values["topic_id"]), start, end, epoch)
-
-
-def _group_offset(values: Any) -> CutGroupOffset:
-    there = values["destination_offset"]
-    return CutGroupOffset(
-        typed(str, values["group"]),
-        typed(str, values["topic"]),
-        _offset(values["partition"]),
-        _offset(values["source_offset"]),
-        None if there is None else _offset(there),
-        _text_or_none(values["exactness"]),
-        typed(str, values["action"]),
-    )
-
-
-def _offset(value: Any) -> int:
-    if typed(int, value) < 0 or value >= 2**63:
-        raise ValueError(f"{value} is not an offset")
-    return int(value)
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else typed(str, value)
+def _check_offsets(*values: int) -> None:
+    for value in values:
+        if not 0 <= value < 2**63:
+            raise ValueError(f"{value} is not an offset")
 
 
 def read_certificate(file: str) -> Certificate:

@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 
 from ...errors import ConfigError, ShoalError
+from ...result_file import write_result_file
 from .certificate import Certificate
 from .certificate_page import certificate_html
 
@@ -37,16 +38,13 @@ def check_writable(certificate: str) -> None:
             raise ConfigError(
                 f"--certificate {certificate!r}: file {file!r} exists, and is never replaced. Name a new one"
             )
+    trial = f"{certificate}.{secrets.token_hex(8)}"
     try:
-        temporary = _write_temporary(Path(certificate), b"")
-        linked = temporary.with_name(f"{temporary.name}.link")
-        try:
-            os.link(temporary, linked)  # not every file system has links
-        finally:
-            temporary.unlink(missing_ok=True)
-            linked.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--certificate {certificate!r}: {error.strerror}") from None
+        _write("certificate", trial, "")  # not every file system has the links that this needs
+    except ShoalError as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise ConfigError(f"--certificate {certificate!r}: {reason}") from None
+    Path(trial).unlink()
 
 
 def write_certificate(file: str, certificate: Certificate) -> None:
@@ -74,37 +72,4 @@ def write_page(certificate_file: str, certificate: Certificate) -> None:
 
 
 def _write(kind: str, file: str, text: str) -> None:
-    path = Path(file)
-    try:
-        temporary = _write_temporary(path, text.encode())
-        try:
-            # A link, unlike a rename, does not replace a file that was made meanwhile.
-            os.link(temporary, path, follow_symlinks=False)
-            _flush_directory(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ShoalError(f"the {kind} {file!r} cannot be written: {error.strerror}") from error
-
-
-def _write_temporary(path: Path, content: bytes) -> Path:
-    """Write a file of an unpredictable name beside the path, and return its path."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_result_file(kind, file, text, mode=0o600, replaces=False)

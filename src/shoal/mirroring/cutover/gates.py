@@ -29,6 +29,7 @@ from .movement import PartitionSeen, QuietSeen
 
 __all__ = [
     "GATES",
+    "PASSED",
     "Gate",
     "GateRule",
     "State",
@@ -132,12 +133,14 @@ class Verdict(NamedTuple):
         state: Passed, waiting, or failed.
         reasons: Phrases about everything that is in the way.
         remedy: A sentence for an operator, if that of the gate does not fit the reasons.
+        is_timed_out: Whether the gate failed since it waited too long.
 
     """
 
     state: State
     reasons: Sequence[str] = ()
     remedy: str = ""
+    is_timed_out: bool = False
 
     @property
     def sentence(self) -> str:
@@ -145,17 +148,17 @@ class Verdict(NamedTuple):
         return first_few(self.reasons, most=3)
 
 
-_PASSED = Verdict(State.PASSED)
+PASSED = Verdict(State.PASSED)
 
 _STOP_PRODUCERS = "Stop the producers of the source, and cut over again."
 
 
 def _waiting_if(reasons: Sequence[str]) -> Verdict:
-    return Verdict(State.WAITING, reasons) if reasons else _PASSED
+    return Verdict(State.WAITING, reasons) if reasons else PASSED
 
 
 def _failed_if(reasons: Sequence[str]) -> Verdict:
-    return Verdict(State.FAILED, reasons) if reasons else _PASSED
+    return Verdict(State.FAILED, reasons) if reasons else PASSED
 
 
 def mirror_verdict(

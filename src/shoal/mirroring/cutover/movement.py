@@ -81,33 +81,24 @@ class Movement:
 
         """
         self._patience_s = patience_s
-        self._copied: dict[TopicPartition, int] = {}
-        self._moved_at: dict[TopicPartition, float] = {}
-        self._has_moved: set[TopicPartition] = set()
+        #: How far a partition was copied, since when, and whether it has moved.
+        self._seen: dict[TopicPartition, tuple[int, float, bool]] = {}
 
     def look(self, now: float, partitions: Sequence[PartitionSeen]) -> dict[TopicPartition, float]:
         """
         Return the partitions that are behind and stand still, with the seconds since their last movement.
 
-        A partition that is behind counts as standing until it has moved once.
+        A partition that is behind counts as standing until it has moved once. One at its end has moved, seen
+        or not.
         """
         standing: dict[TopicPartition, float] = {}
         for each in partitions:
-            before = self._copied.get(each.source)
-            self._copied[each.source] = each.copied
-            if before is None:
-                self._moved_at[each.source] = now
-            elif before != each.copied:
-                self._moved_at[each.source] = now
-                self._has_moved.add(each.source)
-            still_s = now - self._moved_at[each.source]
-            is_trusted = each.source in self._has_moved and still_s <= self._patience_s
-            if not each.behind:
-                # The mirror has moved it up to the end, seen or not. The next records have the same patience.
-                self._moved_at[each.source] = now
-                self._has_moved.add(each.source)
-            elif not is_trusted:
-                standing[each.source] = still_s
+            copied, since, has_moved = self._seen.get(each.source, (each.copied, now, False))
+            if copied != each.copied or not each.behind:
+                since, has_moved = now, True
+            self._seen[each.source] = each.copied, since, has_moved
+            if each.behind and not (has_moved and now - since <= self._patience_s):
+                standing[each.source] = now - since
         return standing
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from ...client.acls import Resource, describe_acls
 from ...client.cluster import Cluster
@@ -22,58 +21,18 @@ from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
 from ..prepare.missing_acls import missing_acls
 from ..prepare.unmatched import why_nothing_matches
-from ..sync.acls import follow_acls
+from ..sync.acls import follow_acls, mirror_principals
 from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
-from .effective_acls import lacking, mirror_principals
 from .log_ends import log_ends, not_before, written_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
 
-__all__ = ["Observer", "Observing"]
+__all__ = ["Observer"]
 
 _PATIENCE_S = 10.0
-
-
-class Observing(Protocol):
-    """The questions of a run to both clusters, as :class:`Observer` answers them."""
-
-    group: str
-    topics: dict[str, str]
-
-    def holder(self) -> str | None:
-        """Return the member of the mirror's group as a phrase; None if no mirror runs."""
-
-    def partitions(self) -> list[PartitionSeen]:
-        """Return all partitions of the source."""
-
-    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
-        """Return the position of the last :meth:`partitions`."""
-
-    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
-        """Return both sides of partitions, by source partition."""
-
-    def clusters(self) -> tuple[CutCluster, CutCluster]:
-        """Return the source and the destination."""
-
-    def drift(self) -> list[str]:
-        """Return phrases about configurations and ACLs that differ."""
-
-    def remedy_of(self, error: ShoalError) -> str:
-        """Return how to grant the ACL whose lack an error reports; empty for other errors."""
-
-    def groups(self) -> GroupsReport:
-        """Translate the offsets of the groups; nothing is committed."""
-
-    def commit_groups(self) -> GroupsReport:
-        """Translate the offsets of the groups, and commit them."""
-
-    def verify(
-        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
-    ) -> VerifyReport:
-        """Compare the records that an earlier comparison has not found equal."""
 
 
 class Observer:
@@ -278,9 +237,10 @@ class Observer:
             yield from self._missing_authorizer()
             return
         own = mirror_principals(report.at_source, self.group)
-        for each in lacking(report.left, report.at_destination, own):
-            yield f"the destination lacks the ACL {each}"
-        for each in report.surplus:
+        for each in report.missing:
+            if each.principal not in own:
+                yield f"the destination lacks the ACL {each}"
+        for each in report.only_there:
             if not each.allows and each.principal not in own:
                 yield f"only the destination has the ACL {each}"
 

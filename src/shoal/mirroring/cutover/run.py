@@ -1,9 +1,10 @@
 """
 A cut-over from its first gate to its last.
 
-Each gate is looked at again and again until it opens, fails or times out. Only the gate of the groups writes
-to a cluster, and only once all of its looks agree; what it commits carries shoal's mark, and so follows the
-source again if the cut-over ends later. A transient error of a cluster is one more reason to wait.
+Each gate is a few looks, one after the other. A look is repeated until it passes, fails or times out. Only
+the gate of the groups writes to a cluster, and only once all of its looks agree; what it commits carries
+shoal's mark, and so follows the source again if the cut-over ends later. A transient error of a cluster is
+one more reason to wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import NamedTuple
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
@@ -25,6 +26,7 @@ from .commits import Commits, cut_offsets
 from .files import check_writable, write_certificate, write_page
 from .gates import (
     GATES,
+    PASSED,
     Gate,
     State,
     Verdict,
@@ -40,7 +42,7 @@ from .gates import (
     verified_verdict,
 )
 from .movement import Movement, PartitionSeen, Quiet
-from .observing import Observer, Observing
+from .observing import Observer
 from .options import CutoverOptions
 from .outcome import CutoverReport, GateEvent
 
@@ -55,16 +57,27 @@ _REMOVE_CAUSE = "Remove the cause, and cut over again."
 
 _UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
 
-#: Positions are committed every 5 s (``commit_interval_ms``); a busy coordinator may miss some commits.
+#: Positions are committed every 5 s; a busy coordinator may miss some commits.
 _STANDING_S = 30.0
 
 
-class _Closed(Exception):
-    """A gate did not open."""
+class _TooLong(Exception):
+    """A verification has taken too long: this ends it."""
 
 
-class _TimedOut(Exception):
-    """A verification took too long."""
+class _Look(NamedTuple):
+    """
+    A look that a gate waits for.
+
+    Attributes:
+        verdict: Looks once.
+        counts_first: Whether the timeout counts from the gate's begin; otherwise from the end of the first
+            look.
+
+    """
+
+    verdict: Callable[[], Verdict]
+    counts_first: bool = True
 
 
 class CutoverRun:
@@ -72,7 +85,7 @@ class CutoverRun:
 
     def __init__(
         self,
-        observer: Observing,
+        observer: Observer,
         options: CutoverOptions,
         *,
         on_event: Callable[[GateEvent], object] = lambda _: None,
@@ -100,35 +113,28 @@ class CutoverRun:
         self._events: dict[Gate, GateEvent] = {}
         self._began_at = 0.0
         self._ends: dict[TopicPartition, int] = {}
-        self._seen: list[PartitionSeen] = []
         self._verified: VerifyReport | None = None
         self._compared: dict[TopicPartition, PartitionReport] = {}
         self._groups: GroupsReport | None = None
         self._commits = Commits()
         self._certificate: Certificate | None = None
         self._warnings: list[str] = []
+        self._movement = Movement(_STANDING_S)
+        self._quiet = Quiet()
 
     def run(self) -> CutoverReport:
         """Lead through the gates, up to the first that does not open."""
-        steps: Mapping[Gate, Callable[[Gate], None]] = {
-            Gate.MIRROR: self._await_mirror,
-            Gate.IN_STEP: self._await_in_step,
-            Gate.QUIET: self._await_quiet,
-            Gate.COMPLETE: self._await_complete,
-            Gate.GROUPS: self._await_groups,
-            Gate.CERTIFICATE: self._certify,
+        looks: Mapping[Gate, Sequence[_Look]] = {
+            Gate.MIRROR: [_Look(self._mirror)],
+            Gate.IN_STEP: [_Look(self._in_step), _Look(self._verify_before_cut, counts_first=False)],
+            Gate.QUIET: [_Look(self._is_quiet)],
+            Gate.COMPLETE: [_Look(self._complete), _Look(self._verify_rest, counts_first=self._is_cut)],
+            Gate.GROUPS: [_Look(self._move_groups)],
+            Gate.CERTIFICATE: [_Look(self._certify)],
         }
-        for gate, rule in GATES.items():
-            if self._options.rehearse and not rule.is_rehearsed:
-                continue
-            self._began_at = self._clock()
-            self._tell(gate, Verdict(State.WAITING))
-            try:
-                self._pass(gate, steps[gate])
-            except _Closed:
-                self._see_unconfirmed()
-                break
-            self._tell(gate, Verdict(State.PASSED))
+        gates = [each for each, rule in GATES.items() if rule.is_rehearsed or self._is_cut]
+        if not all(self._passes(each, looks[each]) for each in gates):
+            self._see_unconfirmed()
         return CutoverReport(
             self._options.rehearse,
             tuple(self._events.values()),
@@ -139,175 +145,147 @@ class CutoverRun:
             self._commands.get(Gate.GROUPS.value, "shoal groups"),
         )
 
-    def _group_warnings(self) -> Iterator[str]:
-        if self._groups is None:
-            return
-        yield from (*self._groups.warnings, *staying_topics(self._groups))
-        left_out = self._groups.left_out
-        for group in left_out:
-            yield f"group {group.name!r} is left out: {group.problem}"
-        if len(self._groups.groups) == len(left_out):
-            yield (
-                f"no consumer group at the source matches {self._options.selection.groups!r}, or this "
-                "principal may describe none. At the destination consumers begin by their auto.offset.reset"
-            )
+    @property
+    def _is_cut(self) -> bool:
+        return not self._options.rehearse
 
-    def _pass(self, gate: Gate, step: Callable[[Gate], None]) -> None:
+    def _passes(self, gate: Gate, looks: Sequence[_Look]) -> bool:
+        self._began_at = self._clock()
+        self._tell(gate, Verdict(State.WAITING))
+        verdict = PASSED
         try:
-            step(gate)
+            for look in looks:
+                verdict = self._await(gate, look)
+                if verdict.state is not State.PASSED:
+                    break
         except KeyboardInterrupt:
             # An operator has to know whether anything was changed.
-            self._close(gate, ["interrupted"], remedy="Cut over again when you are ready.")
+            verdict = Verdict(State.FAILED, ["interrupted"], "Cut over again when you are ready.")
+        self._tell(gate, verdict)
+        return verdict.state is State.PASSED
 
-    # The gates
-
-    def _await_mirror(self, gate: Gate) -> None:
-        movement = Movement(_STANDING_S)
-
-        def look() -> Verdict:
-            seen = self._observer.partitions()
-            standing = movement.look(self._clock(), seen)
-            holder = self._observer.holder()
-            return mirror_verdict(self._observer.group, holder, seen, standing, self._options.max_lag)
-
-        self._wait(gate, look)
-
-    def _await_in_step(self, gate: Gate) -> None:
-        accepts = self._options.accept_at_least
-
-        def look() -> Verdict:
-            groups = self._observer.groups()
-            seen = self._observer.partitions()  # later: retention may overtake a group
-            return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=accepts)
-
-        self._wait(gate, look)
-        self._verify(gate, is_whole=False)
-
-    def _await_quiet(self, gate: Gate) -> None:
-        quiet = Quiet()
-
-        def look() -> Verdict:
-            asked_at = self._clock()
-            self._seen = self._observer.partitions()
-            return quiet_verdict(quiet.look(asked_at, self._seen), self._options.quiet_s)
-
-        self._wait(gate, look)
-        self._ends = {each.source: each.end for each in self._seen}
-
-    def _await_complete(self, gate: Gate) -> None:
-        def look() -> Verdict:
-            seen = self._look_behind_cut()
-            if isinstance(seen, Verdict):
-                return seen
-            if not self._ends:
-                self._ends = {each.source: each.copyable_end for each in seen}
-            return complete_verdict(self._ends, seen)
-
-        self._wait(gate, look)
-        self._verify(gate, is_whole=not self._options.rehearse)
-
-    def _await_groups(self, gate: Gate) -> None:
-        def look() -> Verdict:
-            seen = self._look_behind_cut()
-            if isinstance(seen, Verdict):
-                return seen
-            preview = self._observer.groups()
-            self._commits.see(preview)
-            verdict = self._groups_verdict(preview, seen)
-            if verdict.state is not State.PASSED or self._options.rehearse:
-                return verdict
-            self._commits.begin(preview)
-            written = self._observer.commit_groups()
-            self._commits.end(written)
-            # A consumer may have joined meanwhile, or committed: the next look begins again.
-            for report in (written, self._observer.groups()):
-                verdict = self._groups_verdict(report, seen)
-                if verdict.state is not State.PASSED:
-                    return verdict
-            return read_back_verdict(report)
-
-        self._wait(gate, look)
-
-    def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
-        self._groups = report
-        return groups_verdict(
-            report,
-            seen,
-            accepts_at_least=self._options.accept_at_least,
-            is_rehearsal=self._options.rehearse,
-        )
-
-    def _see_unconfirmed(self) -> None:
-        """Ask once more for commits without an answer, since the report says what was changed."""
-        if self._commits.unconfirmed:
-            with suppress(ShoalError):
-                self._commits.see(self._observer.groups())
-
-    def _certify(self, gate: Gate) -> None:
-        def look() -> Verdict:
-            seen = self._look_behind_cut()
-            if isinstance(seen, Verdict):
-                return seen
-            file = self._options.certificate
-            if self._options.rehearse:
-                if file is not None:
-                    check_writable(file)
-                return Verdict(State.PASSED)
-            logs = self._observer.logs(seen)
-            verdict = copy_end_verdict(seen, logs)
-            if verdict.state is not State.PASSED:
-                return verdict
-            certificate = self._make_certificate(seen, logs)
-            assert file is not None
-            try:
-                write_certificate(file, certificate)
-            except ShoalError as error:
-                return Verdict(State.FAILED, [str(error)], _UNWRITTEN)
-            self._certificate = certificate
-            self._write_page(file, certificate)
-            return Verdict(State.PASSED)
-
-        self._wait(gate, look)
-
-    def _look_behind_cut(self) -> list[PartitionSeen] | Verdict:
-        """Return the partitions, or a verdict if a producer has written since the cut."""
-        seen = self._observer.partitions()
-        if not self._options.rehearse:
-            unmoved = unmoved_verdict(self._ends, seen)
-            if unmoved.state is not State.PASSED:
-                return unmoved
-        return seen
-
-    # Waiting
-
-    def _wait(self, gate: Gate, look: Callable[[], Verdict], *, counts_first_look: bool = True) -> None:
-        """
-        Look until the gate opens, fails or times out.
-
-        Args:
-            counts_first_look: Whether the timeout counts from the gate's begin; otherwise from the end of the
-                first look.
-
-        """
-        since = self._began_at if counts_first_look else None
+    def _await(self, gate: Gate, look: _Look) -> Verdict:
+        """Look until the gate opens, fails or times out."""
+        since = self._began_at if look.counts_first else None
         while True:
             try:
-                verdict = look()
+                verdict = look.verdict()
             except ShoalError as error:
                 state = State.WAITING if is_transient(error) else State.FAILED
                 remedy = self._observer.remedy_of(error) or (_REMOVE_CAUSE if gate is Gate.IN_STEP else "")
                 verdict = Verdict(state, [str(error)], remedy)
-            if verdict.state is State.PASSED:
-                return
-            if verdict.state is State.FAILED:
-                self._close(gate, verdict.reasons, remedy=verdict.remedy)
+            if verdict.state is not State.WAITING:
+                return verdict
             since = self._clock() if since is None else since
             if self._clock() - since >= self._options.timeout_s:
-                self._close(gate, verdict.reasons, is_timed_out=True)
+                return Verdict(State.FAILED, verdict.reasons, is_timed_out=True)
             self._tell(gate, verdict)
             self._pause(_LOOK_S)
 
-    def _verify(self, gate: Gate, *, is_whole: bool) -> None:
+    def _tell(self, gate: Gate, verdict: Verdict) -> None:
+        before = self._events.get(gate)
+        remedy = verdict.remedy or GATES[gate].remedy if verdict.state is State.FAILED else ""
+        event = GateEvent(
+            gate,
+            verdict.state,
+            self._clock() - self._began_at,
+            verdict.reasons,
+            verdict.is_timed_out,
+            remedy,
+        )
+        self._events[gate] = event
+        if before is None or (before.state, before.reasons) != (event.state, event.reasons):
+            self._on_event(event)
+
+    # The looks
+
+    def _mirror(self) -> Verdict:
+        seen = self._observer.partitions()
+        standing = self._movement.look(self._clock(), seen)
+        holder = self._observer.holder()
+        return mirror_verdict(self._observer.group, holder, seen, standing, self._options.max_lag)
+
+    def _in_step(self) -> Verdict:
+        groups = self._observer.groups()
+        seen = self._observer.partitions()  # later: retention may overtake a group
+        accepts = self._options.accept_at_least
+        return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=accepts)
+
+    def _is_quiet(self) -> Verdict:
+        asked_at = self._clock()
+        seen = self._observer.partitions()
+        self._ends = {each.source: each.end for each in seen}
+        return quiet_verdict(self._quiet.look(asked_at, seen), self._options.quiet_s)
+
+    def _complete(self) -> Verdict:
+        seen, moved = self._look_behind_cut()
+        if moved.state is not State.PASSED:
+            return moved
+        self._ends = self._ends or {each.source: each.copyable_end for each in seen}
+        return complete_verdict(self._ends, seen)
+
+    def _move_groups(self) -> Verdict:
+        seen, moved = self._look_behind_cut()
+        if moved.state is not State.PASSED:
+            return moved
+        preview = self._observer.groups()
+        self._commits.see(preview)
+        verdict = self._groups_verdict(preview, seen)
+        if verdict.state is not State.PASSED or not self._is_cut:
+            return verdict
+        self._commits.begin(preview)
+        written = self._observer.commit_groups()
+        self._commits.end(written)
+        verdict = self._groups_verdict(written, seen)
+        if verdict.state is not State.PASSED:
+            return verdict
+        # A consumer may have joined meanwhile, or committed: the next look begins again.
+        after = self._observer.groups()
+        verdict = self._groups_verdict(after, seen)
+        return verdict if verdict.state is not State.PASSED else read_back_verdict(after)
+
+    def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
+        self._groups = report
+        accepts = self._options.accept_at_least
+        return groups_verdict(report, seen, accepts_at_least=accepts, is_rehearsal=not self._is_cut)
+
+    def _certify(self) -> Verdict:
+        seen, verdict = self._look_behind_cut()
+        file = self._options.certificate
+        if not self._is_cut and file is not None:
+            check_writable(file)
+        if verdict.state is not State.PASSED or not self._is_cut or file is None:
+            return verdict
+        logs = self._observer.logs(seen)
+        verdict = copy_end_verdict(seen, logs)
+        if verdict.state is not State.PASSED:
+            return verdict
+        certificate = self._make_certificate(seen, logs)
+        try:
+            write_certificate(file, certificate)
+        except ShoalError as error:
+            return Verdict(State.FAILED, [str(error)], _UNWRITTEN)
+        self._certificate = certificate
+        try:
+            write_page(file, certificate)
+        except ShoalError as error:
+            self._warnings.append(str(error))  # the cut-over is done without it
+        return PASSED
+
+    def _look_behind_cut(self) -> tuple[list[PartitionSeen], Verdict]:
+        """Return the partitions, and whether their ends are still those of the cut."""
+        seen = self._observer.partitions()
+        return seen, unmoved_verdict(self._ends, seen) if self._is_cut else PASSED
+
+    # The comparison of the records
+
+    def _verify_before_cut(self) -> Verdict:
+        return self._verify(Gate.IN_STEP, is_whole=False)
+
+    def _verify_rest(self) -> Verdict:
+        return self._verify(Gate.COMPLETE, is_whole=self._is_cut)
+
+    def _verify(self, gate: Gate, *, is_whole: bool) -> Verdict:
         """
         Compare what was not compared before.
 
@@ -320,26 +298,22 @@ class CutoverRun:
             if progress.bytes_read != read:
                 read, read_at = progress.bytes_read, self._clock()
             self._tell(gate, Verdict(State.WAITING, [f"verified: {progress.fraction:.0%}"]))
-            waited_s = self._elapsed_s if is_whole else self._clock() - read_at
-            if waited_s >= self._options.timeout_s:
-                raise _TimedOut
-
-        def look() -> Verdict:
-            try:
-                report = self._observer.verify(self._verified, watch)
-            except ShoalError as error:
-                state = State.WAITING if is_transient(error) else State.FAILED
-                return Verdict(state, [f"the records cannot be verified: {error}"])
-            verdict = verified_verdict(report, is_whole=is_whole)
-            if verdict.state is State.PASSED:
-                self._verified = report
-                self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
-            return verdict._replace(remedy=_UNVERIFIED)
+            if self._clock() - (self._began_at if is_whole else read_at) >= self._options.timeout_s:
+                raise _TooLong
 
         try:
-            self._wait(gate, look, counts_first_look=is_whole)
-        except _TimedOut:
-            self._close(gate, ["the verification of the records has not ended"], is_timed_out=True)
+            report = self._observer.verify(self._verified, watch)
+        except _TooLong:
+            reason = "the verification of the records has not ended"
+            return Verdict(State.FAILED, [reason], is_timed_out=True)
+        except ShoalError as error:
+            state = State.WAITING if is_transient(error) else State.FAILED
+            return Verdict(state, [f"the records cannot be verified: {error}"], _UNVERIFIED)
+        verdict = verified_verdict(report, is_whole=is_whole)
+        if verdict.state is State.PASSED:
+            self._verified = report
+            self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
+        return verdict._replace(remedy=_UNVERIFIED)
 
     def _with_earlier(self, report: PartitionReport) -> PartitionReport:
         """Add what an earlier comparison found equal, if this one went on behind it."""
@@ -353,34 +327,26 @@ class CutoverRun:
             report, records=before.records + report.records, batches=before.batches + report.batches
         )
 
-    @property
-    def _elapsed_s(self) -> float:
-        return self._clock() - self._began_at
+    # The report
 
-    def _close(
-        self, gate: Gate, reasons: Sequence[str], *, is_timed_out: bool = False, remedy: str = ""
-    ) -> NoReturn:
-        remedy = remedy or GATES[gate].remedy
-        event = GateEvent(gate, State.FAILED, self._elapsed_s, reasons, is_timed_out, remedy)
-        self._events[gate] = event
-        self._on_event(event)
-        raise _Closed
+    def _see_unconfirmed(self) -> None:
+        """Ask once more for commits without an answer, since the report says what was changed."""
+        if self._commits.unconfirmed:
+            with suppress(ShoalError):
+                self._commits.see(self._observer.groups())
 
-    def _tell(self, gate: Gate, verdict: Verdict) -> None:
-        before = self._events.get(gate)
-        event = GateEvent(gate, verdict.state, self._elapsed_s, verdict.reasons)
-        self._events[gate] = event
-        if before is None or (before.state, before.reasons) != (event.state, event.reasons):
-            self._on_event(event)
-
-    # The certificate
-
-    def _write_page(self, file: str, certificate: Certificate) -> None:
-        """Write the page; the cut-over is done without it."""
-        try:
-            write_page(file, certificate)
-        except ShoalError as error:
-            self._warnings.append(str(error))
+    def _group_warnings(self) -> Iterator[str]:
+        if self._groups is None:
+            return
+        yield from (*self._groups.warnings, *staying_topics(self._groups))
+        left_out = self._groups.left_out
+        for group in left_out:
+            yield f"group {group.name!r} is left out: {group.problem}"
+        if len(self._groups.groups) == len(left_out):
+            yield (
+                f"no consumer group at the source matches {self._options.selection.groups!r}, or this "
+                "principal may describe none. At the destination consumers begin by their auto.offset.reset"
+            )
 
     def _make_certificate(
         self, seen: Sequence[PartitionSeen], logs: Mapping[TopicPartition, tuple[CutLog, CutLog]]

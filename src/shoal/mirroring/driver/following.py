@@ -149,19 +149,21 @@ def compare_followers(
         A sentence for each difference, and for each comparison that this principal may not make.
 
     """
-    try:
-        configs = follow_configs(source, destination, names, follow, compare_only=True)
-        yield from _configs_round(configs, follow).sentences
-    except ShoalError as error:
-        problem = _problem(error, source.config, destination.config)
-        yield f"{Follower.CONFIGS.value} are not compared: {problem}"
-    try:
-        acls = follow_acls(source, destination, names, group, follow, selection, compare_only=True)
-        yield from _acls_round(acls, follow).sentences
-    except ShoalError as error:
-        if follow.has(Follower.ACLS):
-            problem = _problem(error, source.config, destination.config)
-            yield f"{Follower.ACLS.value} are not compared: {problem}"
+    kinds: Mapping[Follower, Callable[[], FollowRound]] = {
+        Follower.CONFIGS: lambda: _configs_round(
+            follow_configs(source, destination, names, follow, compare_only=True), follow
+        ),
+        Follower.ACLS: lambda: _acls_round(
+            follow_acls(source, destination, names, group, follow, selection, compare_only=True), follow
+        ),
+    }
+    for follower, compare in kinds.items():
+        try:
+            yield from compare().sentences
+        except ShoalError as error:
+            if follower is Follower.CONFIGS or follow.has(follower):
+                problem = _problem(error, source.config, destination.config)
+                yield f"{follower.value} are not compared: {problem}"
 
 
 def _configs_round(report: ConfigsReport, follow: FollowOptions) -> FollowRound:
@@ -176,9 +178,9 @@ def _configs_round(report: ConfigsReport, follow: FollowOptions) -> FollowRound:
 def _acls_round(report: AclsReport, follow: FollowOptions) -> FollowRound:
     """Return what is left to do after a round over ACLs."""
     sentences = [f"{each}: only at the source" for each in report.left]
-    sentences += [f"{each}: only at the destination" for each in report.surplus]
+    sentences += [f"{each}: only at the destination" for each in report.only_there]
     sentences += [str(error) for error in report.refused.values()]
-    differing = len(report.left) + len(report.surplus)
+    differing = len(report.left) + len(report.only_there)
     return FollowRound(time.time(), follow.has(Follower.ACLS), differing, sentences[:_SENTENCES])
 
 

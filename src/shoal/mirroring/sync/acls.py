@@ -1,19 +1,47 @@
-"""One round over the ACLs of mirrored topics: compare, and create what the destination lacks."""
+"""
+The ACLs that the destination needs so that clients can go on there, and one round that creates them.
+
+``--sync-acls read`` keeps what lets consumers go on: READ and DESCRIBE of the mirrored topics, and of the
+groups that ``--groups`` selects.
+``--sync-acls all`` keeps each operation on the mirrored topics, and the same of groups. ALL becomes READ and
+DESCRIBE if only these are kept.
+
+No principal gets more at the destination than at the source, and other topics and groups stay as they are.
+So each ACL that shoal creates is literal:
+
+- An ACL of topics becomes one of the copy of each mirrored topic that it covers, by name, by prefix, or as
+  ``*``. A topic that is mirrored later gets its ACLs in the next round.
+- An ACL of groups becomes one of each selected group that it covers, without the mirror's own group, and
+  never ``*``.
+- A denial is kept as an allowance is. It is created first, so that no moment is without it.
+
+A prefix never stays a prefix. At the destination it would also cover topics that are no copies, now or later:
+the cluster does not reserve the names that ``--rename`` makes, and another user may create one of them.
+
+An ACL is missing if no other one at the destination has its effect. As in Kafka's authorizers, READ, WRITE,
+DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS. For denials only ALL implies
+another operation. ACLs are created, and never deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from ...client.acls import AclBinding, PatternType, Resource, create_acls, describe_acls
+from ...client.acls import AclBinding, AclOperation, PatternType, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
 from ...client.group_listing import list_groups
 from ...errors import BrokerError
-from ..model.follow_options import Follower, FollowOptions
+from ..model.follow_options import Follower, FollowOptions, KeptAcls
 from ..model.group_selection import GroupSelection
-from .acl_drift import acl_drift, translate_acls
 
-__all__ = ["AclsReport", "follow_acls"]
+__all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "only_there", "translate_acls"]
+
+_ALL_NAMES = "*"
+_ALL_PRINCIPALS = "User:*"
+_TO_READ = (AclOperation.READ, AclOperation.DESCRIBE)
+_DESCRIBING = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +51,18 @@ class AclsReport:
 
     Attributes:
         missing: The ACLs that the destination did not have, denials first.
-        surplus: The ACLs of copies that no ACL of the source asks for; shoal deletes none.
         created: The ACLs that were created in this round.
         refused: The error of each that the destination did not create.
+        only_there: The ACLs of copies, by name or by prefix, that no ACL of the source asks for, sorted.
         at_source: All ACLs of topics and groups at the source.
-        at_destination: The same of the destination, before the round.
 
     """
 
     missing: tuple[AclBinding, ...]
-    surplus: tuple[AclBinding, ...]
     created: tuple[AclBinding, ...] = ()
     refused: Mapping[AclBinding, BrokerError] = field(default_factory=dict)
+    only_there: tuple[AclBinding, ...] = ()
     at_source: frozenset[AclBinding] = frozenset()
-    at_destination: frozenset[AclBinding] = frozenset()
 
     @property
     def left(self) -> tuple[AclBinding, ...]:
@@ -76,18 +102,158 @@ def follow_acls(
     here, there = _all_of(source), _all_of(destination)
     groups = () if selection is None else _selected_groups(source, here, selection, own_group)
     wanted = translate_acls(here, names, groups, kept)
-    drift = acl_drift(wanted, there, frozenset(names.values()), kept)
-    if compare_only or not follow.has(Follower.ACLS) or not drift.missing:
-        return AclsReport(drift.missing, drift.surplus, at_source=here, at_destination=there)
-    denials = [each for each in drift.missing if not each.allows]
-    refused = create_acls(destination, denials)
-    done = denials
-    if not refused:
-        permissions = [each for each in drift.missing if each.allows]
-        refused = create_acls(destination, permissions)
-        done = [*denials, *permissions]
-    created = tuple(each for each in done if each not in refused)
-    return AclsReport(drift.missing, drift.surplus, created, refused, here, there)
+    missing = tuple(lacking(wanted, there))
+    report = AclsReport(missing, only_there=only_there(there, wanted, names.values(), kept), at_source=here)
+    if compare_only or not follow.has(Follower.ACLS):
+        return report
+    created: list[AclBinding] = []
+    refused: Mapping[AclBinding, BrokerError] = {}
+    for allows in (False, True):
+        some = [each for each in missing if each.allows is allows]
+        if some and not refused:
+            refused = create_acls(destination, some)
+            created += [each for each in some if each not in refused]
+    return replace(report, created=tuple(created), refused=refused)
+
+
+def translate_acls(
+    bindings: Iterable[AclBinding], names: Mapping[str, str], groups: Collection[str], kept: KeptAcls
+) -> frozenset[AclBinding]:
+    """
+    Return the ACLs that the destination should have.
+
+    Args:
+        bindings: The source's ACLs of topics and groups.
+        names: The mirrored topics: their names at the destination, by those at the source.
+        groups: The groups whose ACLs follow. A group that is named ``*`` is left out: its ACL is one of all.
+        kept: The operations to keep.
+
+    """
+    wanted: set[AclBinding] = set()
+    for binding in bindings:
+        is_of_topic = binding.resource is Resource.TOPIC
+        for name in _covered(binding, names if is_of_topic else groups):
+            # Groups of the destination keep their other operations (DELETE) to its own administrators.
+            for operation in _operations(binding.operation, kept if is_of_topic else KeptAcls.READ):
+                literal = names[name] if is_of_topic else name
+                wanted.add(replace(binding, pattern=PatternType.LITERAL, name=literal, operation=operation))
+    return frozenset(each for each in wanted if each.name != _ALL_NAMES)
+
+
+def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperation]:
+    if kept is KeptAcls.ALL:
+        return (operation,)
+    if operation is AclOperation.ALL:
+        return _TO_READ
+    return (operation,) if operation in _TO_READ else ()
+
+
+def _covered(binding: AclBinding, names: Collection[str]) -> Collection[str]:
+    """Return the names that an ACL has, or begins; all of them for ``*``."""
+    if binding.pattern is PatternType.PREFIXED:
+        return [name for name in names if name.startswith(binding.name)]
+    if binding.name == _ALL_NAMES:
+        return names
+    return [binding.name] if binding.name in names else []
+
+
+class _Effects:
+    """The effects of some ACLs."""
+
+    def __init__(self, acls: Iterable[AclBinding]) -> None:
+        self._by_place = defaultdict(set)
+        for each in acls:
+            name = each.name if each.pattern is PatternType.LITERAL else None
+            self._by_place[each.resource, each.allows, each.principal, name].add(each)
+
+    def have(self, wanted: AclBinding) -> bool:
+        """Whether one of the ACLs has the effect of a literal one."""
+        found = (
+            self._by_place.get((wanted.resource, wanted.allows, principal, name), ())
+            for principal in (wanted.principal, _ALL_PRINCIPALS)
+            for name in (wanted.name, _ALL_NAMES, None)
+        )
+        return any(wanted in some or any(_implies(each, wanted) for each in some) for some in found)
+
+
+def lacking(wanted: Iterable[AclBinding], present: Iterable[AclBinding]) -> list[AclBinding]:
+    """Return the literal ACLs whose effect no ACL that is present has, denials first."""
+    effects = _Effects(present)
+    missing = (each for each in wanted if not effects.have(each))
+    return sorted(missing, key=lambda each: (each.allows, each))
+
+
+def only_there(
+    there: Iterable[AclBinding], wanted: Iterable[AclBinding], copies: Iterable[str], kept: KeptAcls
+) -> tuple[AclBinding, ...]:
+    """
+    Return the ACLs of copies that say more than the source's. Those of all topics may be its own.
+
+    Args:
+        there: The ACLs at the destination.
+        wanted: See :func:`translate_acls`.
+        copies: The names of the mirrored topics at the destination.
+        kept: As for ``wanted``: other operations do not count.
+
+    """
+    effects, names = _Effects(wanted), {each: each for each in copies}
+    return tuple(
+        sorted(
+            each
+            for each in there
+            if each.resource is Resource.TOPIC
+            and each.name != _ALL_NAMES
+            and not all(map(effects.have, translate_acls([each], names, (), kept)))
+        )
+    )
+
+
+def _implies(present: AclBinding, wanted: AclBinding) -> bool:
+    """Whether an ACL has the effect of another one of the same kind and principal."""
+    operations = [wanted.operation, AclOperation.ALL]
+    if wanted.allows and wanted.operation is AclOperation.DESCRIBE:
+        operations += _DESCRIBING
+    if wanted.allows and wanted.operation is AclOperation.DESCRIBE_CONFIGS:
+        operations.append(AclOperation.ALTER_CONFIGS)
+    return (
+        present.host in (wanted.host, "*")
+        and present.operation in operations
+        and _has_name(present, wanted.name)
+    )
+
+
+def _has_name(acl: AclBinding, name: str) -> bool:
+    if acl.pattern is PatternType.PREFIXED:
+        return name.startswith(acl.name)
+    return acl.name in (name, _ALL_NAMES)
+
+
+def mirror_principals(source: Collection[AclBinding], group: str) -> frozenset[str]:
+    """
+    Return the principals that the source allows to hold the mirror's group.
+
+    A prefix or ``*`` may also allow a consumer to hold it. Then the principal counts only if it may describe
+    configurations of topics, which a mirror needs and a consumer does not.
+    """
+    holders = [
+        each
+        for each in source
+        if each.resource is Resource.GROUP
+        and each.allows
+        and each.principal != _ALL_PRINCIPALS
+        and each.operation in (AclOperation.READ, AclOperation.ALL)
+        and _has_name(each, group)
+    ]
+    describing = {
+        each.principal
+        for each in source
+        if each.resource is Resource.TOPIC and each.allows and each.operation is AclOperation.DESCRIBE_CONFIGS
+    }
+    return frozenset(
+        each.principal
+        for each in holders
+        if (each.pattern, each.name) == (PatternType.LITERAL, group) or each.principal in describing
+    )
 
 
 def _all_of(cluster: Cluster) -> frozenset[AclBinding]:

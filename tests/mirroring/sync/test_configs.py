@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client.admin import ConfigEntry
 from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE
-from shoal.mirroring.sync.config_drift import config_drift
+from shoal.mirroring.sync.configs import config_drift
 
 DEFAULTS = {
     "cleanup.policy": "delete",

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.mirroring.model.follow_options import KeptAcls
-from shoal.mirroring.sync.acl_drift import AclDrift, acl_drift, translate_acls
+from shoal.mirroring.sync.acls import lacking, mirror_principals, only_there, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}
@@ -107,43 +107,94 @@ def test_empty_prefix_of_groups_never_becomes_the_name_of_all() -> None:
     assert translated(by_prefix) == named(OF_GROUP, "app", "app-2", "pay")
 
 
-def drift(wanted: set[AclBinding], present: set[AclBinding], kept: KeptAcls = KeptAcls.READ) -> AclDrift:
-    return acl_drift(wanted, present, frozenset(NAMES), kept)
+def more_there(
+    wanted: set[AclBinding], there: set[AclBinding], kept: KeptAcls = KeptAcls.READ
+) -> tuple[AclBinding, ...]:
+    return only_there(there, wanted, NAMES, kept)
 
 
-def test_drift_has_denials_first() -> None:
-    assert drift({MAY_READ, MAY_NOT}, set()).missing == (MAY_NOT, MAY_READ)
+def test_lacking_acls_begin_with_denials() -> None:
+    assert lacking({MAY_READ, MAY_NOT}, ()) == [MAY_NOT, MAY_READ]
 
 
-def test_drift_of_equal_acls_is_empty() -> None:
-    found = drift({MAY_READ}, {MAY_READ, OF_GROUP, replace(MAY_READ, name="other")})
-    assert (found.missing, found.surplus) == ((), ())
+def test_equal_acls_are_no_difference() -> None:
+    there = {MAY_READ, OF_GROUP, replace(MAY_READ, name="other")}
+    assert lacking({MAY_READ}, there) == []
+    assert more_there({MAY_READ}, there) == ()
 
 
-def test_drift_names_an_acl_of_a_copy_that_the_source_lacks() -> None:
+def test_acl_of_a_copy_that_the_source_lacks_is_only_there() -> None:
     bob = replace(MAY_READ, principal="User:bob")
-    assert drift({MAY_READ}, {MAY_READ, bob}).surplus == (bob,)
+    assert more_there({MAY_READ}, {MAY_READ, bob}) == (bob,)
 
 
-def test_drift_of_a_topic_whose_last_acl_was_deleted_at_the_source_names_that_of_the_copy() -> None:
-    assert drift(set(), {MAY_READ, OF_GROUP, OF_ALL}).surplus == (MAY_READ,)
+def test_acl_of_a_topic_whose_last_one_was_deleted_at_the_source_is_only_there() -> None:
+    assert more_there(set(), {MAY_READ, OF_GROUP, OF_ALL}) == (MAY_READ,)
 
 
-def test_drift_of_a_prefix_that_was_deleted_at_the_source_names_that_of_the_copies() -> None:
+def test_prefix_that_was_deleted_at_the_source_is_only_there() -> None:
     other = replace(OF_PREFIX, name="other")
-    assert drift({MAY_READ}, {MAY_READ, OF_PREFIX, other}).surplus == (OF_PREFIX,)
+    assert more_there({MAY_READ}, {MAY_READ, OF_PREFIX, other}) == (OF_PREFIX,)
 
 
-def test_drift_of_a_prefix_whose_copies_have_acls_of_their_own_is_empty() -> None:
+def test_prefix_whose_copies_have_acls_of_their_own_is_no_difference() -> None:
     wanted = {MAY_READ, replace(MAY_READ, name="orders.eu")}
-    assert drift(wanted, {*wanted, OF_PREFIX}).surplus == ()
+    assert more_there(wanted, {*wanted, OF_PREFIX}) == ()
 
 
-def test_drift_names_a_surplus_write_only_if_writes_are_kept() -> None:
-    wanted, present = {MAY_READ}, {MAY_READ, MAY_WRITE}
-    assert drift(wanted, present).surplus == ()
-    assert drift(wanted, present, KeptAcls.ALL).surplus == (MAY_WRITE,)
+def test_write_is_only_there_if_writes_are_kept() -> None:
+    wanted, there = {MAY_READ}, {MAY_READ, MAY_WRITE}
+    assert more_there(wanted, there) == ()
+    assert more_there(wanted, there, KeptAcls.ALL) == (MAY_WRITE,)
 
 
-def test_drift_is_empty_if_all_operations_are_allowed_already() -> None:
-    assert drift({MAY_READ, MAY_DESCRIBE}, {MAY_ALL}).missing == ()
+WANTED = AclBinding(
+    Resource.GROUP, PatternType.LITERAL, "billing", "User:app", "*", AclOperation.DESCRIBE, True
+)
+READ = replace(WANTED, operation=AclOperation.READ)
+DENIED = replace(WANTED, allows=False)
+CONFIGS = replace(WANTED, resource=Resource.TOPIC, operation=AclOperation.DESCRIBE_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "is_lacking"),
+    [
+        (WANTED, READ, False),
+        (WANTED, replace(READ, operation=AclOperation.ALL), False),
+        (WANTED, replace(READ, operation=AclOperation.DELETE), False),
+        (WANTED, replace(READ, pattern=PatternType.PREFIXED, name="bill"), False),
+        (WANTED, replace(READ, name="*"), False),
+        (WANTED, replace(READ, principal="User:*"), False),
+        (CONFIGS, replace(CONFIGS, operation=AclOperation.ALTER_CONFIGS), False),
+        (WANTED, replace(READ, principal="User:other"), True),
+        (WANTED, replace(READ, host="10.0.0.1"), True),
+        (WANTED, replace(READ, name="other"), True),
+        (WANTED, replace(READ, allows=False), True),
+        (WANTED, replace(READ, resource=Resource.TOPIC), True),
+        (replace(WANTED, operation=AclOperation.READ), WANTED, True),
+        (CONFIGS, replace(CONFIGS, operation=AclOperation.READ), True),
+        (DENIED, replace(DENIED, operation=AclOperation.READ), True),
+        (DENIED, replace(DENIED, operation=AclOperation.ALL), False),
+    ],
+)
+def test_acl_is_lacking_unless_another_one_implies_it(
+    wanted: AclBinding, present: AclBinding, is_lacking: bool
+) -> None:
+    assert lacking([wanted], [present]) == ([wanted] if is_lacking else [])
+
+
+@pytest.mark.parametrize(("pattern", "name"), [(PatternType.PREFIXED, "shoal."), (PatternType.LITERAL, "*")])
+def test_principal_of_a_pattern_is_the_mirror_if_it_may_describe_configurations(
+    pattern: PatternType, name: str
+) -> None:
+    mirror = replace(READ, pattern=pattern, name=name, principal="User:mirror")
+    consumer = replace(mirror, principal="User:consumer")
+    everyone = replace(mirror, principal="User:*")
+    found = {mirror, consumer, everyone, replace(CONFIGS, principal="User:mirror")}
+    assert mirror_principals(found, "shoal.A.B") == {"User:mirror"}
+    assert mirror_principals(found, "other") == ({"User:mirror"} if name == "*" else set())
+
+
+def test_principal_that_holds_the_group_by_name_is_the_mirror() -> None:
+    mirror = replace(READ, name="shoal.A.B", principal="User:mirror")
+    assert mirror_principals([READ, mirror], "shoal.A.B") == {"User:mirror"}
