@@ -27,9 +27,6 @@ MOST_RANGES = 100
 #: How far from the offsets of their times records may lie: times need not ascend.
 _AROUND = 1_024
 
-#: The number of first offsets before a comparison, and of last ones, that are tried for doubles.
-_TRIED_OFFSETS = 4_096
-
 #: The number of doubles in a row that are no accident, if the source may have deleted older likes.
 _TELLING = 16
 
@@ -327,29 +324,25 @@ class _Rules:
         A second copy behind the first leaves them. If the source had older records, a record there may be one
         of these. Then only records count that the source has once, many in a row.
         """
-        start, end = self._theirs.offsets.start, self._begin.destination
-        parts = OffsetRange(max(start, end - _TRIED_OFFSETS), end), OffsetRange(start, start + _TRIED_OFFSETS)
-        if any(self._doubles(each).differences() for each in parts if start < end):
-            least = 1 if self._begin.source == 0 else _TELLING
-            self.ranges.add_all(self._doubles(OffsetRange(start, min(end, start + MOST_KEPT))), least)
-
-    def _doubles(self, there: OffsetRange) -> Ranges:
-        there = OffsetRange(there.start, min(there.end, self._begin.destination))
-        with closing(self._theirs.records(*there)) as records:
+        first, is_whole = self._theirs.offsets.start, self._begin.source == 0
+        before = OffsetRange(first, min(self._begin.destination, first + MOST_KEPT))
+        if before.start >= before.end:
+            return
+        with closing(self._theirs.records(*before)) as records:
             found = [(each.offset, keys[0]) for each in records if (keys := keys_of(each, Side.DESTINATION))]
         likes: dict[object, list[int]] = {key: [] for _, key in found}
         start, end = self._ours.offsets
-        with closing(self._ours.records(max(self._begin.source, start), end)) as records:
+        with closing(self._ours.records(max(start, self._begin.source), end)) as records:
             for each in records:
                 for key in keys_of(each, Side.SOURCE):
                     if key in likes and len(likes[key]) < 2:
                         likes[key].append(each.offset)
         doubles, place = Ranges(), _at(self._begin.source)
         for offset, key in found:
-            if len(likes[key]) == 1 or (self._begin.source == 0 and likes[key]):
+            if len(likes[key]) == 1 or (is_whole and likes[key]):
                 explanation = _EXTRA._replace(detail="before the comparison begins")
                 doubles.add(explanation, place, one(offset), copy_of=one(likes[key][0]))
-        return doubles
+        self.ranges.add_all(doubles, 1 if is_whole else _TELLING)
 
 
 def _whole(records: Sequence[Odd], place: int) -> OffsetRange:

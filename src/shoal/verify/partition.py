@@ -334,7 +334,7 @@ class PartitionComparison:
         counts = Counter[DifferenceKind]()
         for each in differences:
             counts[each.kind] += each.records
-        lag = self._lag()
+        lag = min((part.lag for part in parts if part.lag is not None), default=None)
         report = PartitionReport(
             plan.source,
             plan.destination,
@@ -355,19 +355,6 @@ class PartitionComparison:
             may_pass=self.failure is not None and is_transient(self.failure),
         )
         return self._with_ranges(self._with_begin(report))
-
-    def _lag(self) -> int | None:
-        """Return the first source offset that the copy does not have yet."""
-        # If both logs ended together in one range, the copy is behind nowhere.
-        is_complete = any(
-            part.plan is not None
-            and part.plan.ends == self._plan.ends
-            and not part.reason
-            and part.lag is None
-            for part in self._parts
-        )
-        lags = [part.lag for part in self._parts if part.plan is not None or not is_complete]
-        return min((each for each in lags if each is not None), default=None)
 
     def _with_begin(self, report: PartitionReport) -> PartitionReport:
         """Add the beginning of the comparison, and, if it has one range, what lies before, and its end."""

@@ -96,7 +96,7 @@ def verify(
         Assignment(each, WHOLE if each.source in known.by_source else extent, draw.random())
         for each in _behind(plan, earlier, known)
     ]
-    compare = compare or _InThreads(source, destination, options, patience_s, on_progress, started)
+    compare = compare or _in_threads(source, destination, options, patience_s, on_progress)
     # The largest first: a small one is soon done while the last large one ends.
     compared = list(compare(sorted(assignments, key=lambda each: each.offsets, reverse=True)))
     if state is not None:
@@ -130,67 +130,58 @@ def _behind(plan: Plan, earlier: VerifyReport | None, known: VerifyState) -> Ite
             yield each.after(equal[each.source]) if each.source in equal else each
 
 
-class _InThreads:
-    """Compares partitions in threads of this process."""
+def _in_threads(
+    source: ClientConfig,
+    destination: ClientConfig,
+    options: CopyOptions,
+    patience_s: float,
+    on_progress: Callable[[VerifyProgress], object] | None,
+) -> Compare:
+    """Return the comparison in threads of this process."""
 
-    def __init__(
-        self,
-        source: ClientConfig,
-        destination: ClientConfig,
-        options: CopyOptions,
-        patience_s: float,
-        on_progress: Callable[[VerifyProgress], object] | None,
-        started: float,
-    ) -> None:
-        self._source = source
-        self._destination = destination
-        self._options = options
-        self._patience_s = patience_s
-        self._on_progress = on_progress
-        self._started = started
-
-    def __call__(self, assignments: Sequence[Assignment]) -> list[PartitionReport]:
-        stop, reports = threading.Event(), list[PartitionReport]()
+    def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:
+        started, stop, reports = time.monotonic(), threading.Event(), list[PartitionReport]()
         comparisons = [
-            PartitionComparison(each, options=self._options, patience_s=self._patience_s, stop=stop)
+            PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
             for each in assignments
         ]
 
-        def run(comparison: PartitionComparison, source: Cluster, destination: Cluster) -> None:
-            reports.append(comparison.run(source, destination))
+        def run(comparison: PartitionComparison, ours: Cluster, theirs: Cluster) -> None:
+            reports.append(comparison.run(ours, theirs))
 
-        plans = [each.plan for each in assignments]
+        def report_progress() -> None:
+            if on_progress is not None:
+                on_progress(_progress(comparisons, time.monotonic() - started))
+
+        here = {each.plan.source.topic for each in assignments}
+        there = {each.plan.destination.topic for each in assignments}
         over_partitions(
             comparisons,
             run,
-            [
-                (self._source, {plan.source.topic for plan in plans}),
-                (self._destination, {plan.destination.topic for plan in plans}),
-            ],
+            [(source, here), (destination, there)],
             stop=stop,
-            patience_s=self._patience_s,
-            on_progress=lambda: self._report(comparisons),
+            patience_s=patience_s,
+            on_progress=report_progress,
         )
         return reports
 
-    def _report(self, comparisons: Sequence[PartitionComparison]) -> None:
-        if self._on_progress is None:
-            return
-        sizes = [each.assignment.offsets for each in comparisons]
-        same = [each.same for each in comparisons]
-        read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
-        self._on_progress(
-            VerifyProgress(
-                time.monotonic() - self._started,
-                len(comparisons),
-                sum(each.is_done for each in comparisons),
-                sum(each.records for each in same),
-                sum(each.batches for each in same),
-                sum(each.bytes_read for each in comparisons),
-                sum(each.differences for each in comparisons),
-                read / sum(sizes) if sum(sizes) else 1.0,
-            )
-        )
+    return compare
+
+
+def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> VerifyProgress:
+    sizes = [each.assignment.offsets for each in comparisons]
+    same = [each.same for each in comparisons]
+    read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
+    return VerifyProgress(
+        elapsed_s,
+        len(comparisons),
+        sum(each.is_done for each in comparisons),
+        sum(each.records for each in same),
+        sum(each.batches for each in same),
+        sum(each.bytes_read for each in comparisons),
+        sum(each.differences for each in comparisons),
+        read / sum(sizes) if sum(sizes) else 1.0,
+    )
 
 
 def _not_compared(plan: Plan) -> Iterator[PartitionReport]:
