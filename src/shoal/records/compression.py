@@ -33,7 +33,6 @@ from .batch import Codec
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "MalformedFrame",
-    "StreamCompressor",
     "check_count",
     "compress",
     "compress_legacy_lz4",
@@ -73,11 +72,6 @@ _LZ4_SIZE = struct.Struct("<I")
 _LZ4_INCOMPRESSIBLE = 0x80000000
 _LZ4_END = b"\0\0\0\0"
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
-
-#: How much a :class:`StreamCompressor` compresses at a time. Zstd's ends a block of its own there, which
-#: costs a few bytes.
-_STREAM_BLOCK = 1 << 18
-_STREAM_BLOCKS = {Codec.SNAPPY: _XERIAL_BLOCK, Codec.LZ4: _LZ4_BLOCK}
 
 #: The first buffer is that many times the compressed size, and so is each next one of the last.
 _GROWTH = 4
@@ -198,105 +192,22 @@ class MalformedFrame(Exception):
 def _compress_snappy(data: memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK):
-        parts += _snappy_block(data[start : start + _XERIAL_BLOCK])
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
-
-
-def _snappy_block(plain: Bytes) -> tuple[bytes, bytes]:
-    block = bytes(cramjam.snappy.compress_raw(plain))
-    return _INT32.pack(len(block)), block
 
 
 def _compress_lz4(data: memoryview) -> bytes:
     parts: list[Bytes] = [_LZ4_HEADER]
     for start in range(0, len(data), _LZ4_BLOCK):
-        parts += _lz4_block(data[start : start + _LZ4_BLOCK])
+        plain = data[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (_LZ4_SIZE.pack(len(block)), block)
+        else:
+            parts += (_LZ4_SIZE.pack(len(plain) | _LZ4_INCOMPRESSIBLE), plain)
     parts.append(_LZ4_END)
     return b"".join(parts)
-
-
-def _lz4_block(plain: Bytes) -> tuple[bytes, Bytes]:
-    block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
-    if len(block) < len(plain):
-        return _LZ4_SIZE.pack(len(block)), block
-    return _LZ4_SIZE.pack(len(plain) | _LZ4_INCOMPRESSIBLE), plain
-
-
-class StreamCompressor:
-    """
-    Compresses data that comes piece by piece, as :func:`compress` does, and keeps at most a given size.
-
-    Attributes:
-        size: How many bytes came out, also of those that were dropped.
-
-    """
-
-    def __init__(self, codec: Codec, most_bytes: int) -> None:
-        """
-        Begin a stream.
-
-        Args:
-            most_bytes: The maximum size of the stream. A larger one is dropped completely.
-
-        """
-        self.size = 0
-        self._codec = codec
-        self._most_bytes = most_bytes
-        self._plain = bytearray()
-        self._parts: list[Bytes] = []
-        match codec:
-            case Codec.GZIP:
-                self._gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPING)
-            case Codec.SNAPPY:
-                self._out(_XERIAL_HEADER)
-            case Codec.LZ4:
-                self._out(_LZ4_HEADER)
-            case Codec.ZSTD:
-                self._zstd = cramjam.zstd.Compressor(level=_ZSTD_LEVEL)
-        self._block_bytes = _STREAM_BLOCKS.get(codec, _STREAM_BLOCK)
-
-    def write(self, data: Bytes) -> None:
-        """Add bytes to the stream."""
-        self._plain += data
-        if len(self._plain) >= self._block_bytes:
-            whole = len(self._plain) // self._block_bytes * self._block_bytes
-            for start in range(0, whole, self._block_bytes):
-                self._compress(bytes(self._plain[start : start + self._block_bytes]))
-            del self._plain[:whole]
-
-    def finish(self) -> bytes | None:
-        """Return all that came out; None if it is more than was asked for."""
-        if self._plain:
-            self._compress(bytes(self._plain))
-        match self._codec:
-            case Codec.GZIP:
-                self._out(self._gzip.flush())
-            case Codec.LZ4:
-                self._out(_LZ4_END)
-            case Codec.ZSTD:
-                self._out(bytes(self._zstd.finish()))
-        return b"".join(self._parts) if self.size <= self._most_bytes else None
-
-    def _compress(self, plain: bytes) -> None:
-        match self._codec:
-            case Codec.NONE:
-                self._out(plain)
-            case Codec.GZIP:
-                self._out(self._gzip.compress(plain))
-            case Codec.SNAPPY:
-                self._out(*_snappy_block(plain))
-            case Codec.LZ4:
-                self._out(*_lz4_block(plain))
-            case Codec.ZSTD:
-                self._zstd.compress(plain)
-                self._out(bytes(self._zstd.flush()))
-
-    def _out(self, *parts: Bytes) -> None:
-        self.size += sum(map(len, parts))
-        if self.size > self._most_bytes:
-            self._parts.clear()
-        else:
-            self._parts += parts
 
 
 def _decompress_gzip(data: memoryview, limit_bytes: int) -> Bytes:

@@ -34,14 +34,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from ..errors import CorruptBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
 from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 
-__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_sent"]
+__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages"]
 
 _OVERHEAD = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -74,9 +73,13 @@ class Message(NamedTuple):
     value: bytes | None
 
 
-def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
+def read_messages(batch: RecordBatch, limit_bytes: int, *, check_offsets: bool = True) -> list[Message]:
     """
     Return the message that ``batch`` is, or those that are in it.
+
+    Args:
+        limit_bytes: The limit for what a wrapper expands to, at 64 bytes or more for each message.
+        check_offsets: False if the offsets are those of a producer, which mean nothing.
 
     The outer CRC is not verified, those of the inner messages are.
 
@@ -91,55 +94,9 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
         if not outer.codec_id:
             return [Message(header.base_offset, outer.timestamp, outer.key, outer.value)]
         data = _decompressed(outer, limit_bytes, header.base_offset)
-        return _unwrap(outer, header.base_offset, data, limit_bytes)
+        return _unwrap(outer, header.base_offset, data, limit_bytes, check_offsets=check_offsets)
     except Malformed as error:
         raise CorruptBatch(str(error), header.base_offset) from None
-
-
-def read_sent(record_set: memoryview, limit_bytes: int) -> tuple[Codec, Iterator[Message]]:
-    """
-    Read a message set as a producer sends it: messages back to back, or one wrapper. All CRCs are verified.
-
-    Offsets of a producer mean nothing, so they are counted from 0 on. The messages are read one by one, since
-    the values of a million small ones take a hundred times their bytes.
-
-    Args:
-        record_set: The set. A message that is cut short at its end is ignored, as by Kafka.
-        limit_bytes: The limit for what a wrapper expands to, at 64 bytes or more for each message.
-
-    Returns:
-        The codec of the wrapper, if there is one, and the messages.
-
-    Raises:
-        CorruptBatch: The bytes are no message set. The iterator raises it, too.
-        UnsupportedBatch: The messages expand to more than ``limit_bytes``; likewise.
-
-    """
-    try:
-        outer = [_read_verified(content) for _, content in islice(_entries(record_set, may_be_cut=True), 2)]
-        codec_id = outer[0].codec_id if outer else 0
-        if not codec_id:
-            return Codec.NONE, _read_each(record_set, None, limit_bytes)
-        if len(outer) > 1:
-            raise Malformed("a compressed message is not alone in its set")
-        data = _decompressed(outer[0], limit_bytes, 0)
-    except Malformed as error:
-        raise CorruptBatch(str(error)) from None
-    append_time = outer[0].timestamp if outer[0].is_log_append_time else None
-    return Codec(codec_id), _read_each(data, append_time, limit_bytes)
-
-
-def _read_each(data: Bytes, append_time: int | None, limit_bytes: int) -> Iterator[Message]:
-    try:
-        for number, (_, content) in enumerate(_entries(data, may_be_cut=True)):
-            check_count(number + 1, limit_bytes, 0)
-            each = _read_verified(content)
-            if each.codec_id:
-                raise Malformed(f"message {number} is compressed itself")
-            timestamp = each.timestamp if append_time is None or each.magic == 0 else append_time
-            yield Message(number, timestamp, each.key, each.value)
-    except Malformed as error:
-        raise CorruptBatch(str(error)) from None
 
 
 class Malformed(Exception):
@@ -176,7 +133,9 @@ def _decompressed(wrapper: _Stored, limit_bytes: int, offset: int) -> bytes:
     return bytes(decompress(Codec(wrapper.codec_id), wrapper.value, limit_bytes, offset))
 
 
-def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -> list[Message]:
+def _unwrap(
+    wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int, *, check_offsets: bool
+) -> list[Message]:
     """Read the messages in a wrapper, in Kafka's ``DeepRecordsIterator``'s steps."""
     offsets = [offset for offset, _ in _entries(data)]
     if not offsets:
@@ -194,7 +153,7 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
         if not _has_right_crc(content):
             raise Malformed(f"the CRC of inner message {len(messages)} is wrong")
         offset = base_offset + inner_offset
-        if not previous < offset <= last_offset:
+        if check_offsets and not previous < offset <= last_offset:
             raise Malformed(f"inner message {len(messages)} at offset {offset}, after {previous}")
         previous = offset
         # Messages of magic 0 have no time, not even an append time.
@@ -203,18 +162,14 @@ def _unwrap(wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int) -
     return messages
 
 
-def _entries(data: Bytes, *, may_be_cut: bool = False) -> Iterator[tuple[int, Bytes]]:
+def _entries(data: Bytes) -> Iterator[tuple[int, Bytes]]:
     """Yield the stored offset and the content of each message, from its CRC on."""
     position, end = 0, len(data)
     while position < end:
         if end - position < LOG_OVERHEAD:
-            if may_be_cut:
-                return
             raise Malformed("the last inner message is cut short")
         offset, length = _OVERHEAD.unpack_from(data, position)
         position += LOG_OVERHEAD
-        if may_be_cut and length > end - position:
-            return
         if not 0 <= length <= end - position:
             raise Malformed(f"an inner message of {length} bytes, but only {end - position} are left")
         yield offset, data[position : position + length]
@@ -223,13 +178,6 @@ def _entries(data: Bytes, *, may_be_cut: bool = False) -> Iterator[tuple[int, By
 
 def _has_right_crc(content: Bytes) -> bool:
     return zlib.crc32(content[_CRC_COVERS_FROM:]) == int.from_bytes(content[:_CRC_COVERS_FROM])
-
-
-def _read_verified(content: Bytes) -> _Stored:
-    message = _read(content)
-    if not _has_right_crc(content):
-        raise Malformed("the CRC of a message is wrong")
-    return message
 
 
 def _read(content: Bytes) -> _Stored:

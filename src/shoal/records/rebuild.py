@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 
 from .batch import HEADER_SIZE, LOG_OVERHEAD, Codec, RecordBatch, read_header
 from .checksum import crc32c
-from .compression import Bytes, StreamCompressor, compress
+from .compression import compress
 from .record import Record, write_varint
 
-__all__ = ["BatchWriter", "batch_of_payload", "write_batch", "write_batches"]
+__all__ = ["batch_of_payload", "write_batch", "write_batches"]
 
 _BEFORE_CRC = struct.Struct(">qiib")
 _CRC = struct.Struct(">I")
@@ -168,55 +168,3 @@ def batch_of_payload(
     crc = _CRC.pack(crc32c(payload, crc32c(covered)))
     view = memoryview(bytearray().join((head, crc, covered, payload)))
     return RecordBatch(read_header(view), view)
-
-
-class BatchWriter:
-    """
-    Writes one batch, as :func:`write_batch` does, from records that come one by one and are not kept.
-
-    Attributes:
-        count: How many records were begun.
-        codec: Their compression.
-
-    """
-
-    def __init__(self, codec: Codec, most_bytes: int) -> None:
-        """
-        Begin a batch without records.
-
-        Args:
-            codec: The compression of the records.
-            most_bytes: The most that the batch may take, header included. No more is kept in memory.
-
-        """
-        self.count = 0
-        self.codec = codec
-        self._base_timestamp = self._max_timestamp = 0
-        self._stream = StreamCompressor(codec, most_bytes - HEADER_SIZE)
-
-    def begin_record(self, timestamp: int, body_bytes: int) -> None:
-        """Write the fields before a record's body, which must have exactly ``body_bytes`` bytes."""
-        if not self.count:
-            self._base_timestamp = self._max_timestamp = timestamp
-        self._max_timestamp = max(timestamp, self._max_timestamp)
-        timestamp_delta = write_varint(timestamp - self._base_timestamp)
-        offset_delta = write_varint(self.count)
-        size = write_varint(1 + len(timestamp_delta) + len(offset_delta) + body_bytes)
-        self._stream.write(b"%b\0%b%b" % (size, timestamp_delta, offset_delta))
-        self.count += 1
-
-    def write_body(self, piece: Bytes) -> None:
-        """Write the next part of a record's body."""
-        self._stream.write(piece)
-
-    @property
-    def size(self) -> int:
-        """The size of the batch until now; complete after :meth:`finish`."""
-        return HEADER_SIZE + self._stream.size
-
-    def finish(self) -> RecordBatch | None:
-        """Return the batch, over a writable buffer of its own; None if it takes more than it may."""
-        payload = self._stream.finish()
-        if payload is None:
-            return None
-        return batch_of_payload(self.codec, self.count, self._base_timestamp, self._max_timestamp, payload)

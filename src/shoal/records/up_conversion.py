@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+
 from ..error_codes import ErrorCode
 from ..errors import CorruptBatch, NotConvertible, UnsupportedBatch
-from .batch import RecordBatch
-from .legacy import NO_TIMESTAMP, read_sent
-from .rebuild import BatchWriter
-from .record import write_body
+from .batch import LENGTH_OFFSET, LOG_OVERHEAD, Codec, RecordBatch, split
+from .checksum import verify_crc
+from .compression import check_count
+from .legacy import NO_TIMESTAMP, Message, read_messages
+from .rebuild import write_batch
+from .record import Record, write_body
 
 __all__ = ["up_convert"]
 
-#: More than any batch: its length is an int32.
-_ANY_SIZE = 1 << 32
+_LENGTH = struct.Struct(">i")
 
 
 def up_convert(record_set: memoryview, limit_bytes: int) -> RecordBatch | None:
@@ -20,7 +23,7 @@ def up_convert(record_set: memoryview, limit_bytes: int) -> RecordBatch | None:
     Return the messages of one partition in a Produce request of v0 to v2 as a batch, with their codec.
 
     Args:
-        record_set: The set as it came.
+        record_set: The set as it came. A message that is cut short at its end is ignored, as by Kafka.
         limit_bytes: The limit for what a wrapper expands to, at 64 bytes or more for each message.
 
     Returns:
@@ -33,16 +36,42 @@ def up_convert(record_set: memoryview, limit_bytes: int) -> RecordBatch | None:
 
     """
     try:
-        codec, messages = read_sent(record_set, limit_bytes)
-        writer = BatchWriter(codec, _ANY_SIZE)
-        for message in messages:
-            if message.timestamp < NO_TIMESTAMP:
-                raise NotConvertible(ErrorCode.INVALID_TIMESTAMP, "a negative timestamp")
-            body = write_body(message.key, message.value)
-            writer.begin_record(message.timestamp, len(body))
-            writer.write_body(body)
+        codec, messages = _read(record_set, limit_bytes)
     except CorruptBatch as error:
         raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
     except UnsupportedBatch as error:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
-    return writer.finish() if writer.count else None
+    if any(message.timestamp < NO_TIMESTAMP for message in messages):
+        raise NotConvertible(ErrorCode.INVALID_TIMESTAMP, "a negative timestamp")
+    records = [
+        Record(offset, message.timestamp, write_body(message.key, message.value))
+        for offset, message in enumerate(messages)
+    ]
+    return write_batch(records, codec) if records else None
+
+
+def _read(record_set: memoryview, limit_bytes: int) -> tuple[Codec, list[Message]]:
+    """Return the codec of the one wrapper, if there is one, and the messages."""
+    codec_id = 0
+    messages: list[Message] = []
+    for number, batch in enumerate(split(_without_offsets(record_set))):
+        check_count(number + 1, limit_bytes, 0)
+        if batch.header.magic == 2:
+            raise CorruptBatch("a batch of magic 2 in a set of messages")
+        if number and (codec_id or batch.header.codec_id):
+            raise CorruptBatch("a compressed message is not alone in its set")
+        codec_id = batch.header.codec_id
+        verify_crc(batch)
+        messages += read_messages(batch, limit_bytes, check_offsets=False)
+    return Codec(codec_id), messages
+
+
+def _without_offsets(record_set: memoryview) -> memoryview:
+    """Return a copy with offset 0 in each message: those of a producer mean nothing, and may be negative."""
+    data = bytearray(record_set)
+    position, length = 0, 0
+    while length >= 0 and len(data) - position >= LOG_OVERHEAD:
+        data[position : position + LENGTH_OFFSET] = bytes(LENGTH_OFFSET)
+        (length,) = _LENGTH.unpack_from(data, position + LENGTH_OFFSET)
+        position += LOG_OVERHEAD + length
+    return memoryview(data)

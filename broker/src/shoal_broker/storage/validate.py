@@ -22,9 +22,8 @@ from collections.abc import Iterator, Sequence
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
-from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, verify_crc
+from shoal.records import HEADER_SIZE, BatchHeader, Codec, Record, RecordBatch, read_header, verify_crc
 from shoal.records.batch import LENGTH_OFFSET, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_OFFSET
-from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
 from ..config import TopicConfig
@@ -188,10 +187,10 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatc
     _check_counts(header)
     codec = Codec(header.codec_id)
     target = codec if config.codec is None else config.codec
-    writer = None if target is codec else BatchWriter(target, config.max_message_bytes)
-    max_timestamp = _check_records(batch, config, now_ms, writer)
-    if writer is not None:
-        batch = recompressed(header, writer)
+    records: list[Record] | None = None if target is codec else []
+    max_timestamp = _check_records(batch, config, now_ms, records)
+    if records is not None:
+        batch = recompressed(header, records, target, config.max_message_bytes)
         header = batch.header
     # The high byte of the attributes is unused, and a changed header has 0 there.
     attributes = header.attributes & 0xFF & ~LOG_APPEND_TIME
@@ -203,7 +202,7 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> RecordBatc
 
 
 def walked(
-    batch: RecordBatch, *, with_lengths: bool = True, copy_to: BatchWriter | None = None
+    batch: RecordBatch, *, with_lengths: bool = True, copy_to: list[Record] | None = None
 ) -> Iterator[WalkedRecord]:
     """
     Yield each record of a batch as :func:`~.walk.walk` does, with the errors of Kafka's readers.
@@ -268,7 +267,7 @@ def _check_counts(header: BatchHeader) -> None:
         )
 
 
-def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to: BatchWriter | None) -> int:
+def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to: list[Record] | None) -> int:
     """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from shoal.records import Record
 from shoal.records.batch import BatchHeader
-from shoal.records.rebuild import BatchWriter
 from shoal.records.record import as_int64
 
 __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
@@ -60,7 +60,7 @@ def walk(
     pieces: Iterable[bytes],
     *,
     with_lengths: bool = True,
-    copy_to: BatchWriter | None = None,
+    copy_to: list[Record] | None = None,
 ) -> Iterator[WalkedRecord]:
     """
     Yield each record of a batch.
@@ -94,8 +94,7 @@ def walk(
         # With LogAppendTime the batch's one timestamp is that of each record.
         timestamp = _timestamp(header.base_timestamp, timestamp_delta) if append_time is None else append_time
         if copy_to is not None:
-            copy_to.begin_record(timestamp, position - body_start)
-            copy_to.write_body(data[body_start:position])
+            copy_to.append(Record(len(copy_to), timestamp, data[body_start:position]))
         yield WalkedRecord(timestamp, offset_delta, key_length >= 0)
     if position < len(data):
         raise MalformedRecord("bytes after the last record")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from shoal.error_codes import ErrorCode
 from shoal.records import BatchHeader, Codec, Record, RecordBatch, crc32c, write_batch, write_body
 from shoal.records.aborted import Marker
 from shoal.records.batch import ATTRIBUTES_OFFSET, CONTROL, HEADER, TRANSACTIONAL
-from shoal.records.rebuild import BatchWriter
 
 from ..api_error import ApiError
 
@@ -40,7 +40,9 @@ def _copy(header: BatchHeader, payload: memoryview) -> RecordBatch:
     return RecordBatch(header, memoryview(b"".join((HEADER.pack(*header), payload))))
 
 
-def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
+def recompressed(
+    header: BatchHeader, records: Sequence[Record], codec: Codec, most_bytes: int
+) -> RecordBatch:
     """
     Return a batch recompressed with the topic's codec (``LogValidator.buildRecordsAndAssignOffsets``).
 
@@ -50,7 +52,7 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     Raises:
         ApiError: With UNKNOWN_SERVER_ERROR for a producer id without epoch or sequence, which
             ``MemoryRecordsBuilder`` refuses; any id but -1 counts, even a negative one. With
-            MESSAGE_TOO_LARGE if the batch exceeds the writer's limit.
+            MESSAGE_TOO_LARGE if the batch exceeds a limit.
 
     """
     if header.producer_id != _NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
@@ -59,12 +61,12 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
             f"producer {header.producer_id} has epoch {header.producer_epoch} "
             f"and sequence {header.base_sequence}",
         )
-    batch = written.finish()
-    if batch is None:
-        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {written.size} bytes")
+    batch = write_batch(records, codec)
+    if len(batch.view) > most_bytes:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"recompressed, the batch takes {len(batch.view)} bytes")
     return with_fields(
         batch,
-        attributes=written.codec | header.attributes & TRANSACTIONAL,
+        attributes=codec | header.attributes & TRANSACTIONAL,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
