@@ -1,7 +1,7 @@
 """
 Mirror Kafka topics by whole RecordBatches, on Spark.
 
-``shoal.mirror(...)`` runs a mirror, and gives each ``shoal.AcknowledgedRun`` of
+``shoal.mirror(shoal.MirrorOptions(...))`` runs a mirror, and gives each ``shoal.AcknowledgedRun`` of
 offsets to ``on_run``; ``shoal.data_source(spark)`` and ``shoal.ShoalDataSource``
 are ``format("shoal")`` for ``spark.dataSource.register``. These import PySpark, so
 they are looked up when they are used: a task that only copies does not pay for it.
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.model.offset_map import AcknowledgedRun
+    from .mirroring.model.options import MirrorOptions
+    from .mirroring.model.topics import TopicSelection
     from .mirroring.sync.one_round import translate_offsets
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource, data_source
@@ -31,6 +33,7 @@ __all__ = [
     "AcknowledgedRun",
     "Committed",
     "ConsumerRecord",
+    "MirrorOptions",
     "RawConsumer",
     "RawProducer",
     "RawRecord",
@@ -38,6 +41,7 @@ __all__ = [
     "RecordMetadata",
     "ShoalDataSource",
     "TopicPartition",
+    "TopicSelection",
     "data_source",
     "mirror",
     "translate_offsets",
@@ -47,6 +51,7 @@ _WHERE = {
     "AcknowledgedRun": "shoal.mirroring.model.offset_map",
     "Committed": "shoal.client.committed_offsets",
     "ConsumerRecord": "shoal.client.consumer",
+    "MirrorOptions": "shoal.mirroring.model.options",
     "RawConsumer": "shoal.client.consumer",
     "RawProducer": "shoal.client.producer",
     "RawRecord": "shoal.client.consumer",
@@ -54,6 +59,7 @@ _WHERE = {
     "RecordMetadata": "shoal.client.producer",
     "ShoalDataSource": "shoal.spark.datasource",
     "TopicPartition": "shoal.topic_partition",
+    "TopicSelection": "shoal.mirroring.model.topics",
     "data_source": "shoal.spark.datasource",
     "mirror": "shoal.spark.api",
     "translate_offsets": "shoal.mirroring.sync.one_round",

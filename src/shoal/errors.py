@@ -143,7 +143,7 @@ class UnsupportedBatch(ShoalError):
 
 
 class ExpandsTooFar(UnsupportedBatch):
-    """A batch above the maximum size of a decompressed batch, which each surface sets by its own option."""
+    """A batch above the maximum size of a decompressed batch."""
 
 
 class UnsupportedCompression(UnsupportedBatch):

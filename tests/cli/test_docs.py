@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from shoal.cli import VERBS, make_parser
-from shoal.cli.config_file import with_config_file
+from shoal.cli.layers import with_lower_layers
 from shoal.cli.parser import options_of
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
 from shoal.mirroring.prepare.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
@@ -75,7 +75,9 @@ def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
     assert text
     (tmp_path / "orders.toml").write_text(text[1])
     parser = make_parser()
-    args = parser.parse_args(with_config_file(parser, ["mirror", "--config", str(tmp_path / "orders.toml")]))
+    args = parser.parse_args(
+        with_lower_layers(parser, ["mirror", "--config", str(tmp_path / "orders.toml")], {})[0]
+    )
     assert args.from_config == str(tmp_path / "source.properties")
     assert args.topics == r"orders,payments\..*"
     assert args.rename == r"(.*)=west.\1"

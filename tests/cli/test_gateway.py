@@ -260,9 +260,9 @@ def test_forwarded_login_to_a_listener_without_sasl_is_refused(texts: Texts) -> 
 
 
 def test_bound_of_all_requests_has_room_for_the_largest(texts: Texts) -> None:
-    arguments = ["gateway", "--upstream", "a:1", "--max-request-bytes=5000"]
-    settings = parse(make_parser().parse_args([*arguments, "--max-bytes-in-flight=5000"]))
-    assert settings.bytes_in_flight == 5000
+    arguments = ["gateway", "--upstream", "a:1"]
+    settings = parse(make_parser().parse_args([*arguments, "--max-bytes-in-flight=16m"]))
+    assert settings.bytes_in_flight == settings.largest_request_bytes
     with pytest.raises(ConfigError) as raised:
-        parse(make_parser().parse_args([*arguments, "--max-bytes-in-flight=4999"]))
+        parse(make_parser().parse_args([*arguments, "--max-bytes-in-flight=15m"]))
     texts(str(raised.value))

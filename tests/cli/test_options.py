@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.mirror import add_parser, parse
-from shoal.cli.options import parse_key_values
 from shoal.client.config import IsolationLevel
 from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
+from shoal.option_values import parse_key_values
 from shoal.properties_file import read_properties_file
 from shoal.records import Codec
 from tests.snapshots import Texts
@@ -58,7 +58,6 @@ def test_every_option_is_parsed_into_its_field() -> None:
             "--delivery=at-least-once",
             "--continue-after=source-retention,foreign-records",
             "--keep-append-time",
-            "--max-decompressed-bytes=1m",
             "--rebatch=64k:zstd",
             "--master",
             "local",
@@ -83,14 +82,11 @@ def test_every_option_is_parsed_into_its_field() -> None:
         master="local",
         checkpoint="c",
         conf=(("spark.a", "1=2"), ("spark.b", "3")),
-        copy=CopyOptions(
-            fetch_buffer_bytes=8 << 20,
-            delivery=Delivery.AT_LEAST_ONCE,
-            continue_after=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
-            keep_append_time=True,
-            max_decompressed_bytes=1024 * 1024,
-            rebatch=Rebatch(65_536, Codec.ZSTD),
-        ),
+        fetch_buffer_bytes=8 << 20,
+        delivery=Delivery.AT_LEAST_ONCE,
+        continue_after=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
+        keep_append_time=True,
+        rebatch=Rebatch(65_536, Codec.ZSTD),
     )
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
@@ -129,7 +125,7 @@ def test_properties_are_latin_1_with_java_s_escapes(tmp_path: Path) -> None:
 
 
 def test_last_value_of_a_key_counts() -> None:
-    assert parse_key_values("--conf", ["a=1", "b=", "a=2"]) == {"a": "2", "b": ""}
+    assert dict(parse_key_values("--conf", ["a=1", "b=", "a=2"])) == {"a": "2", "b": ""}
 
 
 @pytest.mark.parametrize("text", ["a", "=1", " =1"])

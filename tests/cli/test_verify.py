@@ -169,16 +169,6 @@ def test_decoded_records_are_counted(command: list[str], capsys: pytest.CaptureF
     assert result["decoded_records"] == result["partitions"][0]["decoded_records"] == 5
 
 
-@pytest.mark.usefixtures("recompressed")
-def test_too_large_batch_is_exit_code_3(
-    command: list[str], capsys: pytest.CaptureFixture[str], texts: Texts
-) -> None:
-    assert main([*command, "--topics", "orders", "--max-decompressed-bytes", "64k"]) == 3
-    out = capsys.readouterr().out.splitlines()
-    texts(out[1])
-    texts(out[2])
-
-
 @pytest.mark.usefixtures("orders")
 def test_incomparable_topics_are_exit_code_3(
     brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str], texts: Texts
@@ -198,8 +188,7 @@ def test_incomparable_topics_are_exit_code_3(
         ["--topics", "("],
         ["--topics", "none.*"],
         ["--topics", "a", "--group", ""],
-        ["--topics", "a", "--max-decompressed-bytes", "much"],
-        ["--topics", "a", "--max-decompressed-bytes", "0"],
+        ["--topics", "a", "--master", "local", "--allow-unauthenticated-spark", "--conf", "=x"],
         ["--topics", "a", "--conf", "spark.x=1"],
         ["--topics", "a", "--master", "local", "--conf", "x"],
         ["--topics", "a", "--sample", "all"],

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main, make_parser
-from shoal.cli.config_file import with_config_file
-from shoal.mirroring.model.option_values import parse_listen
+from shoal.cli.layers import with_lower_layers
+from shoal.option_values import parse_listen
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -37,7 +37,7 @@ def test_options_of_the_mirror_parse_and_their_files_are_mounted() -> None:
     arguments = only(r"args: \[(.*)\]", text_of("deployment.yaml")).split(", ")
     arguments[arguments.index("--config") + 1] = str(MANIFESTS / "mirror.toml")
     parser = make_parser()
-    args = parser.parse_args(with_config_file(parser, arguments))
+    args = parser.parse_args(with_lower_layers(parser, arguments, {})[0])
     mounts = re.findall(r"mountPath: (\S+?)[,}]", text_of("deployment.yaml"))
     assert Path(args.from_config).parent == Path(args.to_config).parent
     assert str(Path(args.from_config).parent) in mounts

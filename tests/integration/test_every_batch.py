@@ -782,15 +782,13 @@ def refused_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, state: P
         alter_topic(bootstrap, f"refused-large-{codec}", SMALL)
     old_kafka.create_topic("refused-bomb", 1)
     load_old_batch(bootstrap, "refused-bomb", 0, small, "gzip", 1)
-    bomb = [replace(record, value=bytes(100_000)) for record in small]
+    bomb = [replace(record, value=bytes(8_000_000)) for record in small]  # above 64 MiB together
     load_old_batch(bootstrap, "refused-bomb", 0, bomb, "gzip", 1)
     load_old_batch(bootstrap, "refused-bomb", 0, small, "gzip", 1)
     return run_mirror(
         old_kafka,
         destination_cluster,
         ["refused-large-none", "refused-large-lz4", "refused-bomb"],
-        "--max-decompressed-bytes",
-        "200k",
         state=state,
         group="refused",
     )

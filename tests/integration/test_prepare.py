@@ -1,5 +1,8 @@
 """Preparing a mirror between real clusters: its topics and its messages."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -10,7 +13,6 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.topic_partition import TopicPartition
-from tests.mirror_options import with_options
 
 
 class Sides:
@@ -20,7 +22,7 @@ class Sides:
         self.source = source
         self.destination = destination
 
-    def prepare(self, topics: str, rename: str | None = None, **changes: object) -> Prepared:
+    def prepare(self, topics: str, rename: str | None = None, **changes: Any) -> Prepared:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             prepared = prepare(options, source, destination)
@@ -29,13 +31,13 @@ class Sides:
                     assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
             return prepared
 
-    def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
+    def _options(self, topics: str, rename: str | None, **changes: Any) -> MirrorOptions:
         options = MirrorOptions(
             config_of("source", self.source),
             config_of("destination", self.destination),
             TopicSelection(topics, rename=rename),
         )
-        return with_options(options, **changes)
+        return replace(options, **changes)
 
 
 def config_of(name: str, cluster: KafkaCluster) -> ClientConfig:

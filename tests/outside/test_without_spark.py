@@ -33,13 +33,14 @@ def test_command_on_spark_names_the_extra(
     assert "pip install 'shoal[spark]'" in done.stderr
 
 
-def test_dry_run_needs_no_spark(
+def test_dry_run_needs_no_spark_and_names_the_extra(
     brokers: TwoBrokers, history: History, without_spark: dict[str, str], tmp_path: Path
 ) -> None:
     history.plain(1)
     options = [*clusters(brokers), "--dry-run", "--json"]
     done = run_shoal("mirror", *options, state=tmp_path, environment=without_spark)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'shoal[spark]'" in done.stderr
     assert [each["source"] for each in json.loads(done.stdout)["topics"]] == ["topic"]
 
 

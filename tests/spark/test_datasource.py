@@ -162,11 +162,11 @@ def test_stream_copies_available_records_and_ends(
 def test_program_mirrors_and_receives_each_run(spark: SparkSession, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).plain(4)
     runs = []
+    source: Any = brokers.source.bootstrap
+    destination: Any = brokers.destination.bootstrap
+    topics: Any = "topic"
     summary = shoal.mirror(
-        brokers.source.bootstrap,
-        brokers.destination.bootstrap,
-        "topic",
-        once=True,
+        shoal.MirrorOptions(source, destination, topics, once=True),
         on_run=lambda partition, run: runs.append((*partition, *_values(run))),
         stop=threading.Event(),
     )

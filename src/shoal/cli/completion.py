@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from .config_file import DIRECTORIES, FILES
+from ..kinds import DIRECTORY, FILE
 from .options import Subparsers
 from .parser import options_of, verbs_of
 
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
         for action in options_of(verb):
             metavar = action.metavar if isinstance(action.metavar, str) else ""
             # shtab reads this attribute of an action.
-            if metavar.startswith((FILES, _PATH)):
+            if metavar.startswith((FILE.metavar, _PATH)):
                 vars(action)["complete"] = shtab.FILE
-            elif metavar.startswith(DIRECTORIES):
+            elif metavar.startswith(DIRECTORY.metavar):
                 vars(action)["complete"] = shtab.DIRECTORY
             elif metavar and args.shell == "zsh":
                 # shtab does not escape it, and behind a colon zsh expects a command.

@@ -6,17 +6,20 @@ import argparse
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .. import kinds
+from ..declare import given, option
 from ..gateway.converting import ConversionTotals, held_bytes, totals
-from ..mirroring.model.option_values import parse_listen
-from .http_options import add_http_options
+from ..mirroring.model.http_access import HttpOptions
+from ..net.address import Address
 from .output import say, warn
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["add_metrics_option", "metrics_text", "serve_metrics"]
+__all__ = ["MetricsOptions", "metrics_text", "serve_metrics"]
 
 #: Name, meaning and value of each counter, all by direction.
 _COUNTERS: tuple[tuple[str, str, Callable[[ConversionTotals], float]], ...] = (
@@ -33,15 +36,17 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConversionTotals], float]], ...] = (
 )
 
 
-def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add ``--metrics`` and the options of its HTTP server."""
-    parser.add_argument(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="serve metrics of conversions and of this process to Prometheus at this address. Port 0 "
-        "takes a free port",
+@dataclass(frozen=True)
+class MetricsOptions(HttpOptions):
+    """The options of the gateway's metrics."""
+
+    metrics: Address | None = option(
+        kinds.ADDRESS,
+        "serve metrics of conversions and of this process to Prometheus at this address. Port 0 takes a free "
+        "port",
+        default=None,
+        group="monitoring",
     )
-    add_http_options(parser)
 
 
 def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
@@ -52,19 +57,19 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
         ConfigError: The address makes no sense, or cannot be listened on; a file cannot be used.
 
     """
-    if args.metrics is None:
+    options = MetricsOptions(**given(MetricsOptions, vars(args)))
+    if options.metrics is None:
         return nullcontext()
     # Imported here: a gateway without metrics does not pay for the imports.
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-    from ..mirroring.model.http_access import HttpAccess
     from ..mirroring.monitoring.door import Answer, Door
 
     def answer() -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    door = Door(HttpAccess.parse(vars(args)), warn)
-    address = door.listen("metrics", parse_listen("--metrics", args.metrics), {"/metrics": answer})
+    door = Door(options.http, warn)
+    address = door.listen("metrics", options.metrics, {"/metrics": answer})
     say(f"metrics at http://{address}/metrics")
     return door
 

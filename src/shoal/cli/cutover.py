@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from ..declare import add_options, declared, given, pick
 from ..mirroring.cutover.files import page_file
 from ..mirroring.cutover.gates import GATES, Gate, State, Verdict
 from ..mirroring.cutover.options import CutoverOptions
 from ..mirroring.cutover.outcome import CutoverReport, GateEvent
 from ..mirroring.cutover.run import cut_over
-from ..mirroring.model.follow_options import FollowOptions, KeptAcls
 from ..mirroring.model.group_selection import GroupSelection
 from ..mirroring.model.options import MirrorOptions
-from .options import (
-    Subparsers,
-    add_cluster_options,
-    add_group_selection,
-    add_mirror_group,
-    add_option,
-    add_output_options,
-    add_topic_options,
-    parse_clusters,
-    parse_topics,
-)
+from ..mirroring.model.topics import TopicSelection
+from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, say, table, warn
 
 __all__ = ["add_parser", "run"]
@@ -51,82 +42,28 @@ def add_parser(verbs: Subparsers) -> None:
         "--certificate orders.json",
         allow_abbrev=False,
     )
-    add_cluster_options(parser)
-    add_topic_options(parser)
-    groups = parser.add_argument_group("consumer groups")
-    add_group_selection(groups, required=True)
-    add_option(
-        groups,
-        CutoverOptions,
-        "accept_at_least",
-        "move groups, too, whose translation is only at least: their consumers may read records again",
+    add_options(
+        parser,
+        declared(Clusters),
+        declared(TopicSelection),
+        declared(GroupSelection),
+        declared(CutoverOptions),
+        pick(MirrorOptions, "sync_configs_exclude", "sync_acls", group="gates"),
+        pick(MirrorOptions, "group", "keep_append_time", group="mirror"),
     )
-    gates = parser.add_argument_group("gates")
-    gates.add_argument(
-        "--certificate",
-        metavar="FILE",
-        help="the new file for the certificate (JSON), from which the way back begins. Its page for a "
-        "browser is written beside it, as FILE with .html instead of .json. Required without --rehearse",
-    )
-    add_option(
-        gates,
-        CutoverOptions,
-        "rehearse",
-        "go through all gates but the one that waits for producers, commit and write nothing, and print "
-        "how long each gate took",
-    )
-    add_option(
-        gates,
-        CutoverOptions,
-        "quiet_s",
-        "how long the ends of the source must stand still",
-        name="--quiet-s",
-        metavar="S",
-    )
-    add_option(
-        gates,
-        CutoverOptions,
-        "timeout_s",
-        "how long each gate may wait. While producers still write, a verification may take longer, as long "
-        "as it reads",
-        name="--timeout",
-        metavar="S",
-    )
-    add_option(
-        gates,
-        CutoverOptions,
-        "max_lag",
-        "the number of offsets that may be left to copy at the first gate",
-        metavar="N",
-    )
-    gates.add_argument(
-        "--allow-drift",
-        metavar="KIND[,KIND]",
-        help="what may differ at the second gate: configs, acls",
-    )
-    add_option(
-        gates,
-        FollowOptions,
-        "sync_configs_exclude",
-        "configurations that are not compared, as the mirror has them",
-        metavar="REGEX",
-    )
-    gates.add_argument(
-        "--sync-acls",
-        choices=[each.value for each in KeptAcls],
-        help="the ACLs that are compared, as the mirror has them (default: read)",
-    )
-    add_mirror_group(parser, consequence="is not compared")
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    source, destination = parse_clusters(args)
-    mirror = MirrorOptions.parse(source, destination, parse_topics(args), _without_groups(args))
-    selection = GroupSelection(args.groups, args.exclude_groups)
-    options = CutoverOptions.parse(mirror, selection, vars(args))
+    # --groups are those that move, and no group follows.
+    mirror = {name: value for name, value in vars(args).items() if name not in ("groups", "exclude_groups")}
+    options = CutoverOptions(
+        MirrorOptions(*parse_clusters(args), parse_topics(args), **given(MirrorOptions, mirror)),
+        GroupSelection(args.groups, args.exclude_groups),
+        **given(CutoverOptions, vars(args)),
+    )
     on_event = _print_event if args.json else _Lines().show
     report = cut_over(options, on_event=on_event, commands=_commands(args))
     for warning in report.warnings:
@@ -138,11 +75,6 @@ def run(args: argparse.Namespace) -> int:
     if report.closed is not None:
         say(report.sentence)
     return report.exit_code
-
-
-def _without_groups(args: argparse.Namespace) -> Mapping[str, object]:
-    """Return the options of the mirror: ``--groups`` here are those that move."""
-    return {name: value for name, value in vars(args).items() if name not in ("groups", "exclude_groups")}
 
 
 def _print_event(event: GateEvent) -> None:

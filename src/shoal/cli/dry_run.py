@@ -9,15 +9,15 @@ from typing import Any
 
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
+from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.driver.checkup import check_directories
+from ..mirroring.driver.checkup import Finding, check_directories
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.model.acl_commands import commands_of
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
-from ..spark.launch.checkup import check_spark
 from .output import print_json, say, table, warn
 
 __all__ = ["print_dry_run"]
@@ -31,7 +31,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     for sentence in acl_sentences(found.missing_acls):
         warn(f"missing for this principal: {sentence}")
     refusal = None if found.refusal is None else str(found.refusal)
-    machine = [*check_spark(options.master), *check_directories(options)]
+    machine = [*_check_spark(options), *check_directories(options)]
     for finding in machine:
         warn(finding.text)
     if as_json:
@@ -42,6 +42,16 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     if refusal is not None:
         say(refusal)
     return EXIT_USAGE if refusal or any(each.stops for each in machine) else EXIT_DONE
+
+
+def _check_spark(options: MirrorOptions) -> Iterator[Finding]:
+    try:
+        from ..spark.launch.checkup import check_spark
+    except ConfigError as error:
+        # The plan may be made on another machine than the mirror's.
+        yield Finding(str(error), stops=False)
+    else:
+        yield from check_spark(options.master)
 
 
 def _policies(options: MirrorOptions) -> dict[str, str]:

@@ -9,15 +9,17 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from .. import kinds
+from ..declare import add_options, declared, given, option
 from ..errors import ConfigError
 from ..gateway.settings import GatewaySettings
-from ..mirroring.model.option_values import parse_listen
+from ..net.address import Address
 from ..printable import printable_lines
-from .conversion_metrics import add_metrics_option, serve_metrics
+from .conversion_metrics import MetricsOptions, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
 from .output import print_json, say, warn
 from .serving import allow_many_files, give_freed_memory_back, signals_held
@@ -29,13 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "parse", "run"]
 
-_DEFAULT_LISTEN = "127.0.0.1:9092"
-
-_DEFAULTS = {each.name: each.default for each in fields(GatewaySettings)}
+_DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 
 #: One id, or a range; none is larger than a port.
 _BROKER_IDS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-_SMALLEST_BUFFER_BYTES = 64 * 1024
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -49,166 +48,87 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Example:\n\n  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
         allow_abbrev=False,
     )
-    _add_ends(parser.add_argument_group("addresses"))
-    _add_rights(parser.add_argument_group("permissions of clients"))
-    _add_tls(parser.add_argument_group("TLS on the listeners"))
-    _add_logins(parser.add_argument_group("logins of clients"))
-    limits = parser.add_argument_group("limits")
-    for each in _LIMITS:
-        each.add_to(limits)
-    add_metrics_option(parser)
+    add_options(parser, declared(_Command), declared(GatewaySettings), declared(MetricsOptions))
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
 
-def _add_ends(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--listen",
+def _parse_broker_ids(option: str, text: str) -> frozenset[int]:
+    ids: set[int] = set()
+    for part in text.split(","):
+        found = _BROKER_IDS.fullmatch(part.strip())
+        first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
+        if int(first) > int(last):
+            raise ConfigError(
+                f"{option} {text!r}: {part!r} is neither an id nor a range of ids. Use ids such as '1-3,5'"
+            )
+        ids.update(range(int(first), int(last) + 1))
+    return frozenset(ids)
+
+
+@dataclass(frozen=True)
+class _Command:
+    """Options of the command alone."""
+
+    listen: Address = option(
+        kinds.ADDRESS,
+        "a loopback address that clients bootstrap from. They find broker N of the cluster at port PORT + 1 "
+        "+ N. Port 0 takes free ones for all",
         default=_DEFAULT_LISTEN,
-        metavar="HOST:PORT",
-        help="a loopback address that clients bootstrap from. They find broker N of the cluster at port "
-        f"PORT + 1 + N. Port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
+        group="addresses",
     )
-    group.add_argument(
-        "--advertise", metavar="HOST", help="the host that clients connect to (default: --listen's host)"
+    advertise: str | None = option(
+        kinds.text("HOST"),
+        "the host that clients connect to (default: --listen's host)",
+        default=None,
+        group="addresses",
     )
-    group.add_argument(
-        "--allow-any-address",
-        action="store_true",
-        help="allow --listen to use an address that other machines can reach. Clients there act as the "
-        "upstream user, unless they log in by --sasl-pass-through",
+    upstream: str | None = option(
+        kinds.names("HOST:PORT[,HOST:PORT...]"),
+        "bootstrap servers of the cluster",
+        default=None,
+        group="addresses",
     )
-    group.add_argument(
-        "--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="bootstrap servers of the cluster"
-    )
-    group.add_argument(
-        "--upstream-config",
-        metavar="FILE",
-        help="the Java client's .properties for the cluster, TLS and SASL included. --upstream wins over its "
+    upstream_config: str | None = option(
+        kinds.FILE,
+        "the Java client's .properties for the cluster, TLS and SASL included. --upstream wins over its "
         "bootstrap.servers. Old clients read with its isolation.level (default: read_committed)",
+        default=None,
+        group="addresses",
     )
-
-
-def _add_rights(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--read-only",
-        action="store_true",
-        help="serve no Produce and no transactions, so that clients only read records and commit offsets",
+    tls_certificate: str | None = option(
+        kinds.FILE,
+        "the gateway's certificate and its chain, in PEM",
+        default=None,
+        group="TLS on the listeners",
     )
-    group.add_argument(
-        "--allow-create-topics",
-        action="store_true",
-        help="serve CreateTopics. The gateway serves no other API of administrators",
+    tls_key: str | None = option(
+        kinds.FILE,
+        "the certificate's private key, in PEM, not encrypted",
+        default=None,
+        group="TLS on the listeners",
     )
-
-
-def _add_tls(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--tls-certificate", type=Path, metavar="FILE", help="the gateway's certificate and its chain, in PEM"
+    tls_client_authorities: str | None = option(
+        kinds.FILE,
+        "authorities in PEM, one of which must have signed each client's certificate (default: none)",
+        default=None,
+        group="TLS on the listeners",
     )
-    group.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="the certificate's private key, in PEM, not encrypted"
-    )
-    group.add_argument(
-        "--tls-client-authorities",
-        type=Path,
-        metavar="FILE",
-        help="authorities in PEM, one of which must have signed each client's certificate (default: none)",
-    )
-
-
-def _add_logins(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--sasl-pass-through",
-        action="store_true",
-        help="pass each client's login on to the broker behind its connection, so that the cluster sees the "
+    sasl_pass_through: bool = option(
+        kinds.FLAG,
+        "pass each client's login on to the broker behind its connection, so that the cluster sees the "
         "client and not the gateway. --upstream-config then needs no login, only security.protocol. Set "
         "--tls-certificate too, or passwords and tokens cross the network in clear text",
+        default=False,
+        group="logins of clients",
     )
-    group.add_argument(
-        "--broker-ids",
-        metavar="N[-M][,N[-M]...]",
-        help="ids of brokers that get a listener at the start, such as 1-3: with --sasl-pass-through and no "
-        "login in --upstream-config, the gateway cannot ask the cluster (default: the cluster's brokers)",
+    broker_ids: frozenset[int] = option(
+        kinds.names("N[-M][,N[-M]...]", _parse_broker_ids),
+        "ids of brokers that get a listener at the start, such as 1-3: with --sasl-pass-through and no login "
+        "in --upstream-config, the gateway cannot ask the cluster (default: the cluster's brokers)",
+        default=frozenset(),
+        group="logins of clients",
     )
-
-
-class _Limit(NamedTuple):
-    """An option that limits memory or connections, its field of the settings, and its least value."""
-
-    option: str
-    field: str
-    least: int
-    help: str
-
-    def add_to(self, group: argparse._ArgumentGroup) -> None:
-        default = _DEFAULTS[self.field]
-        shown = "as --max-connections" if default is None else "%(default)s"
-        group.add_argument(
-            self.option, type=int, default=default, metavar="N", help=f"{self.help} (default: {shown})"
-        )
-
-    def value_in(self, args: argparse.Namespace) -> int | None:
-        value: int | None = getattr(args, self.option.removeprefix("--").replace("-", "_"))
-        if value is not None and value < self.least:
-            raise ConfigError(f"{self.option} '{value}': less than {self.least}")
-        return value
-
-
-_LIMITS = (
-    _Limit(
-        "--buffer-bytes",
-        "buffer_bytes",
-        _SMALLEST_BUFFER_BYTES,
-        "maximum size of a fetch from a broker for one fetch of an old client. A single larger batch comes "
-        "whole",
-    ),
-    _Limit(
-        "--chunk-bytes",
-        "chunk_bytes",
-        1,
-        "number of bytes that are converted at a time, in whole batches",
-    ),
-    _Limit(
-        "--max-connections",
-        "most_connections",
-        1,
-        "maximum number of client connections. One client may have one for bootstrap, one to each broker and "
-        "one to its coordinator",
-    ),
-    _Limit(
-        "--max-connections-per-address",
-        "most_connections_per_address",
-        1,
-        "maximum number of connections from one IP address, or from one IPv6 network of 64 bits",
-    ),
-    _Limit(
-        "--max-produced-bytes",
-        "largest_produced_bytes",
-        _SMALLEST_BUFFER_BYTES,
-        "maximum decompressed size of a message set from an old producer, with at least 64 bytes for each "
-        "message. A larger one is refused",
-    ),
-    _Limit(
-        "--max-request-bytes",
-        "largest_request_bytes",
-        1024,
-        "maximum size of a request that needs translation. A larger one closes its connection",
-    ),
-    _Limit(
-        "--max-bytes-in-flight",
-        "bytes_in_flight",
-        0,  # see _limits
-        "maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. "
-        "Further ones wait",
-    ),
-    _Limit(
-        "--max-decompressed-bytes",
-        "largest_batch_bytes",
-        _SMALLEST_BUFFER_BYTES,
-        "maximum size of a batch that is converted, compressed or not. A larger one is refused",
-    ),
-)
 
 
 def parse(args: argparse.Namespace) -> GatewaySettings:
@@ -219,9 +139,14 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ConfigError: An option cannot be used.
 
     """
+    found = given(_Command, vars(args))
     if args.read_only and args.allow_create_topics:
         raise ConfigError("--read-only and --allow-create-topics exclude each other. Remove one of them")
-    host, port = parse_listen("--listen", args.listen)
+    if "broker_ids" in found and not args.sasl_pass_through:
+        raise ConfigError(
+            "--broker-ids has no effect without --sasl-pass-through: the gateway asks the cluster"
+        )
+    address = found.get("listen", _DEFAULT_LISTEN)
     tls = _tls_files(args)
     upstream = parse_cluster(
         "upstream",
@@ -233,17 +158,14 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
     if args.sasl_pass_through and tls is None:
         _warn_of_clear_text(upstream)
     return GatewaySettings(
-        host,
-        port,
+        address.host,
+        address.port,
         upstream,
         advertised_host=args.advertise,
-        allow_any_address=args.allow_any_address,
         tls=tls,
         pass_through=args.sasl_pass_through,
-        broker_ids=_broker_ids(args),
-        read_only=args.read_only,
-        allow_create_topics=args.allow_create_topics,
-        **_limits(args),
+        broker_ids=found.get("broker_ids", frozenset()),
+        **given(GatewaySettings, vars(args)),
     )
 
 
@@ -275,7 +197,10 @@ def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
     from ..gateway.server_tls import TlsFiles
 
     if args.tls_certificate and args.tls_key:
-        return TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_authorities)
+        authorities = args.tls_client_authorities
+        return TlsFiles(
+            Path(args.tls_certificate), Path(args.tls_key), Path(authorities) if authorities else None
+        )
     if args.tls_certificate or args.tls_key or args.tls_client_authorities:
         raise ConfigError("TLS on the listeners needs both --tls-certificate and --tls-key")
     return None
@@ -292,17 +217,6 @@ def _warn_of_clear_text(upstream: ClientConfig) -> None:
     )
 
 
-def _limits(args: argparse.Namespace) -> dict[str, Any]:
-    limits = {each.field: each.value_in(args) for each in _LIMITS}
-    # As Kafka does for queued.max.request.bytes.
-    if args.max_bytes_in_flight < args.max_request_bytes:
-        raise ConfigError(
-            f"--max-bytes-in-flight '{args.max_bytes_in_flight}': less than --max-request-bytes, "
-            f"{args.max_request_bytes}"
-        )
-    return limits
-
-
 def _announce(gateway: Gateway, *, as_json: bool) -> None:
     brokers = {node_id: str(address) for node_id, address in sorted(gateway.brokers.items())}
     listening, bootstrap = str(gateway.listening), str(gateway.bootstrap)
@@ -313,27 +227,6 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
     print(f"listening on {listening}{advertised}", flush=True)
     for node_id, address in brokers.items():
         print(f"broker {node_id} is {'advertised as' if advertised else 'at'} {address}", flush=True)
-
-
-def _broker_ids(args: argparse.Namespace) -> frozenset[int]:
-    text: str | None = args.broker_ids
-    if text is None:
-        return frozenset()
-    if not args.sasl_pass_through:
-        raise ConfigError(
-            "--broker-ids has no effect without --sasl-pass-through: the gateway asks the cluster"
-        )
-    ids: set[int] = set()
-    for part in text.split(","):
-        found = _BROKER_IDS.fullmatch(part.strip())
-        first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
-        if int(first) > int(last):
-            raise ConfigError(
-                f"--broker-ids {text!r}: {part!r} is neither an id nor a range of ids. Use ids such as "
-                "'1-3,5'"
-            )
-        ids.update(range(int(first), int(last) + 1))
-    return frozenset(ids)
 
 
 def _announce_the_user(settings: GatewaySettings) -> None:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from ..declare import add_options, declared, given, pick
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.model.group_selection import GroupSelection
 from ..mirroring.model.offset_map import Exactness
 from ..mirroring.model.options import MirrorOptions
+from ..mirroring.model.topics import TopicSelection
 from ..mirroring.sync.one_round import GroupsOptions, translate_groups
 from ..mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
-from .options import (
-    Subparsers,
-    add_cluster_options,
-    add_group_selection,
-    add_mirror_group,
-    add_output_options,
-    add_topic_options,
-    parse_clusters,
-    parse_topics,
-)
+from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, table, warn
 
 __all__ = ["add_parser", "run"]
@@ -43,39 +36,29 @@ def add_parser(verbs: Subparsers) -> None:
         "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --apply",
         allow_abbrev=False,
     )
-    add_cluster_options(parser)
-    add_topic_options(parser)
-    groups = parser.add_argument_group("consumer groups")
-    add_group_selection(groups, required=True)
-    groups.add_argument("--apply", action="store_true", help="commit the translated offsets")
-    groups.add_argument(
-        "--reverse",
-        action="store_true",
-        help="read the groups of the destination, and translate their offsets back to the source",
+    add_options(
+        parser,
+        declared(Clusters),
+        declared(TopicSelection),
+        declared(GroupSelection),
+        declared(GroupsOptions),
+        pick(MirrorOptions, "group", "keep_append_time", group="mirror"),
     )
-    groups.add_argument(
-        "--prove",
-        action="store_true",
-        help="read the record that a consumer reads next at both clusters, and compare the two",
-    )
-    add_mirror_group(parser, time_note=" (--prove compares times)", consequence="is not counted")
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    source, destination = parse_clusters(args)
-    options = MirrorOptions.parse(source, destination, parse_topics(args), vars(args))
-    report = translate_groups(
-        GroupsOptions(
-            options,
-            GroupSelection(args.groups, args.exclude_groups),
-            apply=args.apply,
-            reverse=args.reverse,
-            prove=args.prove,
-        )
+    mirror = MirrorOptions(
+        *parse_clusters(args),
+        parse_topics(args),
+        group=args.group,
+        keep_append_time=args.keep_append_time,
     )
+    selection = GroupSelection(args.groups, args.exclude_groups)
+    options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))
+    report = translate_groups(options)
     for warning in report.warnings:
         warn(warning)
     for group in report.left_out:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass, replace
 
+from .. import kinds
 from ..client.cluster import Cluster
 from ..client.config import ClientConfig
+from ..declare import add_options, declared, given, option, pick
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..inspect import InspectOptions, inspect
@@ -14,14 +17,7 @@ from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..result_file import check_result_file
 from .inspect_report import print_report, progress_to
-from .options import (
-    Subparsers,
-    add_cluster_options,
-    add_option,
-    add_output_options,
-    add_topic_options,
-    parse_cluster,
-)
+from .options import Clusters, Subparsers, add_output_options, parse_cluster
 from .output import print_json, say, warn
 
 __all__ = ["add_parser", "run"]
@@ -41,37 +37,39 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Example:\n\n  shoal inspect --from old:9092 --topics 'orders.*' --report batches.html",
         allow_abbrev=False,
     )
-    add_cluster_options(parser, sides=("from",))
-    add_topic_options(parser, renamed=False, default=".*")
-    reading = parser.add_argument_group("reading")
-    how_much = reading.add_mutually_exclusive_group()
-    add_option(
-        how_much,
-        InspectOptions,
-        "sample",
-        "bytes to read of each partition: at its start, its end and two places between",
-        metavar="BYTES",
-    )
-    how_much.add_argument("--all", action="store_true", help="read all batches")
-    add_option(
-        reading,
-        InspectOptions,
-        "ratio_batches",
-        "batches of each topic to decompress for the compression ratio, which no header has",
-        metavar="NUMBER",
+    add_options(
+        parser,
+        pick(Clusters, "from_servers", "from_config", group="cluster"),
+        pick(TopicSelection, "topics", default=".*", required=False),
+        pick(TopicSelection, "exclude"),
+        declared(InspectOptions),
+        declared(_Command),
     )
     add_output_options(parser)
-    parser.add_argument("--report", metavar="FILE.html", help="write the result as one page, with charts")
     parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class _Command:
+    """Options of the command alone."""
+
+    report: str | None = option(
+        replace(kinds.FILE, metavar="FILE.html"),
+        "write the result as one page, with charts",
+        default=None,
+        group="output",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     source = parse_cluster("source", "from", args.from_servers, args.from_config)
-    options = InspectOptions.parse(vars(args))
+    if args.all and args.sample is not None:
+        raise ConfigError("--all and --sample exclude each other. Remove one of them")
+    options = InspectOptions(**given(InspectOptions, vars(args)))
     if args.report:
         check_result_file("--report", args.report)
-    topics = _select(source, TopicSelection(args.topics, args.exclude, None))
+    topics = _select(source, TopicSelection(args.topics or ".*", args.exclude))
     with progress_to(as_json=args.json) as on_progress:
         report = inspect(source, topics, options, on_progress=on_progress)
     for each in report.not_inspected:

@@ -6,24 +6,25 @@ import argparse
 import importlib.metadata
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from .. import kinds
 from ..client.config import ClientConfig
 from ..client.consumer.settings import CONSUMER_PROPERTIES, ConsumerSettings
 from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
+from ..declare import add_options, declared, given, option, pick
 from ..errors import ConfigError
 from ..mirroring.model.copy_options import Handling, Rebatch
+from ..mirroring.model.http_access import HttpOptions
 from ..mirroring.model.incidents import IncidentKind
-from ..mirroring.model.option_values import check_range
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
-from ..mirrormaker.options import MirrorMakerOptions, parse_include
+from ..mirrormaker.options import MOST_STREAMS, MirrorMakerOptions, parse_include
 from ..properties_file import read_properties_file
 from ..protocol.produce import MOST_IN_FLIGHT
 from ..timing import DEFAULT_TIMING
-from .mirror import add_guarantee_options, add_spark_options, add_watching_options, given_options
 from .options import Subparsers, add_output_options
 from .output import warn
 from .report import progress_until_unread, report_to
@@ -31,9 +32,6 @@ from .report import progress_until_unread, report_to
 __all__ = ["add_parser", "parse", "run"]
 
 T = TypeVar("T")
-
-_DEFAULT_COMMIT_INTERVAL_MS = 60_000
-_DEFAULT_STREAMS = 1
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
@@ -91,119 +89,135 @@ def add_parser(verbs: Subparsers) -> None:
         "    --producer.config producer.properties --include 'orders.*' --use.raw.bytes",
         allow_abbrev=False,
     )
-    _add_options_of_mirror_maker(parser.add_argument_group("MirrorMaker 1, KIP-3 and KIP-712"))
-    _add_own_options(parser.add_argument_group("shoal"))
-    add_guarantee_options(parser)
-    add_watching_options(parser)
-    add_spark_options(parser, default_master="local[<num.streams>]")
+    add_options(
+        parser,
+        declared(_Command),
+        pick(MirrorOptions, "delivery", "continue_after", "keep_append_time"),
+        pick(MirrorOptions, "metrics", "ui", "report"),
+        declared(HttpOptions),
+        pick(MirrorOptions, "master", shown="local[<num.streams>]"),
+        pick(MirrorOptions, "checkpoint", "conf", "allow_unauthenticated_spark"),
+    )
+    version = f"shoal {importlib.metadata.version('shoal')}"
+    parser.add_argument("--version", action="version", version=version, help="show the version and exit")
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
 
-def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--consumer.config",
-        dest="consumer_config",
-        required=True,
-        metavar="FILE",
-        help="properties of the consumer, for the source cluster. Its group.id is the group",
+_KAFKA = "MirrorMaker 1, KIP-3 and KIP-712"
+_OWN = "shoal"
+
+#: An empty text is a text.
+_TEXT = kinds.text("TEXT", lambda _, value: str(value))
+_REGEX = replace(_TEXT, metavar="REGEX")
+
+#: As MirrorMaker's parser: without a value, the option is true.
+_BOOLEAN = replace(kinds.text("true|false"), choices=("true", "false"), bare="true")
+
+
+@dataclass(frozen=True)
+class _Command:
+    """Options of the command alone."""
+
+    consumer_config: str = option(
+        kinds.FILE,
+        "properties of the consumer, for the source cluster. Its group.id is the group",
+        group=_KAFKA,
+        name="consumer.config",
     )
-    group.add_argument(
-        "--producer.config",
-        dest="producer_config",
-        required=True,
-        metavar="FILE",
-        help="properties of the producer, for the destination cluster",
+    producer_config: str = option(
+        kinds.FILE,
+        "properties of the producer, for the destination cluster",
+        group=_KAFKA,
+        name="producer.config",
     )
-    group.add_argument(
-        "--include",
-        metavar="REGEX",
-        help="topics to mirror: a regular expression for whole names, or several, separated by commas",
+    include: str | None = option(
+        _REGEX,
+        "topics to mirror: a regular expression for whole names, or several, separated by commas",
+        default=None,
+        group=_KAFKA,
     )
-    group.add_argument("--whitelist", metavar="REGEX", help="the same, the name in older versions")
-    group.add_argument(
-        "--num.streams",
-        dest="num_streams",
-        type=int,
-        default=_DEFAULT_STREAMS,
-        metavar="N",
-        help="number of tasks for the partitions of this process, at most the number of --master's cores "
-        f"(default: {_DEFAULT_STREAMS})",
+    whitelist: str | None = option(
+        _REGEX,
+        "the same, the name in older versions",
+        default=None,
+        group=_KAFKA,
     )
-    group.add_argument(
-        "--offset.commit.interval.ms",
-        dest="commit_interval_ms",
-        type=int,
-        default=_DEFAULT_COMMIT_INTERVAL_MS,
-        metavar="MS",
-        help=f"time between two commits (default: {_DEFAULT_COMMIT_INTERVAL_MS})",
+    num_streams: int = option(
+        kinds.whole(1, MOST_STREAMS),
+        "number of tasks for the partitions of this process, at most the number of --master's cores",
+        default=1,
+        group=_KAFKA,
+        name="num.streams",
     )
-    group.add_argument(
-        "--abort.on.send.failure",
-        "--abort.on.send.fail",
-        "--abortOnSendFail",
-        dest="abort_on_send_failure",
-        type=str.lower,
-        nargs="?",
-        const="true",
+    commit_interval_ms: int = option(
+        kinds.whole(1, _LARGEST_INT32, "MS"),
+        "time between two commits",
+        default=60_000,
+        group=_KAFKA,
+        name="offset.commit.interval.ms",
+    )
+    abort_on_send_failure: str = option(
+        _BOOLEAN,
+        "how to react to a record that the destination rejects. true: commit the acknowledged batches and "
+        "end. false: skip the record, and log and count it",
         default="true",
-        choices=["true", "false"],
-        help="how to react to a record that the destination rejects. true: commit the acknowledged batches "
-        "and end. false: skip the record, and log and count it (default: true, also without a value)",
+        group=_KAFKA,
+        name="abort.on.send.failure",
+        aliases=("--abort.on.send.fail", "--abortOnSendFail"),
     )
-    group.add_argument(
-        "--consumer.rebalance.listener",
-        dest="rebalance_listener",
-        metavar="MODULE:CLASS",
-        help="a Python class, derived from shoal.handlers.MirrorMakerRebalanceListener",
+    rebalance_listener: str | None = option(
+        kinds.text("MODULE:CLASS"),
+        "a Python class, derived from shoal.handlers.MirrorMakerRebalanceListener",
+        default=None,
+        group=_KAFKA,
+        name="consumer.rebalance.listener",
     )
-    group.add_argument(
-        "--rebalance.listener.args",
-        "--consumer.rebalance.listener.args",
-        dest="rebalance_listener_args",
-        metavar="TEXT",
-        help="the argument for the listener",
+    rebalance_listener_args: str | None = option(
+        _TEXT,
+        "the argument for the listener",
+        default=None,
+        group=_KAFKA,
+        name="rebalance.listener.args",
+        aliases=("--consumer.rebalance.listener.args",),
     )
-    group.add_argument(
-        "--message.handler",
-        dest="message_handler",
-        metavar="MODULE:CLASS",
-        help="a Python class that receives each record, derived from "
-        "shoal.handlers.MirrorMakerMessageHandler. With --use.raw.bytes it receives each batch, derived from "
-        "MirrorMakerRawBytesMessageHandler. With a handler, records are mirrored at least once",
+    message_handler: str | None = option(
+        kinds.text("MODULE:CLASS"),
+        "a Python class that receives each record, derived from shoal.handlers.MirrorMakerMessageHandler. "
+        "With --use.raw.bytes it receives each batch, derived from MirrorMakerRawBytesMessageHandler. With "
+        "a handler, records are mirrored at least once",
+        default=None,
+        group=_KAFKA,
+        name="message.handler",
     )
-    group.add_argument(
-        "--message.handler.args",
-        dest="message_handler_args",
-        metavar="TEXT",
-        help="the argument for the handler",
+    message_handler_args: str | None = option(
+        _TEXT,
+        "the argument for the handler",
+        default=None,
+        group=_KAFKA,
+        name="message.handler.args",
     )
-    group.add_argument(
-        "--use.raw.bytes",
-        dest="use_raw_bytes",
-        type=str.lower,
-        nargs="?",
-        const="true",
-        default="false",
-        choices=["true", "false"],
-        help="mirror whole batches as they are. Without this option, shoal decodes the records, and writes "
+    use_raw_bytes: str = option(
+        _BOOLEAN,
+        "mirror whole batches as they are. Without this option, shoal decodes the records, and writes "
         "batches with the producer's compression.type and batch.size",
+        default="false",
+        group=_KAFKA,
+        name="use.raw.bytes",
     )
-    group.add_argument("--new.consumer", dest="new_consumer", action="store_true", help="has no effect")
-    group.add_argument(
-        "--version",
-        action="version",
-        version=f"shoal {importlib.metadata.version('shoal')}",
-        help="show the version and exit",
+    new_consumer: bool = option(
+        kinds.FLAG,
+        "has no effect",
+        default=False,
+        group=_KAFKA,
+        name="new.consumer",
     )
-
-
-def _add_own_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--repartition",
-        action="store_true",
-        help="choose each record's partition by the hash of its key, as MirrorMaker 1 does. Records are then "
+    repartition: bool = option(
+        kinds.FLAG,
+        "choose each record's partition by the hash of its key, as MirrorMaker 1 does. Records are then "
         "mirrored at least once (default: the source's partition)",
+        default=False,
+        group=_OWN,
     )
 
 
@@ -215,56 +229,50 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         ConfigError: An option or a property cannot be used.
 
     """
-    option, include = ("--include", args.include) if args.include else ("--whitelist", args.whitelist)
+    command = _Command(**given(_Command, vars(args)))
+    name, include = ("--include", command.include) if command.include else ("--whitelist", command.whitelist)
     if not include:
         raise ConfigError("--include is required: a regular expression of topics")
-    if args.new_consumer:
+    if command.new_consumer:
         warn("--new.consumer is ignored: shoal always uses the new consumer")
-    raw = args.use_raw_bytes == "true"
-    source, consumer, consumer_texts = _read_consumer(args.consumer_config, raw)
-    destination, producer, producer_texts = _read_producer(args.producer_config, raw, args.repartition)
+    raw = command.use_raw_bytes == "true"
+    source, consumer, consumer_texts = _read_consumer(command.consumer_config, raw)
+    destination, producer, producer_texts = _read_producer(command.producer_config, raw, command.repartition)
     if consumer.membership is None:
         raise ConfigError(
-            f"--consumer.config {args.consumer_config}: no group.id. Set it to the name of the consumer group"
+            f"--consumer.config {command.consumer_config}: no group.id. Set it to the name of the consumer "
+            "group"
         )
-    handling = _handling(args, raw, consumer_texts, producer_texts)
-    given = given_options(args)
-    if args.abort_on_send_failure == "false":
-        after = (args.continue_after or "").split(",")
-        given["continue_after"] = [*after, IncidentKind.SEND_FAILURE]
+    handling = _handling(command, raw, consumer_texts, producer_texts)
+    options = {"master": f"local[{command.num_streams}]", **given(MirrorOptions, vars(args))}
+    if command.abort_on_send_failure == "false":
+        options["continue_after"] = options.get("continue_after", frozenset()) | {IncidentKind.SEND_FAILURE}
     if not raw:
         batch_bytes = max(producer.batch_size, _LEAST_BATCH_BYTES)
-        given |= {
+        options |= {
             "keep_append_time": True,
             "multi_batch": False,
             "rebatch": Rebatch(batch_bytes, producer.compression_type, everything=True),
         }
-    check_range("--offset.commit.interval.ms", args.commit_interval_ms, 1, _LARGEST_INT32)
-    timing = replace(DEFAULT_TIMING, commit_interval_s=args.commit_interval_ms / 1000)
+    timing = replace(DEFAULT_TIMING, commit_interval_s=command.commit_interval_ms / 1000)
     if handling is not None:
-        given["handling"] = handling
         timing = replace(timing, window_s=_HANDLED_WINDOW_S)
-    mirror = MirrorOptions.parse(
-        source,
-        destination,
-        TopicSelection("(.*)"),
-        {
-            "master": f"local[{args.num_streams}]",
-            **{name: value for name, value in given.items() if value is not None},
-            "group": consumer.membership.group,
-            "start": consumer.auto_offset_reset,
-            "max_in_flight": producer.max_in_flight,
-            "takes_over_offsets": True,
-        },
-    )
+    options |= {
+        "group": consumer.membership.group,
+        "start": consumer.auto_offset_reset,
+        "max_in_flight": producer.max_in_flight,
+        "takes_over_offsets": True,
+        "handling": handling,
+        "timing": timing,
+    }
     return MirrorMakerOptions(
-        replace(mirror, timing=timing),
-        parse_include(option, include),
+        MirrorOptions(source, destination, TopicSelection("(.*)"), **options),
+        parse_include(name, include),
         consumer.membership,
-        args.num_streams,
+        command.num_streams,
         _named(
-            args.rebalance_listener,
-            args.rebalance_listener_args,
+            command.rebalance_listener,
+            command.rebalance_listener_args,
             "--rebalance.listener.args",
             "--consumer.rebalance.listener",
         ),
@@ -280,20 +288,20 @@ def _named(
 
 
 def _handling(
-    args: argparse.Namespace, raw: bool, consumer: Mapping[str, str], producer: Mapping[str, str]
+    command: _Command, raw: bool, consumer: Mapping[str, str], producer: Mapping[str, str]
 ) -> Handling | None:
     named = _named(
-        args.message_handler, args.message_handler_args, "--message.handler.args", "--message.handler"
+        command.message_handler, command.message_handler_args, "--message.handler.args", "--message.handler"
     )
-    if args.repartition and raw:
+    if command.repartition and raw:
         raise ConfigError(
             "--repartition and --use.raw.bytes exclude each other: a batch has records with many keys. "
             "Remove one of them"
         )
-    if named is None and not args.repartition:
+    if named is None and not command.repartition:
         return None
     name, text = named or (None, None)
-    return Handling(name, text, raw, args.repartition, consumer, producer)
+    return Handling(name, text, raw, command.repartition, consumer, producer)
 
 
 def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:

@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from ..declare import Declared
 from ..errors import ConfigError
 from ..nearest import did_you_mean
 
 __all__ = [
     "Parser",
+    "declared_of",
     "no_end_time",
     "options_of",
     "verb_parser",
@@ -94,6 +96,11 @@ def no_end_time(name: str, known: Iterable[str]) -> str:
 def options_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
     """Return all options and arguments of a parser. No public attribute of argparse has them."""
     return parser._actions
+
+
+def declared_of(parser: argparse.ArgumentParser) -> list[Declared]:
+    """Return the options of a parser that are declared, in their order."""
+    return [vars(action)["declared"] for action in options_of(parser) if "declared" in vars(action)]
 
 
 def verbs_of(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:

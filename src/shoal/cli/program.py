@@ -15,8 +15,8 @@ from typing import Any
 from ..errors import ConfigError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
-from .config_file import with_config_file
-from .output import first_line, print_json, say, stamp_lines
+from .layers import with_lower_layers
+from .output import first_line, print_json, say, stamp_lines, warn
 
 __all__ = ["run_program"]
 
@@ -42,8 +42,10 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
 
 def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     try:
-        arguments = with_config_file(parser, arguments)
+        arguments, unknown = with_lower_layers(parser, arguments)
         args = parser.parse_args(arguments)
+        for sentence in unknown:
+            warn(sentence)
         args.program = parser.prog
     except ConfigError as error:
         # The arguments are not parsed, but these two decide how the error is printed.

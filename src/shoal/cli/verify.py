@@ -5,38 +5,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+from .. import kinds
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
+from ..declare import add_options, declared, given, option, pick
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.model.copy_options import all_copy_rules
+from ..mirroring.model.copy_options import CopyOptions, all_copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
+from ..mirroring.prepare.descriptions import decompression_limit, describe_topics
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
+from ..option_values import parse_key_values, parse_text
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, verify
 from ..verify.page import report_html
 from ..verify.run import Compare
-from .options import (
-    Subparsers,
-    add_cluster_options,
-    add_decompression_limit,
-    add_group_option,
-    add_output_options,
-    add_topic_options,
-    parse_clusters,
-    parse_key_values,
-    parse_topics,
-)
+from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, warn
 from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
 __all__ = ["add_parser", "run"]
-
-#: Options that have the names of a mirror's, and another meaning or form here.
-_NOT_OF_A_MIRROR = dict.fromkeys(("report", "master", "conf"))
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -54,74 +46,73 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Example:\n\n  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
         allow_abbrev=False,
     )
-    add_cluster_options(parser)
-    add_topic_options(parser)
-    mirror = parser.add_argument_group("mirror")
-    add_group_option(mirror)
-    add_decompression_limit(mirror, "is not compared")
-    _add_extent(parser)
-    mirror.add_argument(
-        "--all-ranges",
-        action="store_true",
-        help="print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
+    add_options(
+        parser,
+        declared(Clusters),
+        declared(TopicSelection),
+        pick(MirrorOptions, "group"),
+        declared(_Command),
+        pick(MirrorOptions, "conf", "allow_unauthenticated_spark"),
     )
-    _add_report(parser)
-    _add_spark(parser)
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
     )
     parser.set_defaults(run=run)
 
 
-def _add_extent(parser: argparse.ArgumentParser) -> None:
-    extent = parser.add_argument_group(
-        "extent",
-        "Compare a part of each partition only. The report names the ranges. Their ends are found by records "
-        "with similar neighbours and times, so ranges of less than 1,024 offsets are extended.",
-    )
-    extent.add_argument(
-        "--since",
-        metavar="TIMESTAMP",
-        help="compare from the first record of this time on: milliseconds since 1970, or ISO 8601",
-    )
-    extent.add_argument(
-        "--last",
-        metavar="DURATION|N",
-        help="compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition",
-    )
-    extent.add_argument(
-        "--state",
-        metavar="FILE",
-        help="keep in this file how far the copies are equal, and continue from there at the next start",
-    )
-    extent.add_argument(
-        "--sample",
-        metavar="PERCENT",
-        help="compare a share of each partition, such as 5%%, in ranges of offsets that lie at random",
-    )
+@dataclass(frozen=True)
+class _Command:
+    """Options of the command alone."""
 
-
-def _add_spark(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Spark")
-    group.add_argument(
-        "--master",
-        metavar="MASTER",
-        help="share partitions among the tasks of this Spark master "
+    all_ranges: bool = option(
+        kinds.FLAG,
+        "print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
+        default=False,
+        group="report",
+    )
+    since: str | None = option(
+        kinds.time("TIMESTAMP", parse_text),
+        "compare from the first record of this time on: milliseconds since 1970, or ISO 8601. Ranges of less "
+        "than 1,024 offsets are extended",
+        default=None,
+        group="extent",
+    )
+    last: str | None = option(
+        kinds.text("DURATION|N"),
+        "compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition",
+        default=None,
+        group="extent",
+    )
+    state: str | None = option(
+        kinds.FILE,
+        "keep in this file how far the copies are equal, and continue from there at the next start",
+        default=None,
+        group="extent",
+    )
+    sample: str | None = option(
+        kinds.text("PERCENT"),
+        "compare a share of each partition, such as 5%%, in ranges of offsets that lie at random",
+        default=None,
+        group="extent",
+    )
+    report: str | None = option(
+        replace(kinds.FILE, metavar="FILE.html"),
+        "write a page for people: what was compared and how, and each difference",
+        default=None,
+        group="report",
+    )
+    master: str | None = option(
+        kinds.text("MASTER"),
+        "share partitions among the tasks of this Spark master "
         "(default: no Spark, and four threads of this process)",
-    )
-    group.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting. May be repeated"
-    )
-    group.add_argument(
-        "--allow-unauthenticated-spark",
-        action="store_true",
-        help="send the clusters' credentials to tasks although Spark's connections reveal them",
+        default=None,
+        group="Spark",
     )
 
 
 @contextmanager
 def _comparing(
-    args: argparse.Namespace, source: ClientConfig, destination: ClientConfig, options: MirrorOptions
+    args: argparse.Namespace, source: ClientConfig, destination: ClientConfig, options: CopyOptions
 ) -> Iterator[Compare | None]:
     """Yield the comparison on Spark, if there is a master."""
     if args.master is None:
@@ -134,22 +125,13 @@ def _comparing(
         source,
         destination,
         master=args.master,
-        conf=parse_key_values("--conf", args.conf),
+        conf=dict(parse_key_values("--conf", args.conf or [])),
         allow_unauthenticated=args.allow_unauthenticated_spark,
-        options=options.copy,
+        options=options,
         patience_s=DEFAULT_PATIENCE_S,
         on_warning=warn,
     ) as compare:
         yield compare
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    report = parser.add_argument_group("report")
-    report.add_argument(
-        "--report",
-        metavar="FILE.html",
-        help="write a page for people: what was compared and how, and each difference",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -157,10 +139,9 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args)
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
-    options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
     extent = Extent.parse(vars(args))
     _reach(source, destination)
-    topics = _select(source, selection)
+    topics, options = _select(source, selection)
     with (
         _comparing(args, source, destination, options) as compare,
         progress_to(as_json=args.json) as on_progress,
@@ -171,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
             topics,
             group=args.group,
             rules=all_copy_rules(source),
-            options=options.copy,
+            options=options,
             on_progress=on_progress,
             extent=extent,
             state=args.state,
@@ -200,6 +181,7 @@ def _check_options(args: argparse.Namespace) -> None:
         if args.sample is not None:
             raise ConfigError("--sample leaves gaps, and --state has no gaps. Remove one of them")
         check_result_file("--state", args.state)
+    given(MirrorOptions, {"group": args.group, "conf": args.conf})  # refuses what cannot be used
     if args.master is None and (args.conf or args.allow_unauthenticated_spark):
         raise ConfigError("--conf and --allow-unauthenticated-spark need --master. Add it")
     if args.report is not None:
@@ -220,9 +202,11 @@ def _reach(*clusters: ClientConfig) -> None:
                 warn(warning)
 
 
-def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
+def _select(source: ClientConfig, selection: TopicSelection) -> tuple[dict[str, str], CopyOptions]:
     """
-    Return the topics to compare, with their names at the destination. Topics given by name may be missing.
+    Return the topics to compare, with their names at the destination, and how to decode them.
+
+    Topics given by name may be missing.
 
     Raises:
         ConfigError: No topic matches.
@@ -230,11 +214,12 @@ def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
     """
     with Cluster(source) as cluster:
         found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
-    topics = selection.select(found)
+        topics = selection.select(found)
+        described, _ = describe_topics(cluster, list(topics), DEFAULT_PATIENCE_S)
     for name in selection.missing(found):
         topics[name] = selection.destination_of(name)
     if not topics:
         raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
     for warning in idle_expressions(selection, found):
         warn(warning)
-    return topics
+    return topics, CopyOptions(max_decompressed_bytes=decompression_limit(described.values()))

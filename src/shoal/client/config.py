@@ -113,7 +113,7 @@ class ClientConfig:
     def given(
         cls,
         name: str,
-        given: str | Mapping[str, str],
+        given: ClientConfig | str | Mapping[str, str],
         on_warning: Callable[[str], object] | None,
     ) -> ClientConfig:
         """
@@ -123,6 +123,8 @@ class ClientConfig:
             ConfigError: As :meth:`from_properties`.
 
         """
+        if isinstance(given, ClientConfig):
+            return given
         properties = {"bootstrap.servers": given} if isinstance(given, str) else given
         config, warnings = cls.from_properties(name, properties)
         for warning in warnings:

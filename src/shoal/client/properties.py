@@ -30,7 +30,7 @@ __all__ = [
     "text",
 ]
 
-#: The property for the largest decompressed batch, as the mirror's ``--max-decompressed-bytes``.
+#: The property for the largest decompressed batch.
 MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
 
 _INT32_MAX = 2**31 - 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import kinds
 from ..client.config import ClientConfig
 from ..client.security import Security
+from ..declare import option
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from ..timing import DEFAULT_TIMING, Timing
@@ -22,6 +24,10 @@ DEFAULT_BUFFER_BYTES = 128 * 1024
 #: limit but ``connections.max.idle.ms``.
 DEFAULT_LOGIN_S = 60.0
 
+_SMALLEST_BUFFER_BYTES = 64 * 1024
+_LARGEST_REQUEST_BYTES = 16 * 1024 * 1024
+_LARGEST_INT32 = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
@@ -34,26 +40,14 @@ class GatewaySettings:
             With 0 all listeners have free ports.
         upstream: The connection to the cluster. Its isolation level applies to translated requests.
         advertised_host: The host that clients connect to; None for ``host``.
-        allow_any_address: Allow an address that other machines can connect to.
         tls: TLS of the listeners; None for plain TCP.
         pass_through: Clients log in at the brokers, through the gateway. The gateway itself logs in only at
             its start, to ask for the brokers, and only if ``upstream`` has a login.
         broker_ids: Brokers to listen for from the start, also if the cluster does not have them yet.
         login_s: The time limit for a client's login.
-        buffer_bytes: The limit for a Fetch that is translated, also if the client asks for more. A single
-            larger batch comes whole.
-        largest_batch_bytes: The limit for a batch, compressed or not, that an old client can receive.
-        chunk_bytes: The size of the pieces in which a batch is converted.
-        most_connections: The limit for clients' connections on all listeners together.
-        most_connections_per_address: The limit for the connections from one address, or from one IPv6
-            network of 64 bits; None for no limit of its own.
         largest_produced_bytes: The limit for a message set in a Produce request after decompression, where
             each message counts as at least 64 bytes.
         largest_request_bytes: The limit for a translated request; a request that passes through has none.
-        bytes_in_flight: The limit for all messages together that are larger than 64 KiB and that the gateway
-            holds whole: requests that it translates, and answers that it decodes.
-        read_only: Serve neither Produce nor transactions.
-        allow_create_topics: Serve CreateTopics.
         idle_s: The timeout for a client, between its requests and within them.
         timing: How long clients wait for one another.
 
@@ -63,21 +57,75 @@ class GatewaySettings:
     port: int
     upstream: ClientConfig
     advertised_host: str | None = None
-    allow_any_address: bool = False
+    allow_any_address: bool = option(
+        kinds.FLAG,
+        "allow --listen to use an address that other machines can reach. Clients there act as the upstream "
+        "user, unless they log in by --sasl-pass-through",
+        default=False,
+        group="addresses",
+    )
     tls: TlsFiles | None = None
     pass_through: bool = False
     broker_ids: frozenset[int] = frozenset()
     login_s: float = DEFAULT_LOGIN_S
-    buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    largest_batch_bytes: int = DEFAULT_LIMIT_BYTES
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES
-    most_connections: int = 1000
-    most_connections_per_address: int | None = None
+    buffer_bytes: int = option(
+        kinds.size(_SMALLEST_BUFFER_BYTES, _LARGEST_INT32),
+        "maximum size of a fetch from a broker for one fetch of an old client. A single larger batch comes "
+        "whole",
+        default=DEFAULT_BUFFER_BYTES,
+        group="limits",
+    )
+    largest_batch_bytes: int = option(
+        kinds.size(_SMALLEST_BUFFER_BYTES, _LARGEST_INT32),
+        "maximum size of a batch that is converted, compressed or not. A larger one is refused",
+        default=DEFAULT_LIMIT_BYTES,
+        group="limits",
+        name="max-decompressed-bytes",
+    )
+    chunk_bytes: int = option(
+        kinds.size(1, _LARGEST_INT32),
+        "number of bytes that are converted at a time, in whole batches",
+        default=DEFAULT_CHUNK_BYTES,
+        group="limits",
+    )
+    most_connections: int = option(
+        kinds.whole(1, _LARGEST_INT32),
+        "maximum number of client connections. One client may have one for bootstrap, one to each broker and "
+        "one to its coordinator",
+        default=1000,
+        group="limits",
+        name="max-connections",
+    )
+    most_connections_per_address: int | None = option(
+        kinds.whole(1, _LARGEST_INT32),
+        "maximum number of connections from one IP address, or from one IPv6 network of 64 bits "
+        "(default: as --max-connections)",
+        default=None,
+        group="limits",
+        name="max-connections-per-address",
+    )
     largest_produced_bytes: int = 16 * 1024 * 1024
-    largest_request_bytes: int = 16 * 1024 * 1024
-    bytes_in_flight: int = 256 * 1024 * 1024
-    read_only: bool = False
-    allow_create_topics: bool = False
+    largest_request_bytes: int = _LARGEST_REQUEST_BYTES
+    bytes_in_flight: int = option(
+        kinds.size(_LARGEST_REQUEST_BYTES, 2**50),
+        "maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. "
+        "Further ones wait",
+        default=256 * 1024 * 1024,
+        group="limits",
+        name="max-bytes-in-flight",
+    )
+    read_only: bool = option(
+        kinds.FLAG,
+        "serve no Produce and no transactions, so that clients only read records and commit offsets",
+        default=False,
+        group="permissions of clients",
+    )
+    allow_create_topics: bool = option(
+        kinds.FLAG,
+        "serve CreateTopics. The gateway serves no other API of administrators",
+        default=False,
+        group="permissions of clients",
+    )
     idle_s: float = 600.0
     timing: Timing = DEFAULT_TIMING
 

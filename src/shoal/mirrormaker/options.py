@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ..client.membership import MembershipSettings
 from ..errors import ConfigError
-from ..mirroring.model.option_values import check_range
 from ..mirroring.model.options import MirrorOptions
+from ..option_values import check_range
 
-__all__ = ["MirrorMakerOptions", "parse_include"]
+__all__ = ["MOST_STREAMS", "MirrorMakerOptions", "parse_include"]
 
 #: More tasks on one machine can only be a typing error.
-_LARGEST_STREAMS = 10_000
+MOST_STREAMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MirrorMakerOptions:
     listener: tuple[str, str | None] | None = None
 
     def __post_init__(self) -> None:
-        check_range("--num.streams", self.streams, 1, _LARGEST_STREAMS)
+        check_range("--num.streams", self.streams, 1, MOST_STREAMS)
 
 
 def parse_include(option: str, text: str) -> re.Pattern[str]:

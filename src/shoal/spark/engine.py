@@ -186,6 +186,7 @@ class SparkEngine:
             options.destination,
             job.prepared.group,
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
+            max_decompressed_bytes=job.prepared.max_decompressed_bytes,
             first_start=job.first_start,
             tries_again=not options.once,
             prefixes=tuple(prefixes_of(options.topics).items()),

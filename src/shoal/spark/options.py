@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.option_values import check_range, parse_flag, parse_whole
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.option_values import check_range, parse_flag, parse_whole
 from shoal.properties_file import read_properties_file
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import ConfigError
-from ..mirroring.model.option_values import MOST_DIGITS
 from ..mirroring.model.options import Start
+from ..option_values import MOST_DIGITS
 from .findings import OffsetRange
 
 __all__ = ["LEAST_OFFSETS", "WHOLE", "Extent"]

@@ -142,8 +142,13 @@ def cut(
     clusters: Clusters, tmp_path: Path, on_event: Callable[[GateEvent], object] = lambda _: None, **more: Any
 ) -> CutoverReport:
     mirror = MirrorOptions(config("source"), config("destination"), TopicSelection("orders"))
-    given = {"certificate": str(tmp_path / "c.json"), "quiet_s": 5, "timeout_s": TIMEOUT_S, **more}
-    options = CutoverOptions.parse(mirror, GroupSelection(".*"), given)
+    given: dict[str, Any] = {
+        "certificate": str(tmp_path / "c.json"),
+        "quiet_s": 5,
+        "timeout_s": TIMEOUT_S,
+        **more,
+    }
+    options = CutoverOptions(mirror, GroupSelection(".*"), **given)
     return CutoverRun(
         clusters,
         options,

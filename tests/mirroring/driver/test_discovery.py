@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,7 +22,6 @@ from shoal.mirroring.prepare.create import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
-from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 
@@ -46,7 +45,7 @@ def discovering(
         "refresh_s": 0.05,
         "timing": Timing(shortest_refresh_s=0.05),
     }
-    mirror = with_options(
+    mirror = replace(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
         **(wanted | changes),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pytest
 
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
+from shoal.declare import given as read
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
@@ -20,7 +21,6 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.timing import Timing
-from tests.mirror_options import with_options
 from tests.two_brokers import TwoBrokers, wait_until
 
 RETENTION = {"retention.ms": "1000000"}
@@ -42,11 +42,11 @@ class Said:
 
 @contextmanager
 def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Said]]:
-    mirror = with_options(
+    mirror = replace(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, TopicSelection("orders")),
         refresh_s=0.05,
         timing=Timing(shortest_refresh_s=0.05),
-        follow=FollowOptions(**wanted),
+        **wanted,
     )
     said = Said()
     schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)
@@ -141,4 +141,4 @@ def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBroker
 )
 def test_value_that_cannot_be_used_is_an_error(given: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        FollowOptions.parse(given)
+        read(FollowOptions, given)

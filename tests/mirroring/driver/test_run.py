@@ -21,10 +21,9 @@ from shoal.mirroring.model.progress import Phase, Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.spark import engine
-from shoal.spark.api import run_mirror
+from shoal.spark.api import mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
-from tests.mirror_options import with_options
 from tests.spark.without_jvm import Context, Jobs, without_jvm
 from tests.two_brokers import QUICK, History, TwoBrokers, content_of, list_commits, wait_until
 
@@ -50,12 +49,12 @@ class Mirrors:
             "checkpoint": str(self._directory),
             "timing": replace(QUICK, window_s=1.0, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
         }
-        return with_options(
+        return replace(
             MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)
         )
 
     def once(self, **changes: Any) -> Summary:
-        return run_mirror(
+        return mirror(
             self.options(once=True, **changes), on_warning=self.warnings.append, on_notice=self.notices.append
         )
 
@@ -91,7 +90,7 @@ class Service:
 
     def _run(self) -> None:
         try:
-            self._summary = run_mirror(self._options, on_progress=self.progress.append, stop=self._stop)
+            self._summary = mirror(self._options, on_progress=self.progress.append, stop=self._stop)
         except ShoalError as error:
             self._error = error
 

@@ -18,7 +18,7 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.spark.api import run_mirror
+from shoal.spark.api import mirror
 from tests.control import send
 from tests.spark.without_jvm import Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, batches_of, wait_until
@@ -47,10 +47,10 @@ class Mirrors:
             "group": "mirror",
             **options,
         }
-        parsed = MirrorOptions.parse(self.client("source"), self.client("destination"), self._topics, given)
+        parsed = MirrorOptions(self.client("source"), self.client("destination"), self._topics, **given)
         parsed = replace(parsed, timing=replace(parsed.timing, window_s=2.0, commit_interval_s=0.05))
         with ThreadPoolExecutor(1) as thread:
-            done = thread.submit(run_mirror, parsed, on_notice=self.notices.append, stop=stop)
+            done = thread.submit(mirror, parsed, on_notice=self.notices.append, stop=stop)
             try:
                 wait_until(lambda: done.done() or self._is_ready(), 120)
                 yield done
@@ -129,14 +129,15 @@ def test_mirror_is_paused_over_windows_and_stopped_and_paused_by_its_option(mirr
 
 def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mirrors: Mirrors) -> None:
     with mirrors.running():
-        options = MirrorOptions.parse(
+        options = MirrorOptions(
             mirrors.client("source"),
             mirrors.client("destination"),
             TopicSelection("orders"),
-            {"control": mirrors.socket, "group": "another"},
+            control=mirrors.socket,
+            group="another",
         )
         with pytest.raises(ConfigError, match=r"another.*mirror"):
-            run_mirror(options)
+            mirror(options)
 
 
 def test_limited_mirror_stays_below_its_limit_and_goes_on_without_it(mirrors: Mirrors) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.client.coordinator import MemberId
+from shoal.declare import given
 from shoal.errors import ConfigError
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.commands import Commands, Reactions
@@ -42,7 +43,7 @@ class Mirror:
         self.server = ControlServer("127.0.0.1", "secret", self.schedule)
         self.server.renew(MemberId(), 600.0)
         self.steering = Steering(
-            SteeringOptions.parse(options),
+            SteeringOptions(**given(SteeringOptions, options)),
             self.server,
             self.schedule,
             self.metrics,
@@ -241,16 +242,15 @@ def test_expressions_select_whole_names() -> None:
 
 
 def test_options_are_read_as_users_write_them() -> None:
-    read = SteeringOptions.parse({"limit": "50m", "pause": "orders,pay{1,2}"})
-    assert read.limit == 50 * 1024**2
-    assert read.pause == ("orders", "pay{1,2}")
-    assert SteeringOptions.parse({"pause": ["orders", "logs"]}).pause == ("orders", "logs")
+    read = given(SteeringOptions, {"limit": "50m", "pause": "orders,pay{1,2}"})
+    assert read == {"limit": 50 * 1024**2, "pause": ("orders", "pay{1,2}")}
+    assert given(SteeringOptions, {"pause": ["orders", "logs"]}) == {"pause": ("orders", "logs")}
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [{"limit": "0"}, {"limit": "-5"}, {"limit": "2000000g"}, {"pause": "("}, {"control": ""}],
 )
-def test_option_that_cannot_be_used_is_refused(given: Mapping[str, Any]) -> None:
+def test_option_that_cannot_be_used_is_refused(options: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        SteeringOptions.parse(given)
+        given(SteeringOptions, options)

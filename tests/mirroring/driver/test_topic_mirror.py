@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.cutover.certificate import CutCluster
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.spark.api import run_mirror
+from shoal.spark.api import mirror
 from shoal.topic_partition import TopicPartition
 from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import History, content_of
@@ -35,7 +35,7 @@ class Going:
         options = self.way_back.options(
             **{"once": True, "from_certificate": file, "checkpoint": str(self._directory / "state"), **more}
         )
-        return run_mirror(options, on_warning=self.warnings.append, on_notice=self.notices.append)
+        return mirror(options, on_warning=self.warnings.append, on_notice=self.notices.append)
 
 
 @pytest.fixture

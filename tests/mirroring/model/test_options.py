@@ -1,5 +1,4 @@
 import enum
-import inspect
 import math
 import pickle
 import re
@@ -11,15 +10,13 @@ import pytest
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.option_values import parse_bytes, parse_choice, parse_listen
 from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
+from shoal.option_values import parse_bytes, parse_choice, parse_listen
 from shoal.records import Codec
-from shoal.spark.api import mirror
-from tests.mirror_options import with_options
 
 OPTIONS = MirrorOptions(
     ClientConfig("source", (Address("a", 1),)),
@@ -48,7 +45,7 @@ EVERYTHING = MirrorOptions(
     master="local[2,4]",
     checkpoint="somewhere",
     conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
-    copy=CopyOptions(fetch_buffer_bytes=1 << 20),
+    fetch_buffer_bytes=1 << 20,
 )
 
 
@@ -89,7 +86,7 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
 )
 def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        with_options(OPTIONS, **change)
+        replace(OPTIONS, **change)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +183,7 @@ def test_rules_depend_on_the_isolation_level() -> None:
 
 
 def test_rules_depend_on_keep_append_time() -> None:
-    assert with_options(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
-
-
-@pytest.mark.parametrize("size", [0, -1, 2**31])
-def test_invalid_decompressed_size_is_refused(size: int) -> None:
-    with pytest.raises(ConfigError, match="--max-decompressed-bytes"):
-        with_options(OPTIONS, max_decompressed_bytes=size)
+    assert replace(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +201,7 @@ def test_parse_choice_of_unknown_value_names_the_known_ones(
 
 
 def test_rules_do_not_depend_on_multi_batch_or_rebatch() -> None:
-    changed = with_options(OPTIONS, multi_batch=False, rebatch=Rebatch(1_000, Codec.ZSTD))
+    changed = replace(OPTIONS, multi_batch=False, rebatch=Rebatch(1_000, Codec.ZSTD))
     assert changed.rules() == OPTIONS.rules()
 
 
@@ -256,35 +247,41 @@ def test_long_groups_have_distinct_directory_names() -> None:
     assert {len(name) for name in names} == {200}
 
 
-def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
-    texts = {
-        "fetch_buffer_bytes": "8m",
-        "delivery": "at-least-once",
-        "refresh_s": "2",
-        "continue_after": "source-reset",
-    }
-    values = {
-        "fetch_buffer_bytes": 8 << 20,
-        "delivery": Delivery.AT_LEAST_ONCE,
-        "refresh_s": 2,
-        "continue_after": ["source-reset"],
-    }
-    parsed = [
-        MirrorOptions.parse(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, each)
-        for each in (texts, values)
-    ]
-    assert parsed[0] == parsed[1] != OPTIONS
+def made(**options: Any) -> MirrorOptions:
+    return MirrorOptions(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, **options)
+
+
+def test_mirror_options_read_texts_and_python_values_alike() -> None:
+    texts = made(
+        fetch_buffer_bytes="8m",
+        delivery="at-least-once",
+        refresh_s="2",
+        continue_after="source-reset",
+        start="latest",
+        metrics="127.0.0.1:9100",
+        conf=["spark.a=1"],
+    )
+    values = made(
+        fetch_buffer_bytes=8 << 20,
+        delivery=Delivery.AT_LEAST_ONCE,
+        refresh_s=2,
+        continue_after=["source-reset"],
+        start=Start(LATEST),
+        metrics=Address("127.0.0.1", 9100),
+        conf={"spark.a": "1"},
+    )
+    assert texts == values != OPTIONS
+
+
+def test_mirror_options_read_clusters_as_servers_or_properties() -> None:
+    properties: Any = {"bootstrap.servers": "a:1", "fetch.min.bites": "1"}
+    servers: Any = "b:2"
+    topics: Any = "orders"
+    options = MirrorOptions(properties, servers, topics)
+    assert options == OPTIONS
+    assert "fetch.min.bites" in options.ignored[0]
 
 
 def test_error_names_the_option_as_the_command_line_has_it() -> None:
     with pytest.raises(ConfigError, match=r"^--fetch-buffer-bytes: invalid size '\{x\}'"):
-        CopyOptions.parse({"fetch_buffer_bytes": "{x}"})
-
-
-def test_defaults_of_shoal_mirror_are_those_of_the_options() -> None:
-    given = {
-        name: each.default
-        for name, each in inspect.signature(mirror).parameters.items()
-        if each.default is not inspect.Parameter.empty
-    }
-    assert MirrorOptions.parse(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, given) == OPTIONS
+        made(fetch_buffer_bytes="{x}")

@@ -87,6 +87,6 @@ def test_health_needs_no_token_and_metrics_do(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
     token.chmod(0o600)
-    mirror = Mirror(busy_metrics(), HttpAccess.parse({"http_token_file": str(token)}))
+    mirror = Mirror(busy_metrics(), HttpAccess(token_file=token))
     with mirror.server:
         assert [mirror.answer(path)[0] for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 401]

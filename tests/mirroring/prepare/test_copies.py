@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -23,7 +24,6 @@ from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
-from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 PARTITION = TopicPartition("topic", 0)
@@ -117,7 +117,7 @@ def options_of(brokers: TwoBrokers, **changes: Any) -> MirrorOptions:
         "refresh_s": 1.0,
         "timing": Timing(deletion_confirmed_s=0.0),
     }
-    return with_options(
+    return replace(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
         **(wanted | changes),
     )

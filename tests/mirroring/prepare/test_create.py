@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,6 @@ from shoal.mirroring.prepare.create import Prepared, prepare
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests.mirror_options import with_options
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -33,24 +33,24 @@ class Sides:
     destination: Broker
 
     def prepare(
-        self, topics: str, rename: str | None = None, patience_s: float = 10.0, **changes: object
+        self, topics: str, rename: str | None = None, patience_s: float = 10.0, **changes: Any
     ) -> Prepared:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(options, source, destination, patience_s=patience_s)
 
-    def inspect(self, topics: str, rename: str | None = None, **changes: object) -> TopicChanges:
+    def inspect(self, topics: str, rename: str | None = None, **changes: Any) -> TopicChanges:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return inspect_topics(options, source, destination, patience_s=10.0)
 
-    def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
+    def _options(self, topics: str, rename: str | None, **changes: Any) -> MirrorOptions:
         options = MirrorOptions(
             config_of("source", self.source),
             config_of("destination", self.destination),
             TopicSelection(topics, rename=rename),
         )
-        return with_options(options, **changes)
+        return replace(options, **changes)
 
 
 def config_of(name: str, broker: Broker) -> ClientConfig:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -37,15 +38,15 @@ OFTEN = Timing(shortest_refresh_s=0.05)
 class Following:
     """A follower, and what it reports."""
 
-    def __init__(self, groups: Groups, timing: Timing = OFTEN, **options: object) -> None:
+    def __init__(self, groups: Groups, timing: Timing = OFTEN, **options: Any) -> None:
         settings = groups.two.settings
         self.metrics = Metrics()
         self.warnings: list[str] = []
-        given = MirrorOptions.parse(
+        given = MirrorOptions(
             settings.source,
             settings.destination,
             TopicSelection("topic"),
-            {"groups": ".*", **options},
+            **{"groups": ".*", **options},
         )
         found = GroupFollower.of(
             replace(given, timing=timing, groups_interval_s=timing.shortest_refresh_s),
@@ -207,7 +208,7 @@ def test_metrics_show_the_groups(groups: Groups) -> None:
 
 def test_mirror_without_groups_has_no_follower(groups: Groups) -> None:
     settings = groups.two.settings
-    options = MirrorOptions.parse(settings.source, settings.destination, TopicSelection("topic"), {})
+    options = MirrorOptions(settings.source, settings.destination, TopicSelection("topic"))
     metrics = Metrics()
     assert GroupFollower.of(options, metrics, lambda _: None) is None
     assert metrics.progress().consumer_groups is None

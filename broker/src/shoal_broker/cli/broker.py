@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shoal.cli.options import add_output_options, parse_key_values
+from shoal.cli.options import add_output_options
 from shoal.cli.output import print_json
 from shoal.cli.parser import Parser
 from shoal.cli.program import run_program
 from shoal.cli.serving import allow_many_files, signals_held
 from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_DONE
-from shoal.mirroring.model.option_values import parse_listen
+from shoal.option_values import parse_key_values, parse_listen
 
 __all__ = ["main", "make_parser", "run"]
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
     host, port = parse_listen("--listen", args.listen)
     allow_many_files()
-    broker = Broker(host, port, config={**_DEFAULTS, **parse_key_values("--config", args.config)})
+    broker = Broker(host, port, config={**_DEFAULTS, **dict(parse_key_values("--config", args.config))})
     with signals_held() as signals:
         try:
             broker.start()

@@ -17,7 +17,7 @@ from shoal.cli.program import run_program
 from shoal.cli.report import report_to
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
-from shoal.mirroring.model.options import DEFAULT_MASTER, MirrorOptions
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import parse_bootstrap
@@ -49,9 +49,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--master",
-        default=DEFAULT_MASTER,
+        default="local[*]",
         metavar="MASTER",
-        help=f"a local Spark master (default: {DEFAULT_MASTER})",
+        help="a local Spark master (default: local[*])",
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -117,10 +117,10 @@ def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
 
 
 def _mirror(options: MirrorOptions, args: argparse.Namespace) -> Summary:
-    from shoal.spark.api import run_mirror
+    from shoal.spark.api import mirror
 
     with report_to(as_json=args.json) as report:
-        summary = run_mirror(options, on_progress=report.progress, on_warning=report.warning)
+        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
         report.summary(summary)
     return summary
 

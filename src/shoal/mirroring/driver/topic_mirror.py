@@ -280,7 +280,7 @@ class TopicMirror:
     ) -> Sequence[str]:
         """Create the copies of source topics; return warnings."""
         selection = replace(self._options.topics, topics=",".join(topics))
-        options = replace(self._options, topics=selection, copy=copy or self._options.copy)
+        options = replace(self._options.with_copy(copy or self._options.copy), topics=selection)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(
                 options,

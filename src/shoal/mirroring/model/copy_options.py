@@ -1,9 +1,7 @@
 """
 Options of copying: a user's (:class:`CopyOptions`), and a task's (:class:`CopySettings`).
 
-Defaults, texts and checks of these options are here alone. The command line, ``shoal.mirror()`` and
-``format("shoal")`` call :meth:`CopyOptions.parse` with a user's values. The driver sends the result to its
-tasks as JSON.
+Tasks receive the settings: the options, and what the driver has found.
 """
 
 from __future__ import annotations
@@ -11,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
+from ... import kinds
 from ...client.config import ClientConfig
+from ...declare import option
 from ...errors import ConfigError
+from ...option_values import check_range, parse_bytes
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
@@ -24,15 +25,6 @@ from .acl_prefixes import by_prefix
 from .acls import Acl, grant_command, principal_of
 from .first_start import FirstStart
 from .incidents import POLICIES, Delivery, IncidentKind
-from .option_values import (
-    check_range,
-    choice_of,
-    parse_bytes,
-    parse_fields,
-    parse_flag,
-    parse_whole,
-    read_by,
-)
 
 __all__ = [
     "COPY_DEFAULTS",
@@ -80,14 +72,11 @@ class Rebatch:
 
     @classmethod
     def parse(cls, option: str, value: object) -> Rebatch:
-        """Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``, or the JSON of a driver."""
+        """Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``."""
         if isinstance(value, Rebatch):
             return value
-        if isinstance(value, Mapping):
-            codec = value["codec"]
-            return cls(value["below_bytes"], None if codec is None else Codec(codec), value["everything"])
-        size, colon, name = str(value).partition(":")
-        below_bytes = parse_bytes(option, size)
+        number, colon, name = str(value).partition(":")
+        below_bytes = parse_bytes(option, number)
         check_range(option, below_bytes, _LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES, "bytes")
         if not colon:
             return cls(below_bytes)
@@ -124,15 +113,6 @@ class Handling:
     consumer: Mapping[str, str]
     producer: Mapping[str, str]
 
-    @classmethod
-    def parse(cls, option: str, value: object) -> Handling:
-        """Read the JSON of a driver: users set a handler by the options of ``shoal mirror-maker`` only."""
-        if isinstance(value, Handling):
-            return value
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{option} is for shoal's own tasks. Remove it")
-        return cls(**value)
-
 
 def _parse_continue_after(option: str, value: str | Iterable[str | IncidentKind]) -> frozenset[IncidentKind]:
     names = value.split(",") if isinstance(value, str) else value
@@ -149,22 +129,15 @@ def _parse_kind(option: str, value: str | IncidentKind) -> IncidentKind:
     raise ConfigError(f"{option}: {value!r} is not one of {kinds}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyOptions:
     """
     The options of copying, which a user sets.
 
     Attributes:
-        fetch_buffer_bytes: The fetch buffer of a Spark task, its one large allocation.
-        adopt: Take over a copy without a committed position if it equals the source.
-        delivery: The guarantee for destination partitions.
-        continue_after: The kinds of incidents after which a partition continues; the others stop it.
-        keep_append_time: Decode batches of LogAppendTime, so that their records get the append time instead
-            of their create times.
         max_decompressed_bytes: The maximum size of a decompressed batch.
         multi_batch: Whether one request has several batches of a partition, if the destination's brokers
             accept them.
-        rebatch: Which batches are joined into larger ones; None for none.
         max_in_flight: The number of requests in flight on a connection to a broker, 1 to 5.
         takes_over_offsets: Begin at an offset that the group has committed without a position of shoal's,
             such as a consumer's, behind all records of the destination.
@@ -172,32 +145,59 @@ class CopyOptions:
 
     """
 
-    fetch_buffer_bytes: int = field(default=16 * _MIB, metadata=read_by(parse_bytes))
-    adopt: bool = field(default=False, metadata=read_by(parse_flag))
-    delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
-    continue_after: frozenset[IncidentKind] = field(
-        default=frozenset(), metadata=read_by(_parse_continue_after)
+    adopt: bool = option(
+        kinds.FLAG,
+        "take over copies without a committed position, such as those of another group or of MirrorMaker 2: "
+        "each is compared with the source as a whole, and the mirror continues behind it. A copy that "
+        "differs, or that begins later than the source (but see --continue-after source-retention), stops "
+        "its partition, and nothing is written (docs/from-mirrormaker-2.md)",
+        default=False,
+        group="mirror",
     )
-    keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
-    max_decompressed_bytes: int = field(default=DEFAULT_LIMIT_BYTES, metadata=read_by(parse_bytes))
-    multi_batch: bool = field(default=True, metadata=read_by(parse_flag))
-    rebatch: Rebatch | None = field(default=None, metadata=read_by(Rebatch.parse))
-    max_in_flight: int = field(default=MOST_IN_FLIGHT, metadata=read_by(parse_whole))
-    takes_over_offsets: bool = field(default=False, metadata=read_by(parse_flag))
-    handling: Handling | None = field(default=None, metadata=read_by(Handling.parse))
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> CopyOptions:
-        """
-        Read and check the options that a user gave, by their fields' names. Other names are ignored.
-
-        Raises:
-            ConfigError: A value, or a combination of options, cannot be used.
-
-        """
-        options = CopyOptions(**parse_fields(CopyOptions, given))
-        options.check()
-        return options
+    fetch_buffer_bytes: int = option(
+        kinds.size(_LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES),
+        "fetch buffer of each Spark task",
+        default=16 * _MIB,
+        group="mirror",
+    )
+    rebatch: Rebatch | None = option(
+        kinds.text("BYTES[:CODEC]", Rebatch.parse),
+        "join consecutive batches below this size into larger ones, as 64k:zstd: they are decoded, and "
+        "compressed again with this codec or their own (default: batches stay as they are)",
+        default=None,
+        group="mirror",
+    )
+    delivery: Delivery = option(
+        kinds.choice(Delivery),
+        "at-least-once is for destination partitions with other writers: records may be duplicated after a "
+        "failure",
+        default=Delivery.EXACTLY_ONCE,
+        group="guarantees",
+    )
+    continue_after: frozenset[IncidentKind] = option(
+        kinds.names("KIND[,KIND]", _parse_continue_after),
+        "data loss and foreign writes stop a partition. After these kinds it continues, and the mirror "
+        "counts the incident and exits with code 4. foreign-records: copy the next records behind those of "
+        "another producer. destination-loss: if the destination lost acknowledged records, or its topic was "
+        "recreated, mirror again what the source still has. source-reset: if the source lost mirrored "
+        "records, or its topic was recreated, mirror its present records behind the earlier ones. "
+        "source-retention: skip records that the source deleted before they were mirrored, or does not "
+        "send, or that a copy of --adopt never had",
+        default=frozenset(),
+        group="guarantees",
+    )
+    keep_append_time: bool = option(
+        kinds.FLAG,
+        "give records of LogAppendTime topics their append time, not their create time: such batches are "
+        "decoded and compressed again",
+        default=False,
+        group="guarantees",
+    )
+    max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
+    multi_batch: bool = True
+    max_in_flight: int = MOST_IN_FLIGHT
+    takes_over_offsets: bool = False
+    handling: Handling | None = None
 
     def decode(self, batch: RecordBatch) -> list[Record]:
         """
@@ -247,31 +247,6 @@ class CopyOptions:
         """Whether requests have several batches of a partition if the broker accepts them."""
         return self.multi_batch and not self.allows_other_writers
 
-    def check(self) -> None:
-        """
-        Check values, and options that exclude each other.
-
-        Tests may use smaller values than users, so this is no part of construction.
-
-        Raises:
-            ConfigError: A value, or a combination of options, cannot be used.
-
-        """
-        check_range(
-            "--fetch-buffer-bytes",
-            self.fetch_buffer_bytes,
-            _LEAST_FETCH_BUFFER_BYTES,
-            _MOST_FETCH_BUFFER_BYTES,
-            "bytes",
-        )
-        check_range("--max-decompressed-bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
-        check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
-        if self.adopt and self.allows_other_writers:
-            raise ConfigError(
-                "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
-                "writers cannot be compared with the source. Set one of the two"
-            )
-
 
 #: Each option's default.
 COPY_DEFAULTS = CopyOptions()
@@ -304,7 +279,7 @@ def _digest(source: ClientConfig, *, keep_append_time: bool) -> str:
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CopySettings(CopyOptions):
     """
     All settings of a task: the user's options, and the driver's findings.
@@ -350,4 +325,4 @@ class CopySettings(CopyOptions):
     ) -> CopySettings:
         """Return the settings of tasks that copy with these options."""
         given = {each.name: getattr(options, each.name) for each in fields(CopyOptions)}
-        return cls(source, destination, group, copy_rules(source, options), **given, **found)
+        return cls(source, destination, group, copy_rules(source, options), **(given | found))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from ... import kinds
+from ...declare import option
 from ...errors import ConfigError
-from .option_values import choice_of, parse_fields, parse_flag, parse_text, read_by
+from ...option_values import parse_text
 
 __all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls"]
 
@@ -47,32 +47,31 @@ def _parse_regex(option: str, value: object) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FollowOptions:
-    """
-    The options for what follows the records.
+    """The options for what follows the records."""
 
-    Attributes:
-        sync_configs: Whether copies get the configurations that change at the source.
-        sync_configs_exclude: The configurations that stay as they are, as a regular expression.
-        sync_acls: The ACLs that the destination gets; None for none.
-
-    """
-
-    sync_configs: bool = field(default=False, metadata=read_by(parse_flag))
-    sync_configs_exclude: str = field(default=DEFAULT_CONFIGS_EXCLUDE, metadata=read_by(_parse_regex))
-    sync_acls: KeptAcls | None = field(default=None, metadata=choice_of(KeptAcls))
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> FollowOptions:
-        """
-        Read the options that a user gave, by their fields' names.
-
-        Raises:
-            ConfigError: A value cannot be used.
-
-        """
-        return cls(**parse_fields(cls, given))
+    sync_configs: bool = option(
+        kinds.FLAG,
+        "give copies the configurations that are set on their source topics, and the source's retention, "
+        "cleanup policy and largest batch, at the start and at each --refresh. compression.type stays",
+        default=False,
+        group="what follows the records",
+    )
+    sync_configs_exclude: str = option(
+        kinds.text("REGEX", _parse_regex),
+        "with --sync-configs: configurations of copies that stay as they are",
+        default=DEFAULT_CONFIGS_EXCLUDE,
+        group="what follows the records",
+    )
+    sync_acls: KeptAcls | None = option(
+        kinds.choice(KeptAcls),
+        "create the ACLs of mirrored topics, and of the groups of --groups, at the destination, at the "
+        "start and at each --refresh. read: READ and DESCRIBE, which consumers need. all: each operation on "
+        "topics. No ACL is deleted",
+        default=None,
+        group="what follows the records",
+    )
 
     def has(self, follower: Follower) -> bool:
         """Whether the mirror changes these settings at the destination; otherwise it only compares them."""

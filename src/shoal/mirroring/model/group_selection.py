@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from .option_values import parse_text
+from ... import kinds
+from ...declare import option
+from ...option_values import parse_text
 from .topics import compile_expression
 
 __all__ = ["GroupSelection"]
@@ -14,17 +16,20 @@ __all__ = ["GroupSelection"]
 
 @dataclass(frozen=True)
 class GroupSelection:
-    """
-    The groups by their names.
+    """The groups by their names."""
 
-    Attributes:
-        groups: A regular expression that must match a whole name.
-        exclude_groups: A regular expression of groups to leave out; it takes precedence.
-
-    """
-
-    groups: str
-    exclude_groups: str | None = None
+    groups: str = option(
+        kinds.text("REGEX"),
+        "consumer groups whose committed offsets follow the records to the destination. The expression must "
+        "match a whole name. The mirror's own group never follows",
+        group="consumer groups",
+    )
+    exclude_groups: str | None = option(
+        kinds.text("REGEX"),
+        "consumer groups to leave out. Wins over --groups",
+        default=None,
+        group="consumer groups",
+    )
 
     def __post_init__(self) -> None:
         parse_text("--groups", self.groups)

@@ -1,58 +1,37 @@
 """
 Options of one mirror (:class:`MirrorOptions`), with their defaults, texts and checks.
 
-The command line and ``shoal.mirror()`` call :meth:`MirrorOptions.parse` once, with the user's values. The
-options that tasks need, too, are :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
+The options that tasks need, too, are :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import cached_property
+from typing import TypeVar
 from urllib.parse import quote
 
+from ... import kinds
 from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST
+from ...declare import option, read_fields
 from ...errors import ConfigError
 from ...net.address import Address
+from ...option_values import MOST_DIGITS, check_range
+from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
-from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
-from .follow_options import NOTHING_FOLLOWS, FollowOptions
+from .copy_options import CopyOptions, copy_rules
+from .follow_options import FollowOptions
 from .group_selection import GroupSelection
-from .http_access import OPEN, HttpAccess
-from .option_values import (
-    MOST_DIGITS,
-    check_range,
-    parse_fields,
-    parse_flag,
-    parse_listen,
-    parse_seconds,
-    parse_text,
-    parse_whole,
-    read_by,
-)
-from .steering_options import NOT_STEERED, SteeringOptions
+from .http_access import HttpOptions
+from .steering_options import SteeringOptions
 from .topics import TopicSelection
 
-__all__ = [
-    "DEFAULT_GROUPS_INTERVAL_S",
-    "DEFAULT_MASTER",
-    "DEFAULT_MAX_NEW_PARTITIONS",
-    "DEFAULT_REFRESH_S",
-    "MirrorOptions",
-    "Start",
-    "checkpoint_name",
-    "default_group",
-    "without_groups",
-]
+__all__ = ["MirrorOptions", "Start", "checkpoint_name", "default_group"]
 
-DEFAULT_REFRESH_S = 30.0
-DEFAULT_MAX_NEW_PARTITIONS = 1_000
-DEFAULT_GROUPS_INTERVAL_S = 10.0
-DEFAULT_MASTER = "local[*]"
+T = TypeVar("T")
 
 _LARGEST_INT16 = 2**15 - 1
 
@@ -84,7 +63,7 @@ class Start:
     timestamp_ms: int = EARLIEST
 
     @classmethod
-    def parse(cls, option: str, text: str) -> Start:
+    def parse(cls, option: str, value: Start | str | int) -> Start:
         """
         Read ``earliest``, ``latest``, milliseconds since 1970, or an ISO 8601 time.
 
@@ -94,6 +73,9 @@ class Start:
             ConfigError: The text is none of these.
 
         """
+        if isinstance(value, Start):
+            return value
+        text = str(value)
         if text.lower() in _NAMED_STARTS:
             return cls(_NAMED_STARTS[text.lower()])
         timestamp_ms = _milliseconds(text)
@@ -129,135 +111,200 @@ def _in_utc(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _parse_conf(option: str, value: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(value.items())
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorOptions:
+@dataclass(frozen=True)
+class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     """
     All options of a mirror.
 
+    The constructor takes each option as a text, as the command line has it, or as Python's own value.
+
     Attributes:
-        source: How to reach the source cluster.
-        destination: How to reach the destination cluster.
-        topics: The topics to mirror, and their names at the destination.
-        group: The consumer group on the source cluster that holds the position; None for
-            :func:`default_group`.
-        once: Copy up to the end offsets seen at the start, then end.
-        start: The start position of partitions without a committed position.
-        from_certificate: The file with the certificate of a cut-over from this destination to this source;
-            partitions without a position since the cut begin there. None for none.
-        replication_factor: The replication factor of topics that shoal creates; None for the source topic's,
-            at most the number of destination brokers.
-        refresh_s: Without ``once``: the time between two searches for new topics and partitions.
-        max_new_partitions: Without ``once``: the most partitions that one search adds at the destination. All
-            searches since the start add at most ten times as many.
-        groups: The consumer groups whose offsets follow the records; None for none.
-        exclude_groups: Groups to leave out of these.
-        groups_interval_s: Without ``once``: the time between two translations of the groups' offsets. Rounds
-            that cost more than 1.5 % of a core wait up to three times as long.
-        metrics: The address that serves Prometheus; None for none.
-        ui: The address of the status page; None for none.
-        report: The file for the report of the run; None for none.
-        checkpoint: The directory for the mirror's id in its group and for Spark's log; None for one by group,
-            under the user's state directory. It holds no position.
-        conf: Spark's settings, as pairs of a name and a value.
-        http: The requests that metrics and page answer.
-        allow_unauthenticated_spark: Send credentials to tasks even if Spark does not authenticate or encrypt.
-        follow: The options for what follows the records.
-        steering: The options that pause and limit the copying.
-        copy: The options of copying, which tasks receive.
+        source: How to reach the source cluster: ``HOST:PORT[,HOST:PORT…]``, or a Java client's properties.
+        destination: How to reach the destination cluster, likewise.
+        topics: The topics to mirror, and their names at the destination; a text as ``--topics``, if they
+            keep their names.
         timing: How long the driver and its tasks wait. Each cluster has times of its own.
+        ignored: Warnings of properties without effect.
+
+    Examples:
+        >>> import shoal
+        >>> options = shoal.MirrorOptions("old:9092", "new:9092", "orders.*", start="latest", refresh_s=10)
+        >>> options.refresh_s, str(options.start)
+        (10.0, 'latest')
 
     """
 
     source: ClientConfig
     destination: ClientConfig
     topics: TopicSelection
-    group: str | None = field(default=None, metadata=read_by(parse_text))
-    once: bool = field(default=False, metadata=read_by(parse_flag))
-    start: Start = field(default=Start(), metadata=read_by(Start.parse))
-    from_certificate: str | None = field(default=None, metadata=read_by(parse_text))
-    replication_factor: int | None = field(default=None, metadata=read_by(parse_whole))
-    refresh_s: float = field(default=DEFAULT_REFRESH_S, metadata=read_by(parse_seconds))
-    max_new_partitions: int = field(default=DEFAULT_MAX_NEW_PARTITIONS, metadata=read_by(parse_whole))
-    groups: str | None = field(default=None, metadata=read_by(parse_text))
-    exclude_groups: str | None = field(default=None, metadata=read_by(parse_text))
-    groups_interval_s: float = field(default=DEFAULT_GROUPS_INTERVAL_S, metadata=read_by(parse_seconds))
-    metrics: Address | None = field(default=None, metadata=read_by(parse_listen))
-    ui: Address | None = field(default=None, metadata=read_by(parse_listen))
-    report: str | None = field(default=None, metadata=read_by(parse_text))
-    master: str = field(default=DEFAULT_MASTER, metadata=read_by(parse_text))
-    checkpoint: str | None = field(default=None, metadata=read_by(lambda _, text: str(text)))
-    conf: tuple[tuple[str, str], ...] = field(default=(), metadata=read_by(_parse_conf))
-    http: HttpAccess = OPEN
-    allow_unauthenticated_spark: bool = field(default=False, metadata=read_by(parse_flag))
-    follow: FollowOptions = NOTHING_FOLLOWS
-    steering: SteeringOptions = NOT_STEERED
-    copy: CopyOptions = COPY_DEFAULTS
+    group: str | None = option(
+        kinds.text("NAME"),
+        "consumer group on the source cluster that holds the position "
+        "(default: shoal.<source cluster id>.<destination cluster id>)",
+        default=None,
+        group="mirror",
+    )
+    once: bool = option(
+        kinds.FLAG,
+        "copy up to the end offsets seen at the start, then exit",
+        default=False,
+        group="mirror",
+    )
+    start: Start = option(
+        kinds.time("earliest|latest|TIMESTAMP", lambda option, value: Start.parse(option, value)),
+        "start position for partitions without a committed position: earliest, latest (partitions that are "
+        "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
+        "1970, or ISO 8601)",
+        default=Start(),
+        group="mirror",
+    )
+    from_certificate: str | None = option(
+        kinds.FILE,
+        "go back after the cut-over of this certificate: copy the records behind the cut to the old source, "
+        "which must have no others since. Partitions that have a position since the cut keep it "
+        "(docs/moving-a-cluster.md)",
+        default=None,
+        group="mirror",
+    )
+    replication_factor: int | None = option(
+        kinds.whole(1, _LARGEST_INT16),
+        "replication factor of topics that shoal creates (default: the source topic's, at most the number of "
+        "destination brokers)",
+        default=None,
+        group="mirror",
+    )
+    refresh_s: float = option(
+        kinds.SECONDS,
+        "without --once: time between two searches for new topics and partitions",
+        default=30.0,
+        group="mirror",
+        name="refresh",
+    )
+    max_new_partitions: int = option(
+        kinds.whole(0, _MOST_NEW_PARTITIONS),
+        "without --once: the most partitions that one search adds at the destination for new topics and "
+        "partitions, and a tenth of the most since the start. If the source lists more, none is added, and "
+        "that is an incident. A start adds all that --dry-run lists",
+        default=1_000,
+        group="mirror",
+    )
+    groups: str | None = option(
+        kinds.text("REGEX"),
+        "consumer groups whose committed offsets follow the records to the destination. The expression must "
+        "match a whole name. The mirror's own group never follows",
+        default=None,
+        group="consumer groups",
+    )
+    exclude_groups: str | None = option(
+        kinds.text("REGEX"),
+        "consumer groups to leave out. Wins over --groups",
+        default=None,
+        group="consumer groups",
+    )
+    groups_interval_s: float = option(
+        kinds.SECONDS,
+        "without --once: time between two translations of their offsets, up to three times as long for "
+        "hundreds of busy groups",
+        default=10.0,
+        group="consumer groups",
+        name="groups-interval",
+    )
+    metrics: Address | None = option(
+        kinds.ADDRESS,
+        "serve metrics for Prometheus at this address. Port 0 takes a free port",
+        default=None,
+        group="monitoring",
+    )
+    ui: Address | None = option(
+        kinds.ADDRESS,
+        "serve a status page for browsers at this address. Port 0 takes a free port",
+        default=None,
+        group="monitoring",
+    )
+    report: str | None = option(
+        replace(kinds.FILE, metavar="FILE.html"),
+        "write a report of the run at its end, as one page",
+        default=None,
+        group="monitoring",
+    )
+    master: str = option(kinds.text("MASTER"), "any Spark master", default="local[*]", group="Spark")
+    checkpoint: str | None = option(
+        kinds.DIRECTORY,
+        "directory for the mirror's id in its group and for Spark's log. Positions are in the group, not "
+        "here (default: by group, under the user's state directory)",
+        default=None,
+        group="Spark",
+    )
+    conf: tuple[tuple[str, str], ...] = option(
+        kinds.SETTINGS, "a Spark setting. May be repeated", default=(), group="Spark"
+    )
+    allow_unauthenticated_spark: bool = option(
+        kinds.FLAG,
+        "send the credentials of the Kafka clusters to the tasks even if Spark does not authenticate and "
+        "encrypt its connections",
+        default=False,
+        group="Spark",
+    )
     timing: Timing = DEFAULT_TIMING
-
-    @classmethod
-    def parse(
-        cls,
-        source: ClientConfig,
-        destination: ClientConfig,
-        topics: TopicSelection,
-        given: Mapping[str, Any],
-    ) -> MirrorOptions:
-        """
-        Read the options that a user gave, by their fields' names, with those that it is composed of.
-
-        Args:
-            source: How to reach the source cluster.
-            destination: How to reach the destination cluster.
-            topics: The topics to mirror.
-            given: Texts, or Python's values. ``None`` stands for the default; other names are ignored.
-
-        Raises:
-            ConfigError: A value, or a combination of options, cannot be used.
-
-        """
-        return cls(
-            source,
-            destination,
-            topics,
-            **parse_fields(cls, given),
-            http=HttpAccess.parse(given),
-            follow=FollowOptions.parse(given),
-            steering=SteeringOptions.parse(given),
-            copy=CopyOptions.parse(given),
-        )
+    ignored: tuple[str, ...] = field(default=(), init=False, compare=False)
 
     def __post_init__(self) -> None:
-        shortest_refresh_s = self.timing.shortest_refresh_s
-        for name, text in (("--group", self.group), ("--report", self.report)):
-            if text is not None:
-                parse_text(name, text)
-        if self.replication_factor is not None:
-            check_range("--replication-factor", self.replication_factor, 1, _LARGEST_INT16)
-        check_range("--refresh", float(self.refresh_s), shortest_refresh_s, _LONGEST_REFRESH_S, "seconds")
-        check_range("--max-new-partitions", self.max_new_partitions, 0, _MOST_NEW_PARTITIONS)
+        ignored: list[str] = []
+        for name in ("source", "destination"):
+            config = ClientConfig.given(name, getattr(self, name), ignored.append)
+            object.__setattr__(self, name, config)
+        object.__setattr__(self, "ignored", tuple(ignored))
+        if isinstance(self.topics, str):
+            object.__setattr__(self, "topics", TopicSelection(self.topics))
+        read_fields(self)
+        self._check()
+
+    def _check(self) -> None:
+        """Check what depends on more than one option."""
+        shortest_s = self.timing.shortest_refresh_s
+        check_range("--refresh", self.refresh_s, shortest_s, _LONGEST_REFRESH_S, "seconds")
+        check_range("--groups-interval", self.groups_interval_s, shortest_s, _LONGEST_REFRESH_S, "seconds")
+        check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
-        check_range(
-            "--groups-interval",
-            float(self.groups_interval_s),
-            shortest_refresh_s,
-            _LONGEST_REFRESH_S,
-            "seconds",
-        )
         if self.groups is None:
-            if self.exclude_groups is not None:
-                raise without_groups("--exclude-groups", self.exclude_groups)
-            if self.groups_interval_s != DEFAULT_GROUPS_INTERVAL_S:
-                raise without_groups("--groups-interval", f"{self.groups_interval_s:g}")
+            interval = "" if self.groups_interval_s == 10.0 else f"{self.groups_interval_s:g}"
+            for name, value in (("--exclude-groups", self.exclude_groups), ("--groups-interval", interval)):
+                if value:
+                    raise ConfigError(
+                        f"{name} '{value}' has no effect without --groups. Name the groups to follow, such "
+                        "as '.*'"
+                    )
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
                 raise ConfigError(f"--conf {name!r} is not a Spark setting. Their names begin with 'spark.'")
-        self.copy.check()
+        if self.adopt and self.copy.allows_other_writers:
+            raise ConfigError(
+                "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
+                "writers cannot be compared with the source. Set one of the two"
+            )
+
+    def with_copy(self, copy: CopyOptions) -> MirrorOptions:
+        """Return these options with other options of copying."""
+        return replace(self, **{each.name: getattr(copy, each.name) for each in fields(CopyOptions)})
+
+    # Parts, for those that need no more
+
+    @cached_property
+    def copy(self) -> CopyOptions:
+        """The options of copying, which tasks receive."""
+        return _part(CopyOptions, self)
+
+    @cached_property
+    def follow(self) -> FollowOptions:
+        """The options for what follows the records."""
+        return _part(FollowOptions, self)
+
+    @cached_property
+    def steering(self) -> SteeringOptions:
+        """The options that pause and limit the copying."""
+        return _part(SteeringOptions, self)
 
     @property
     def group_selection(self) -> GroupSelection | None:
@@ -266,18 +313,15 @@ class MirrorOptions:
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""
-        return copy_rules(self.source, self.copy)
+        return copy_rules(self.source, self)
 
     def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
         """Return the user's group, or :func:`default_group`, which may raise."""
         return self.group or default_group(source_cluster_id, destination_cluster_id)
 
 
-def without_groups(option: str, value: object) -> ConfigError:
-    """Return the error about an option for consumer groups if none follow."""
-    return ConfigError(
-        f"{option} '{value}' has no effect without --groups. Name the groups to follow, such as '.*'"
-    )
+def _part(kind: type[T], options: MirrorOptions) -> T:
+    return kind(**{each.name: getattr(options, each.name) for each in fields(kind)})  # type: ignore[arg-type]
 
 
 def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from ... import kinds
+from ...declare import option
 from ...errors import ConfigError
-from .option_values import check_range, parse_bytes, parse_fields, parse_text, read_by
+from ...option_values import check_range, parse_bytes, parse_text
 from .topics import compile_expression, entries_of, is_legal_name
 
 __all__ = ["NOT_STEERED", "SteeringOptions", "check_expression", "parse_limit"]
@@ -54,37 +55,34 @@ def _parse_pause(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(check_expression(option, each) for each in entries)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SteeringOptions:
-    """
-    The options of steering.
+    """The options of steering."""
 
-    Attributes:
-        control: The path of the unix socket that takes commands; None for none.
-        limit: The bytes a second of the whole mirror; None for no limit.
-        pause: The topics that are not fetched, as expressions.
-
-    """
-
-    control: str | None = field(default=None, metadata=read_by(parse_text))
-    limit: int | None = field(default=None, metadata=read_by(parse_limit))
-    pause: tuple[str, ...] = field(default=(), metadata=read_by(_parse_pause))
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> SteeringOptions:
-        """
-        Read the options that a user gave, by their fields' names.
-
-        Raises:
-            ConfigError: A value cannot be used.
-
-        """
-        return cls(**parse_fields(cls, given))
+    control: str | None = option(
+        kinds.FILE,
+        "listen on this unix socket for commands of 'shoal control', which pause, limit and stop the running "
+        "mirror (docs/steering.md). A restart forgets what they set: these options hold again",
+        default=None,
+        group="steering",
+    )
+    limit: int | None = option(
+        kinds.text("BYTES", parse_limit),
+        "fetch at most so many bytes a second, in all tasks together, as 50m",
+        default=None,
+        group="steering",
+    )
+    pause: tuple[str, ...] = option(
+        kinds.names("TOPICS[,TOPICS]", _parse_pause),
+        "names and regular expressions of topics to fetch nothing of, until 'shoal control FILE resume'",
+        default=(),
+        group="steering",
+    )
 
     @property
     def is_wanted(self) -> bool:
         """Whether any of these options was given."""
-        return self != NOT_STEERED
+        return self.control is not None or self.limit is not None or bool(self.pause)
 
 
 #: No option of steering.

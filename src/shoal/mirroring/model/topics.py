@@ -22,7 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ... import kinds
 from ...client.metadata import TopicMetadata
+from ...declare import option
 from ...errors import ConfigError
 
 __all__ = [
@@ -85,19 +87,31 @@ class TopicSelection:
     """
     The topics of a mirror, and the one mapping of their names.
 
-    Attributes:
-        topics: As ``--topics``; see the module's docstring.
-        exclude: As ``--exclude``.
-        rename: As ``--rename``.
+    Examples:
+        >>> import shoal
+        >>> shoal.TopicSelection("orders.*", rename="(.*)=copy.of").destination_of("orders.eu")
+        'copy.of'
 
     Raises:
         ConfigError: One of the options is invalid. The error names it.
 
     """
 
-    topics: str
-    exclude: str | None = None
-    rename: str | None = None
+    topics: str = option(
+        kinds.names("TOPIC[,TOPIC...]", lambda _, value: str(value)),
+        "names and regular expressions, separated by commas. An expression must match a whole name, and "
+        "never matches an internal topic",
+        group="topics",
+    )
+    exclude: str | None = option(
+        kinds.text("REGEX"), "topics to leave out. Wins over --topics", default=None, group="topics"
+    )
+    rename: str | None = option(
+        kinds.text("REGEX=REPLACEMENT"),
+        r"names at the destination, as '(.*)=west.\1'. A topic that does not match keeps its name",
+        default=None,
+        group="topics",
+    )
 
     def __post_init__(self) -> None:
         # Compile all of them now, so that an invalid one is an error at construction.

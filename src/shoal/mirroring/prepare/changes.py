@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from ...client.admin import NewTopic
+from ...records.compression import DEFAULT_LIMIT_BYTES
 
 __all__ = ["PlannedTopic", "Selected", "TopicChanges"]
 
@@ -60,6 +61,7 @@ class Selected(Generic[T]):
         warnings: Sentences: the object, the problem, the remedy.
         producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
             sequence of a producer id.
+        max_decompressed_bytes: The maximum size of a decompressed batch.
 
     """
 
@@ -69,6 +71,7 @@ class Selected(Generic[T]):
     topics: Mapping[str, T]
     warnings: tuple[str, ...]
     producer_id_expiration_ms: int
+    max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
 
 
 #: The changes that the destination needs.

@@ -104,6 +104,7 @@ def prepare(
         },
         changes.warnings,
         changes.producer_id_expiration_ms,
+        changes.max_decompressed_bytes,
     )
 
 

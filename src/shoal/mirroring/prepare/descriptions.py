@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...client.admin import describe_broker_config, describe_topic_configs
 from ...client.cluster import Cluster, patiently
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError, Stopped
+from ...records.compression import DEFAULT_LIMIT_BYTES
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from .topic_configs import Configs
 
-__all__ = ["NOT_ALLOWED", "BrokerConfigs", "describe_brokers", "describe_topics", "not_authorized"]
+__all__ = [
+    "NOT_ALLOWED",
+    "BrokerConfigs",
+    "decompression_limit",
+    "describe_brokers",
+    "describe_topics",
+    "not_authorized",
+]
+
+_LARGEST_LIMIT_BYTES = 512 * 1024 * 1024
 
 #: The codes of a topic or a broker that this principal may not describe.
 NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
@@ -46,6 +56,17 @@ def describe_topics(
                 raise
             refused.append(topic)
     return described, refused
+
+
+def decompression_limit(topics: Iterable[Configs]) -> int:
+    """
+    Return the maximum size of a decompressed batch: 64 MiB, or four times the largest batch of these topics.
+
+    A hostile batch of some kilobytes can expand to gigabytes, so the limit is at most 512 MiB.
+    """
+    values = [each["max.message.bytes"].value or "" for each in topics if "max.message.bytes" in each]
+    sizes = [int(value) for value in values if value.isdecimal()]
+    return min(max(DEFAULT_LIMIT_BYTES, 4 * max(sizes, default=0)), _LARGEST_LIMIT_BYTES)
 
 
 class BrokerConfigs(NamedTuple):

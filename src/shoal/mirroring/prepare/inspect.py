@@ -28,7 +28,14 @@ from ..model.text import first_few
 from ..positions import GroupPositions
 from .changes import PlannedTopic, TopicChanges
 from .copies import confirmed_deleted, deleted_reason
-from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics, not_authorized
+from .descriptions import (
+    NOT_ALLOWED,
+    BrokerConfigs,
+    decompression_limit,
+    describe_brokers,
+    describe_topics,
+    not_authorized,
+)
 from .growth import creation_error, grow_topic
 from .topic_configs import (
     ConfigFinding,
@@ -128,6 +135,7 @@ class _Inspection:
             topics,
             tuple(self._warnings),
             producer_id_expiration_ms,
+            decompression_limit(source_configs.values()),
         )
 
     # Selection

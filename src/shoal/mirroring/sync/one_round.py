@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ... import kinds
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
+from ...declare import option
 from ...errors import ConfigError
 from ..model.copy_options import CopySettings
 from ..model.group_selection import GroupSelection
@@ -29,17 +31,25 @@ class GroupsOptions:
 
     Attributes:
         mirror: The options of the mirror whose positions translate the offsets.
-        apply: Whether to commit the translations.
-        reverse: Whether to translate from the destination back to the source.
-        prove: Whether to read and compare the next record at both clusters.
+        selection: The groups.
 
     """
 
     mirror: MirrorOptions
     selection: GroupSelection
-    apply: bool = False
-    reverse: bool = False
-    prove: bool = False
+    apply: bool = option(kinds.FLAG, "commit the translated offsets", default=False, group="consumer groups")
+    reverse: bool = option(
+        kinds.FLAG,
+        "read the groups of the destination, and translate their offsets back to the source",
+        default=False,
+        group="consumer groups",
+    )
+    prove: bool = option(
+        kinds.FLAG,
+        "read the record that a consumer reads next at both clusters, and compare the two",
+        default=False,
+        group="consumer groups",
+    )
 
 
 def translate_groups(options: GroupsOptions) -> GroupsReport:
@@ -129,11 +139,11 @@ def translate_offsets(
         []
 
     """
-    mirror = MirrorOptions.parse(
+    mirror = MirrorOptions(
         ClientConfig.given("source", source, on_warning),
         ClientConfig.given("destination", destination, on_warning),
         TopicSelection(topics, exclude, rename),
-        {"group": group},
+        group=group,
     )
     selection = GroupSelection(groups, exclude_groups)
     report = translate_groups(GroupsOptions(mirror, selection, apply=apply, reverse=reverse, prove=prove))

@@ -1,70 +1,39 @@
 """
-Values of options, as users give them: texts from the command line and from Spark, Python's own values.
+Values of options, as users give them: texts, of the command line and of Spark, or Python's own.
 
-Each function reads one kind of value and raises :class:`~shoal.errors.ConfigError`, which names the option
-as the command line has it.
+Each function reads one kind of value, and raises a :class:`~shoal.errors.ConfigError` that names the option
+and the value.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from ...errors import ConfigError
-from ...net.address import Address, parse_bootstrap
+from .errors import ConfigError
+from .net.address import Address, parse_bootstrap
 
 __all__ = [
     "MOST_DIGITS",
     "check_range",
-    "choice_of",
     "parse_bytes",
     "parse_choice",
-    "parse_fields",
     "parse_flag",
+    "parse_key_values",
     "parse_listen",
     "parse_seconds",
     "parse_text",
     "parse_whole",
-    "read_by",
-    "spelled",
 ]
 
 E = TypeVar("E", bound=enum.Enum)
-
-#: Options whose fields have another name.
-_OTHER_NAMES = {"refresh_s": "refresh", "groups_interval_s": "groups_interval", "timeout_s": "timeout"}
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 #: No option takes a number with more digits. Python itself refuses to read one with thousands.
 MOST_DIGITS = 18
-
-
-def read_by(parse: Callable[[str, Any], object]) -> dict[str, object]:
-    """Return the metadata of a dataclass's field that is an option: the function that reads its value."""
-    return {"parse": parse}
-
-
-def choice_of(choices: type[E]) -> dict[str, object]:
-    """Return the metadata of an option whose values are those of an enum."""
-    return read_by(lambda option, value: parse_choice(option, value, choices))
-
-
-def spelled(field: str) -> str:
-    """Return the option of a field, as every message names it: ``--fetch-buffer-bytes``."""
-    return f"--{_OTHER_NAMES.get(field, field).replace('_', '-')}"
-
-
-def parse_fields(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the values that were given for a dataclass's options. ``None`` stands for the default."""
-    return {
-        each.name: each.metadata["parse"](spelled(each.name), given[each.name])
-        for each in fields(options)
-        if "parse" in each.metadata and given.get(each.name) is not None
-    }
 
 
 def parse_bytes(option: str, value: object) -> int:
@@ -135,6 +104,20 @@ def parse_listen(option: str, value: object) -> Address:
             f"{option} {text!r} is not HOST:PORT, such as 127.0.0.1:9100 or [::1]:9100"
         ) from None
     return Address(address.host, 0) if port == "0" else address
+
+
+def parse_key_values(
+    option: str, value: Mapping[str, Any] | Iterable[str | tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """Read a mapping, pairs, or repeated ``KEY=VALUE``. The last value of a key wins."""
+    pairs = value.items() if isinstance(value, Mapping) else value
+    values: dict[str, str] = {}
+    for each in pairs:
+        key, equals, text = each.partition("=") if isinstance(each, str) else (each[0], "=", str(each[1]))
+        if not equals or not key.strip():
+            raise ConfigError(f"{option} {each!r} is not KEY=VALUE")
+        values[key.strip()] = text.strip()
+    return tuple(values.items())
 
 
 def check_range(option: str, value: float, least: float, most: float, unit: str = "") -> None:

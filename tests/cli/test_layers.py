@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main, make_parser
-from shoal.cli.config_file import with_config_file
+from shoal.cli.layers import with_lower_layers
 from shoal.cli.mirror import parse
 from shoal.cli.parser import options_of, verb_parser
+from shoal.declare import given
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.steering_options import SteeringOptions
@@ -23,6 +24,13 @@ MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'
 Read = Callable[..., argparse.Namespace]
 
 
+def below(parser: argparse.ArgumentParser, arguments: list[str], **environ: str) -> list[str]:
+    """Return the arguments with those of the file and of the environment; no variable is unknown."""
+    found, unknown = with_lower_layers(parser, arguments, environ)
+    assert unknown == []
+    return found
+
+
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     """Return a function that parses a file's text together with a command line."""
@@ -31,7 +39,7 @@ def read(tmp_path: Path) -> Read:
     def read(text: str, *arguments: str) -> argparse.Namespace:
         file.write_text(text, encoding="utf-8")
         parser = make_parser()
-        return parser.parse_args(with_config_file(parser, ["mirror", "--config", str(file), *arguments]))
+        return parser.parse_args(below(parser, ["mirror", "--config", str(file), *arguments]))
 
     return read
 
@@ -72,7 +80,6 @@ SAYINGS = {
     "continue-after": ('["source-reset", "source-retention"]', ["source-reset,source-retention"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
     "keep-append-time": ("true", []),
-    "max-decompressed-bytes": ('"1m"', ["1m"]),
     "rebatch": ('"64k:zstd"', ["64k:zstd"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
     "http-host": ('"a.example,b"', ["a.example,b"]),
@@ -104,14 +111,14 @@ def test_every_option_of_help_can_be_set_in_the_file(read: Read, tmp_path: Path)
     flags = [f"--{key}" for key, (_, values) in SAYINGS.items() if not values]
     expected = make_parser().parse_args(["mirror", *options, *flags])
     args = read("\n".join(f"{key} = {text}" for key, (text, _) in SAYINGS.items()))
-    assert {**vars(args), "config_file": None} == vars(expected)
+    assert {**vars(args), "config": None} == vars(expected)
 
 
 def test_flag_of_the_file_is_unset_by_the_command_line(read: Read) -> None:
     flags = [key for key, (_, values) in SAYINGS.items() if not values]
     true = "".join(f"{key} = true\n" for key in flags)
     args = read(MINIMUM + true, *(f"--no-{key}" for key in flags))
-    assert {**vars(args), "config_file": None} == vars(
+    assert {**vars(args), "config": None} == vars(
         make_parser().parse_args(["mirror", "--from=a:1", "--to=b:2", "--topics=x"])
     )
 
@@ -125,7 +132,7 @@ def test_command_line_overrides_the_file_in_any_order(tmp_path: Path) -> None:
     file.write_text(MINIMUM + 'start = "latest"\nconf = { "spark.a" = "1", "spark.b" = "1" }')
     parser = make_parser()
     arguments = ["mirror", "--topics=y", "--conf", "spark.b=2", f"--config={file}"]
-    options: MirrorOptions = parse(parser.parse_args(with_config_file(parser, arguments)))
+    options: MirrorOptions = parse(parser.parse_args(below(parser, arguments)))
     assert options.topics.topics == "y"
     assert str(options.start) == "latest"
     assert options.conf == (("spark.a", "1"), ("spark.b", "2"))
@@ -198,13 +205,13 @@ def test_required_option_in_neither_is_named(read: Read) -> None:
 
 def test_config_option_of_another_program_is_left_alone() -> None:
     arguments = ["--config", "num.partitions=2"]
-    assert with_config_file(make_broker_parser(), arguments) == arguments
+    assert below(make_broker_parser(), arguments) == arguments
 
 
 def test_unfinished_config_option_is_left_to_the_parser() -> None:
     parser = make_parser()
     for unfinished in ([], ["mirror"], ["mirror", "--config"], ["nonsense", "--config", "x"], ["--help"]):
-        assert with_config_file(parser, unfinished) == unfinished
+        assert below(parser, unfinished) == unfinished
 
 
 def test_documented_steering_is_read_from_a_file(tmp_path: Path) -> None:
@@ -214,8 +221,78 @@ def test_documented_steering_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "steered.toml"
     file.write_text(f'from = "a:1"\nto = "b:1"\ntopics = "orders"\n{text[1]}')
     parser = make_parser("mirror")
-    args = parser.parse_args(with_config_file(parser, ["mirror", "--config", str(file)]))
-    steering = SteeringOptions.parse(vars(args))
-    assert steering.limit == 50 * 1024**2
-    assert steering.pause == ("audit", r"logs\..*")
-    assert steering.control == "/run/shoal/orders.sock"
+    args = parser.parse_args(below(parser, ["mirror", "--config", str(file)]))
+    assert given(SteeringOptions, vars(args)) == {
+        "limit": 50 * 1024**2,
+        "pause": ("audit", r"logs\..*"),
+        "control": "/run/shoal/orders.sock",
+    }
+
+
+# The environment
+
+
+ENVIRONMENT = {
+    "SHOAL_MIRROR_FROM": "a:1",
+    "SHOAL_MIRROR_TO": "b:2",
+    "SHOAL_MIRROR_TOPICS": "x,y",
+    "SHOAL_MIRROR_ONCE": "true",
+    "SHOAL_MIRROR_FETCH_BUFFER_BYTES": "8m",
+    "SHOAL_MIRROR_CONF": "spark.a=1 spark.b=2",
+}
+
+
+def test_environment_has_options_under_their_names() -> None:
+    parser = make_parser()
+    options = parse(parser.parse_args(below(parser, ["mirror"], **ENVIRONMENT)))
+    assert options.topics.topics == "x,y"
+    assert options.once
+    assert options.fetch_buffer_bytes == 8 << 20
+    assert options.conf == (("spark.a", "1"), ("spark.b", "2"))
+
+
+def test_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text('topics = "file"\ngroup = "file"\nstart = "latest"\nonce = true')
+    more = {"SHOAL_MIRROR_CONFIG": str(file), "SHOAL_MIRROR_GROUP": "environment"}
+    parser = make_parser()
+    arguments = ["mirror", "--topics", "line", "--no-once"]
+    options = parse(parser.parse_args(below(parser, arguments, **(ENVIRONMENT | more))))
+    assert (options.topics.topics, options.group, str(options.start)) == ("line", "environment", "latest")
+    assert not options.once
+
+
+def test_flag_of_the_environment_is_true_or_false() -> None:
+    with pytest.raises(ConfigError, match=r"^SHOAL_MIRROR_ONCE: 'yes' is neither true nor false"):
+        with_lower_layers(make_parser(), ["mirror"], {"SHOAL_MIRROR_ONCE": "yes"})
+
+
+def test_unknown_variable_of_the_verb_is_a_warning() -> None:
+    _, unknown = with_lower_layers(make_parser(), ["mirror"], {"SHOAL_MIRROR_TOPCIS": "x"})
+    assert unknown == [
+        "SHOAL_MIRROR_TOPCIS has no effect: there is no such option. Did you mean SHOAL_MIRROR_TOPICS?"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SHOAL_MIRROR_SERVICE_HOST",
+        "SHOAL_MIRROR_SERVICE_PORT_METRICS",
+        "SHOAL_MIRROR_PORT",
+        "SHOAL_MIRROR_PORT_9100_TCP",
+        "SHOAL_MIRROR_PORT_9100_TCP_ADDR",
+        "SHOAL_MIRROR_ORDERS_SERVICE_PORT",
+        "SHOAL_MIRROR_MAKER_NUM_STREAMS",
+        "SHOAL_VERIFY_TOPICS",
+        "SHOAL",
+        "PATH",
+    ],
+)
+def test_variable_of_kubernetes_or_of_another_verb_is_ignored(name: str) -> None:
+    assert with_lower_layers(make_parser(), ["mirror"], {name: "x"}) == (["mirror"], [])
+
+
+def test_dots_of_an_option_are_underscores_in_its_variable() -> None:
+    arguments, _ = with_lower_layers(make_parser(), ["mirror-maker"], {"SHOAL_MIRROR_MAKER_NUM_STREAMS": "2"})
+    assert arguments == ["mirror-maker", "--num.streams=2"]

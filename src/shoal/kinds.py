@@ -1,0 +1,96 @@
+"""The kinds of options: how a user writes their values, and how these are read."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+from .declare import Kind
+from .option_values import (
+    check_range,
+    parse_bytes,
+    parse_choice,
+    parse_flag,
+    parse_key_values,
+    parse_listen,
+    parse_seconds,
+    parse_text,
+    parse_whole,
+)
+
+__all__ = [
+    "ADDRESS",
+    "DIRECTORY",
+    "FILE",
+    "FLAG",
+    "SECONDS",
+    "SETTINGS",
+    "choice",
+    "names",
+    "seconds",
+    "size",
+    "text",
+    "time",
+    "whole",
+]
+
+
+def _between(
+    read: Callable[[str, Any], Any], least: float, most: float, unit: str = ""
+) -> Callable[[str, Any], Any]:
+    def read_in_range(option: str, value: object) -> Any:
+        number = read(option, value)
+        check_range(option, number, least, most, unit)
+        return number
+
+    return read_in_range
+
+
+FLAG = Kind(parse_flag, types=(bool,), expected="true or false")
+FILE = Kind(parse_text, "FILE", is_path=True)
+DIRECTORY = Kind(parse_text, "DIR", is_path=True)
+ADDRESS = Kind(parse_listen, "HOST:PORT")
+SECONDS = Kind(parse_seconds, "SECONDS", (int, float), "a number")
+SETTINGS = Kind(parse_key_values, "KEY=VALUE", expected="a table of names and values", is_table=True)
+
+
+def text(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:
+    """Return the kind of a text that this function reads."""
+    return Kind(read, metavar)
+
+
+def names(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:
+    """Return the kind of several texts, separated by commas."""
+    return Kind(read, metavar, expected="a string or an array of strings", is_list=True)
+
+
+def time(metavar: str, read: Callable[[str, Any], Any]) -> Kind:
+    """Return the kind of a time, which a TOML file may have as its own."""
+    expected = "a string, a time or a number of milliseconds"
+    return Kind(read, metavar, (str, int, date, datetime), expected)
+
+
+def whole(least: int, most: int, metavar: str = "N") -> Kind:
+    """Return the kind of a whole number in this range."""
+    return Kind(_between(parse_whole, least, most), metavar, (int,), "a whole number")
+
+
+def seconds(least: float, most: float) -> Kind:
+    """Return the kind of a number of seconds in this range."""
+    return replace(SECONDS, read=_between(parse_seconds, least, most, "seconds"))
+
+
+def size(least: int, most: int, unit: str = "bytes") -> Kind:
+    """Return the kind of a number of bytes in this range."""
+    read = _between(parse_bytes, least, most, unit)
+    return Kind(read, "BYTES", (str, int), 'a number of bytes, or a string as "16m"')
+
+
+def choice(choices: type[enum.Enum]) -> Kind:
+    """Return the kind whose values are those of an enum."""
+    values = tuple(str(each.value) for each in choices)
+    read = lambda option, value: parse_choice(option, value, choices)  # noqa: E731
+    return Kind(read, choices=values, expected=f"one of {', '.join(values)}")
