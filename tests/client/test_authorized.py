@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.client.authorized import group_operations, topic_operations
+from shoal.client.broker_state import group_operations, topic_operations
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import has_coordinator
+from shoal.client.groups import has_coordinator
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey

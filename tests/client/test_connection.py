@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
-from shoal.client.buffers import ReceiveBuffer
 from shoal.client.connection import Connection
+from shoal.client.incoming import ReceiveBuffer
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
 from shoal.net.address import Address, parse_bootstrap

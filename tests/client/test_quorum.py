@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shoal.client.broker_state import controller_ahead_ms
 from shoal.client.cluster import Cluster
-from shoal.client.quorum import controller_ahead_ms
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 from shoal_broker import Broker

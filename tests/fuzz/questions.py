@@ -16,8 +16,9 @@ from shoal.client.admin import (
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import MemberId, describe_holder
+from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher, FetchFrom
+from shoal.client.groups import describe_holder
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.scan import read_batches
 from shoal.mirroring.model.options import MirrorOptions

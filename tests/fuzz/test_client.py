@@ -16,7 +16,7 @@ from shoal.client.admin import (
     init_producer_id,
 )
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import describe_holder
+from shoal.client.groups import describe_holder
 from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.prepare.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey

@@ -8,10 +8,10 @@ import pytest
 
 from rig import KafkaCluster
 from rig.load import create_topic
+from shoal.client.broker_state import controller_ahead_ms
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import log_end_offsets
-from shoal.client.quorum import controller_ahead_ms
 from shoal.net.address import parse_bootstrap
 from shoal.spark import write_rows as write_module
 from shoal.spark.write_rows import new_writer, write_rows

@@ -20,7 +20,7 @@ from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.kerberos import PROGRAMS, REALM, SERVICE, KerberosRealm, in_realm, krb5_login, program
 from rig.wait import wait_until
-from shoal.client.authorized import topic_operations
+from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.security.kerberos import NoTicket

@@ -5,7 +5,7 @@ import pytest
 from rig import KafkaCluster
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import describe_holder
+from shoal.client.groups import describe_holder
 from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock
 

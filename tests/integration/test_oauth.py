@@ -14,7 +14,7 @@ import pytest
 from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.identity_provider import AUDIENCE, ISSUER, IdentityProvider
-from shoal.client.authorized import topic_operations
+from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused

@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from shoal.client.cluster import Cluster
 from shoal.client.consumer import ConsumerRecord, RawRecord
-from shoal.client.coordinator import Coordinator, MemberId, group_assignment
+from shoal.client.coordinator import Coordinator, MemberId
+from shoal.client.groups import group_assignment
 from shoal.client.producer.producer import partition_of_key
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, GroupHeld, ShoalError

@@ -13,11 +13,11 @@ from ..net.address import Address
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
-from .advertised import with_advertiser
 from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Connection
 from .metadata import Metadata, PartitionMetadata, read_metadata
+from .opening import with_advertiser
 from .refused_logins import logins
 
 __all__ = ["Cluster", "is_transient", "patiently"]

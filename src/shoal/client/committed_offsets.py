@@ -26,8 +26,8 @@ from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import Connection
 from .coordinator import MemberId, ask_coordinator, raise_for_group
-from .group_listing import list_groups
 from .group_offsets import FetchedGroup, GroupOffsetsReader, read_offsets
+from .groups import list_groups
 
 __all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets", "takes_retention"]
 

@@ -23,8 +23,7 @@ from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .answer_sizes import LARGEST_FRAME, AnswerSizes
-from .buffers import FreshMemory, ReceiveBuffer
-from .incoming import Incoming
+from .incoming import FreshMemory, Incoming, ReceiveBuffer
 from .opening import (
     CLOSED,
     CONNECT_S,

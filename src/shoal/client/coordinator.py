@@ -1,4 +1,4 @@
-"""Requests to the coordinator of a consumer group: those of a member, and descriptions of the group."""
+"""Requests to the coordinator of a consumer group, and those of a member."""
 
 from __future__ import annotations
 
@@ -7,35 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
+from ..errors import ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
-from ..protocol.consumer_protocol import (
-    CONSUMER_PROTOCOL_TYPE,
-    decode_assignment,
-    decode_subscription,
-)
-from ..topic_partition import TopicPartition
+from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from .cluster import Cluster
 from .connection import Connection
 
 __all__ = [
+    "COORDINATOR_MOVED",
     "JOIN_AGAIN",
     "Coordinator",
     "Joined",
     "MemberId",
     "ask_coordinator",
-    "describe_holder",
-    "group_assignment",
-    "has_coordinator",
     "raise_for_group",
 ]
 
 #: Codes after which the coordinator must be requested again.
-_COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-#: The prefix of a shoal member's description in the user data: other clients' assignors use these for data.
-_DESCRIPTION_PREFIX = "shoal"
+COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 #: Codes after which a member must join again. Its member id may still be valid, in a later generation.
 JOIN_AGAIN = frozenset(
@@ -55,84 +45,6 @@ class MemberId:
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
-
-
-def describe_holder(cluster: Cluster, group: str) -> str | None:
-    """
-    Return a phrase with the members of a group for a message; None if there are none.
-
-    A mirror describes itself in its subscription, and the phrase contains that. If a static member joins
-    again from another process, the broker keeps the client id and the address of the first process
-    (``replaceStaticMember``). Only the subscription is new.
-    """
-    response = ask_coordinator(
-        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-    )
-    members = [member for described in response.groups for member in described.members]
-    if not members:
-        return None
-    return " and ".join(
-        _own_description(bytes(each.member_metadata))
-        or f"client {each.client_id!r} at {each.client_host.lstrip('/')}"
-        for each in members
-    )
-
-
-def _own_description(subscription: bytes) -> str | None:
-    """Return the description of a shoal member in its user data; None for other clients."""
-    try:
-        user_data = decode_subscription(subscription).user_data or b""
-        text = user_data.decode("utf-8")
-    except (ProtocolError, UnicodeDecodeError):
-        return None
-    return text if text.startswith(_DESCRIPTION_PREFIX) and text.isprintable() else None
-
-
-def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartition]]:
-    """
-    Return the assignment of each member of a consumer group, by member id.
-
-    Members receive only their own assignment, so the whole one needs DescribeGroups. It is empty while the
-    group rebalances.
-
-    """
-    response = ask_coordinator(
-        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-    )
-    assignment: dict[str, list[TopicPartition]] = {}
-    for described in response.groups:
-        raise_for_group(cluster, group, described.error_code, "reading the members")
-        for member in described.members:
-            partitions = decode_assignment(bytes(member.member_assignment))
-            assignment[member.member_id] = [TopicPartition(*each) for each in partitions]
-    return assignment
-
-
-def has_coordinator(cluster: Cluster, group: str) -> bool:
-    """
-    Return whether any broker coordinates a group; if none does, the cluster has no groups yet.
-
-    FindCoordinator, which the other functions use, makes a broker create ``__consumer_offsets``. This
-    function does not. If a broker does not answer, it may be the coordinator.
-
-    Raises:
-        BrokerError: This principal may not describe the group.
-
-    """
-    silent = False
-    for node_id in cluster.metadata.brokers:
-        try:
-            response = cluster.connection(node_id).request(
-                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-            )
-        except Disconnected:
-            silent = True
-            continue
-        for described in response.groups:
-            if described.error_code not in _COORDINATOR_MOVED:
-                raise_for(described.error_code, f"group {group!r} on {cluster}")
-                return True
-    return silent
 
 
 def ask_coordinator(
@@ -164,7 +76,7 @@ def ask_coordinator(
 
 def raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) -> None:
     """Raise the error of a coordinator's response; if it has moved, the next request finds it again."""
-    if error_code in _COORDINATOR_MOVED:
+    if error_code in COORDINATOR_MOVED:
         cluster.forget_coordinator(group)
     raise_for(error_code, f"{what} of group {group!r} on {cluster}")
 
@@ -346,7 +258,7 @@ class Coordinator:
         return ask_coordinator(self._cluster, self._group, api_key, group_id=self._group, **fields)
 
     def _raise_for(self, error_code: int, what: str) -> None:
-        if error_code in _COORDINATOR_MOVED:
+        if error_code in COORDINATOR_MOVED:
             self._forget()
         raise_for_group(self._cluster, self._group, error_code, what)
 

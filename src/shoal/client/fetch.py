@@ -25,9 +25,9 @@ from ..protocol.fetch_request import FetchedFrom, encode_fetch_request
 from ..protocol.topic_ids import TOPIC_IDS_FROM
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
-from .buffers import FreshMemory, ReceiveBuffer
 from .config import IsolationLevel
 from .connection import Connection, version_or_close
+from .incoming import FreshMemory, ReceiveBuffer
 
 __all__ = ["FetchFrom", "Fetcher"]
 

@@ -21,7 +21,8 @@ from ..protocol.consumer_protocol import (
 from ..topic_partition import TopicPartition
 from .assignors import Assignor, Member, assignors_named
 from .cluster import Cluster
-from .coordinator import Coordinator, Joined, MemberId, describe_holder
+from .coordinator import Coordinator, Joined, MemberId
+from .groups import describe_holder
 from .metadata import Metadata
 from .rebalance_listener import MembershipSettings
 

@@ -36,6 +36,7 @@ __all__ = [
     "open_socket",
     "open_tls",
     "prepare_socket",
+    "with_advertiser",
 ]
 
 CLOSED = "the broker closed the connection"
@@ -227,3 +228,32 @@ def broken(address: Address, error: OSError, *, is_tls_opening: bool) -> Disconn
 def _is_timeout_of_python(error: OSError) -> bool:
     """Return whether a timeout of Python's own passed: unlike the kernel's ETIMEDOUT it has no errno."""
     return isinstance(error, TimeoutError) and error.errno is None
+
+
+def with_advertiser(error: Unreachable, cluster: str, server: str) -> Unreachable:
+    """
+    Return the error with the server that advertises the address, and the remedy.
+
+    A client requests the brokers' addresses from the bootstrap servers, and connects to those. They come from
+    ``advertised.listeners`` of each broker. A cluster in containers or behind NAT often advertises addresses
+    that exist only inside. The operator set another address, so the error names the server that advertised
+    this one.
+
+    Args:
+        error: The failure to connect to a broker.
+        cluster: The cluster's name, such as ``source``.
+        server: The server whose metadata names the address.
+
+    """
+    here = socket.gethostname()
+    if error.unresolved:
+        advice = (
+            f"Server {server} of the {cluster} cluster advertises that name: set advertised.listeners of its "
+            f"brokers to names that {here} can resolve, or add the name to /etc/hosts on {here}"
+        )
+    else:
+        advice = (
+            f"Server {server} of the {cluster} cluster advertises that address: if a broker runs there, set "
+            f"its advertised.listeners to an address that {here} can reach, or open the firewall to it"
+        )
+    return Unreachable(error.address, f"{error.reason}. {advice}", unresolved=error.unresolved)

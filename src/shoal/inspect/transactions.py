@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..client.broker_state import active_producers, coordinated_partitions
 from ..client.cluster import Cluster
-from ..client.producers import active_producers
 from ..client.scan import read_batches
-from ..client.transactions import coordinated_partitions
 from .reading import PartitionPlan
 from .topic_report import OpenTransaction
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import ClientConfig
-from ..client.coordinator import JOIN_AGAIN, MemberId, group_assignment
+from ..client.coordinator import JOIN_AGAIN, MemberId
+from ..client.groups import group_assignment
 from ..client.membership import Membership, MembershipSettings, RebalanceListener
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError

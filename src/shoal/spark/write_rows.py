@@ -19,11 +19,11 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from shoal.client.admin import IDEMPOTENT_WRITE, init_producer_id
+from shoal.client.broker_state import last_sequence
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.lot import Limits, Lot, Refused, open_gate
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
-from shoal.client.producers import last_sequence
 from shoal.client.scan import read_batches
 from shoal.client.send import send
 from shoal.error_codes import ErrorCode

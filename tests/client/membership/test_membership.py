@@ -13,7 +13,8 @@ from confluent_kafka import Consumer
 from shoal.client.assignors import ASSIGNORS
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
-from shoal.client.coordinator import MemberId, group_assignment
+from shoal.client.coordinator import MemberId
+from shoal.client.groups import group_assignment
 from shoal.client.membership import Membership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, ProtocolError

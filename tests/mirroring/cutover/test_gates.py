@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.client.group_listing import GroupType
+from shoal.client.groups import GroupType
 from shoal.mirroring.cutover.certificate import CutLog
 from shoal.mirroring.cutover.gates import (
     GATES,

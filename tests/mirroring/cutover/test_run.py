@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.client.config import ClientConfig
-from shoal.client.group_listing import GroupType
+from shoal.client.groups import GroupType
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ShoalError
 from shoal.mirroring.cutover.certificate import CutCluster, CutLog, read_certificate

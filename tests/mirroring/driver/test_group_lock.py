@@ -15,7 +15,8 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
-from shoal.client.coordinator import MemberId, describe_holder
+from shoal.client.coordinator import MemberId
+from shoal.client.groups import describe_holder
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
-from shoal.client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.client.group_offsets import CommittedValue
+from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from ...errors import BrokerError, ConfigError, ShoalError
+from ...errors import ConfigError, ShoalError
 from ...topic_partition import TopicPartition
-from ..cluster import Cluster, is_transient, patiently
-from ..committed_offsets import Committed, commit_offsets, fetch_offsets
-from ..coordinator import JOIN_AGAIN, MemberId, group_assignment
+from ..cluster import Cluster, patiently
+from ..committed_offsets import Committed, fetch_offsets
+from ..coordinator import MemberId
+from ..groups import group_assignment
 from ..membership import Membership, RebalanceListener
 from ..offsets import EARLIEST, LATEST
 from ..wakeup import Wakeup, remaining_s
-from .arguments import all_named, named, valid_offset
+from .commits import Commits, Offsets
 from .fetching import Fetching
-from .partitions import ConsumedPartition
-from .positions import StartPositions
+from .partitions import ConsumedPartition, StartPositions, all_named, named, valid_offset
 from .records import AnyRecord
 from .settings import ConsumerSettings
 
@@ -96,7 +96,7 @@ class RawConsumer:
                 raise
         self._is_subscribed = False
         self._is_closed = False
-        self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
+        self._commits = Commits(self._cluster, self._settings, self._identity, lambda: self.positions)
 
     def _new_membership(self) -> Membership:
         assert self._settings.membership is not None
@@ -284,7 +284,7 @@ class RawConsumer:
     def _poll(self, timeout_s: float, most: int) -> list[AnyRecord]:
         self._check_open()
         deadline = time.monotonic() + timeout_s
-        self._commit_when_due()
+        self._commits.commit_when_due()
         while True:
             self._take_part()
             self._positions.find(self._states.values())
@@ -350,7 +350,7 @@ class RawConsumer:
 
     def commit(
         self,
-        offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None = None,
+        offsets: Offsets = None,
         *,
         metadata: str = "",
     ) -> dict[TopicPartition, Committed]:
@@ -374,32 +374,7 @@ class RawConsumer:
                 FENCED_INSTANCE_ID: another process has its place.
 
         """
-        group = self._group("commit")
-        wanted = self._to_commit(offsets, metadata)
-        if wanted:
-            self._patiently(lambda: self._commit_once(group, wanted))
-        return wanted
-
-    def _to_commit(
-        self, offsets: AnyRecord | Mapping[TopicPartition, int | Committed] | None, metadata: str
-    ) -> dict[TopicPartition, Committed]:
-        if offsets is None:
-            return {partition: Committed(each, metadata) for partition, each in self.positions.items()}
-        if isinstance(offsets, AnyRecord):
-            return {offsets.topic_partition: Committed(offsets.next_offset, metadata)}
-        if not isinstance(offsets, Mapping):
-            raise ConfigError(f"commit({offsets!r}): give a record, or the next offsets by partition")
-        wanted: dict[TopicPartition, Committed] = {}
-        for partition, each in offsets.items():
-            committed = each if isinstance(each, Committed) else Committed(each, metadata)
-            valid_offset("commit of", committed.offset)
-            wanted[named(partition)] = committed
-        return wanted
-
-    def _commit_once(self, group: str, wanted: Mapping[TopicPartition, Committed]) -> None:
-        refused = commit_offsets(self._cluster, group, wanted, self._identity())
-        for error in refused.values():
-            raise error
+        return self._commits.commit(self._group("commit"), offsets, metadata)
 
     def committed(
         self, *partitions: AnyPartition | Iterable[AnyPartition]
@@ -433,24 +408,6 @@ class RawConsumer:
             raise ConfigError(f"{what} needs a consumer group. Set group.id")
         return self._settings.membership.group
 
-    def _commit_when_due(self) -> None:
-        if self._settings.enable_auto_commit and time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
-            self._commit_quietly(0.0)
-
-    def _commit_quietly(self, patience_s: float) -> None:
-        """Commit all positions; ignore errors after which a later commit may succeed."""
-        wanted = self._to_commit(None, "")
-        group = self._settings.membership
-        if not wanted or group is None:
-            return
-        try:
-            self._patiently(lambda: self._commit_once(group.group, wanted), patience_s)
-        except ShoalError as error:
-            must_join_again = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
-            if not (must_join_again or is_transient(error)):
-                raise
-
     # Rebalances
 
     def _partitions_go(self, partitions: Sequence[TopicPartition]) -> None:
@@ -471,7 +428,7 @@ class RawConsumer:
             if self._is_subscribed and self._membership is not None:
                 self._membership.close(_Adapter(self))
             elif self._settings.enable_auto_commit:
-                self._commit_quietly(_PARTING_COMMIT_S)
+                self._commits.commit_quietly(_PARTING_COMMIT_S)
         finally:
             self._is_closed = True
             self._states = {}
@@ -483,10 +440,8 @@ class RawConsumer:
         if self._is_closed:
             raise ValueError("the consumer is closed")
 
-    def _patiently(self, operation: Callable[[], T], patience_s: float | None = None) -> T:
-        if patience_s is None:
-            patience_s = self._settings.default_api_timeout_ms / 1000
-        return patiently(operation, patience_s=patience_s)
+    def _patiently(self, operation: Callable[[], T]) -> T:
+        return patiently(operation, patience_s=self._settings.default_api_timeout_ms / 1000)
 
     def __enter__(self) -> Self:
         return self
@@ -507,7 +462,7 @@ class _Adapter(RebalanceListener):
             whatever_happens.callback(consumer._partitions_go, partitions)
             whatever_happens.callback(consumer._listener.on_partitions_revoked, partitions)
             if consumer._settings.enable_auto_commit:
-                consumer._commit_quietly(_PARTING_COMMIT_S)
+                consumer._commits.commit_quietly(_PARTING_COMMIT_S)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._consumer._partitions_come(partitions)

@@ -22,8 +22,8 @@ from ...records import (
     write_batch,
 )
 from ...topic_partition import TopicPartition
-from ..buffers import FetchedBytes
 from ..config import IsolationLevel
+from ..incoming import FetchedBytes
 from ..properties import reason_with_property
 from .settings import ConsumerSettings
 

@@ -21,9 +21,9 @@ from functools import partial
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
 from ..admin import IDEMPOTENT_WRITE
+from ..broker_state import last_sequence
 from ..cluster import Cluster, is_transient
 from ..lot import Lot, Refused, Sent
-from ..producers import last_sequence
 from .batches import SEQUENCES, PendingBatch
 from .queues import PartitionQueue
 

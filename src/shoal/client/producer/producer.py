@@ -11,8 +11,8 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ShoalError
 from ...records import Record, write_body
 from ...topic_partition import TopicPartition
-from ..buffers import FetchedBytes
 from ..consumer.records import ConsumerRecord, RawRecord
+from ..incoming import FetchedBytes
 from .batches import TOGETHER, RecordMetadata, read_raw
 from .sender import Sender
 from .settings import ProducerSettings

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ...client.acls import Resource, describe_acls
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
-from ...client.coordinator import MemberId, describe_holder
+from ...client.coordinator import MemberId
+from ...client.groups import describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl

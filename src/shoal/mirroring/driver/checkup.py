@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ...client.broker_state import controller_ahead_ms
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.opening import CONNECT_S, open_socket, open_tls
-from ...client.quorum import controller_ahead_ms
 from ...client.reachable import unreachable_brokers
 from ...errors import ShoalError
 from ...net.address import Address

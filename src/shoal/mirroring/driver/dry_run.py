@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import MemberId, describe_holder, has_coordinator
-from ...client.group_listing import list_groups
+from ...client.coordinator import MemberId
+from ...client.groups import describe_holder, has_coordinator, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
 from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalError

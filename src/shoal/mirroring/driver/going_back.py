@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from ...client.admin import init_producer_id
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import MemberId, group_assignment
+from ...client.coordinator import MemberId
+from ...client.groups import group_assignment
 from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
 from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition

@@ -16,7 +16,8 @@ from functools import cached_property
 
 from ...client.admin import NewTopic, validate_topic
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import MemberId, has_coordinator
+from ...client.coordinator import MemberId
+from ...client.groups import has_coordinator
 from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...client.authorized import group_operations, topic_operations
+from ...client.broker_state import group_operations, topic_operations
 from ...client.cluster import Cluster
 from ..model.acls import Acl
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from ...client.acls import AclBinding, AclOperation, PatternType, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
-from ...client.group_listing import list_groups
+from ...client.groups import list_groups
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions, KeptAcls
 from ..model.group_selection import GroupSelection

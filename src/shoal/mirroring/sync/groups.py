@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.committed_offsets import Committed
-from ...client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
+from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError

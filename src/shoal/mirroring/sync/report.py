@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...client.group_listing import EMPTY_STATES, GroupType
+from ...client.groups import EMPTY_STATES, GroupType
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
-from ....client.coordinator import describe_holder
+from ....client.groups import describe_holder
 from ....client.offsets import EARLIEST, LATEST, log_end_offsets
 from ....client.scan import read_batches
 from ....error_codes import ErrorCode

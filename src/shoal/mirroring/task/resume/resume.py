@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from ....client.broker_state import last_sequence
 from ....client.offsets import log_end_offsets
-from ....client.producers import last_sequence
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped
 from ....records import BatchHeader

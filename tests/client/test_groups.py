@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
-from shoal.client.group_listing import GroupType, ListedGroup, list_groups
+from shoal.client.groups import GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey

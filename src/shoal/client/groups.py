@@ -1,4 +1,4 @@
-"""The groups of a cluster: their types and states, from all brokers (ListGroups)."""
+"""The groups of a cluster from outside: their types and states, their members, and who holds one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import ShoalError, raise_for
+from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
-from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
+from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import Connection
+from .coordinator import COORDINATOR_MOVED, ask_coordinator, raise_for_group
 
-__all__ = ["EMPTY_STATES", "GroupListing", "GroupType", "ListedGroup", "list_groups"]
+__all__ = [
+    "EMPTY_STATES",
+    "GroupListing",
+    "GroupType",
+    "ListedGroup",
+    "describe_holder",
+    "group_assignment",
+    "has_coordinator",
+    "list_groups",
+]
+
+#: The prefix of a shoal member's description in the user data: other clients' assignors use these for data.
+_DESCRIPTION_PREFIX = "shoal"
 
 #: The states of a group without members. Brokers before Kafka 2.6 (ListGroups 4) send none.
 EMPTY_STATES = frozenset({"Empty", "Dead", ""})
@@ -132,3 +146,81 @@ def _states(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str,
         for each in described:
             raise_for(each.error_code, f"describing group {each.group_id!r}")
             yield each.group_id, each.group_state
+
+
+def describe_holder(cluster: Cluster, group: str) -> str | None:
+    """
+    Return a phrase with the members of a group for a message; None if there are none.
+
+    A mirror describes itself in its subscription, and the phrase contains that. If a static member joins
+    again from another process, the broker keeps the client id and the address of the first process
+    (``replaceStaticMember``). Only the subscription is new.
+    """
+    response = ask_coordinator(
+        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+    )
+    members = [member for described in response.groups for member in described.members]
+    if not members:
+        return None
+    return " and ".join(
+        _own_description(bytes(each.member_metadata))
+        or f"client {each.client_id!r} at {each.client_host.lstrip('/')}"
+        for each in members
+    )
+
+
+def _own_description(subscription: bytes) -> str | None:
+    """Return the description of a shoal member in its user data; None for other clients."""
+    try:
+        user_data = decode_subscription(subscription).user_data or b""
+        text = user_data.decode("utf-8")
+    except (ProtocolError, UnicodeDecodeError):
+        return None
+    return text if text.startswith(_DESCRIPTION_PREFIX) and text.isprintable() else None
+
+
+def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartition]]:
+    """
+    Return the assignment of each member of a consumer group, by member id.
+
+    Members receive only their own assignment, so the whole one needs DescribeGroups. It is empty while the
+    group rebalances.
+
+    """
+    response = ask_coordinator(
+        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+    )
+    assignment: dict[str, list[TopicPartition]] = {}
+    for described in response.groups:
+        raise_for_group(cluster, group, described.error_code, "reading the members")
+        for member in described.members:
+            partitions = decode_assignment(bytes(member.member_assignment))
+            assignment[member.member_id] = [TopicPartition(*each) for each in partitions]
+    return assignment
+
+
+def has_coordinator(cluster: Cluster, group: str) -> bool:
+    """
+    Return whether any broker coordinates a group; if none does, the cluster has no groups yet.
+
+    FindCoordinator, which the other functions use, makes a broker create ``__consumer_offsets``. This
+    function does not. If a broker does not answer, it may be the coordinator.
+
+    Raises:
+        BrokerError: This principal may not describe the group.
+
+    """
+    silent = False
+    for node_id in cluster.metadata.brokers:
+        try:
+            response = cluster.connection(node_id).request(
+                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
+            )
+        except Disconnected:
+            silent = True
+            continue
+        for described in response.groups:
+            if described.error_code not in COORDINATOR_MOVED:
+                raise_for(described.error_code, f"group {group!r} on {cluster}")
+                return True
+    return silent

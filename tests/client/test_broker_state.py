@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from shoal.client.broker_state import last_sequence
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
-from shoal.client.producers import last_sequence
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ProtocolError
 from shoal.protocol.apis import ApiKey
