@@ -25,34 +25,33 @@ class Timing:
             comes first in a full fetch.
         busy_for_s: A partition that had records so lately probably has more soon, and has a larger share of
             a response.
-        window_s: How long a job of Spark copies before partitions are assigned to tasks again. News ends a
-            window early, whatever its length. Without an overlap of windows, nothing is copied for 0.3 s
-            between two: of 15 s, that was the 99th percentile of the lag.
+        places_look_s: The time between two looks at the leaders of partitions and at their work, for balance.
         sound_s: The least run time of Spark's jobs that are started again. An error of the configuration ends
             them sooner.
         job_end_patience_s: The time for a job of Spark to end after its last task has.
-        plan_look_s: The interval between two looks at the plan if there are no tasks.
+        end_interval_s: The time between the ends of two tasks of a job of Spark that is replaced.
+        plan_look_s: The interval between two looks whether more tasks are of use, and at leaders that did not
+            answer.
         heartbeat_interval_s: The time between two heartbeats of a mirror in its group. As Kafka's consumers
             since 3.0 (KIP-735); within any broker's default bounds.
         first_line_s: The time for the whole first line of a connection to the driver, and not for each byte
             of it. Each task sends it at once.
+        gathering_s: The tasks of a job that start together get their partitions together, if all of them
+            connect within this time.
+        leaving_patience_s: A task that does not leave a partition for so long gets no lease any more.
         tell_s: The whole seconds for sending the state to a task. If the task does not read, the driver
             closes the connection.
-        silence_s: A mirror warns if no task has reported for so long. A task answers each heartbeat. Between
-            two windows Spark may need some seconds, and to replace an executor some more.
+        silence_s: A mirror warns if no task has reported for so long. A task answers each heartbeat. Spark
+            may need some seconds to start, and to replace an executor some more.
         restart_after_s: A mirror whose tasks have not reported for so long answers that it needs a restart,
             the last remedy: five times the silence after which it warns.
-        shortest_window_s: The shortest window that ends early: partitions in trouble must not stop the
-            others.
-        quiet_window_lengths: Without news, a window lasts at most this multiple of its length.
         shortest_refresh_s: The shortest time between two searches, or two translations, that an option may
             set: each of them sends requests about all topics.
         deletion_confirmed_s: A topic is gone that stays gone for so long: a broker that has just started may
             not have all metadata yet.
         unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
             lists them again after a while.
-        retry_stopped_s: The time between two attempts of a stopped partition whose reason can heal. An
-            attempt ends the current window, and stopped partitions must not delay the others.
+        retry_stopped_s: The time between two attempts of a stopped partition whose reason can heal.
         fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
             take longer, and a consumer may come, commit and go meanwhile.
         jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
@@ -95,9 +94,6 @@ class Timing:
         recreated_after_s: After so long without a look at a topic, it may have been deleted and created
             again. An alignment begins with newer metadata, and a pair looks again before it sends anything,
             if requests list the topic by name.
-        quiet_s: A task is quiet after so long without data.
-        last_moments_s: The last moments in which a window can be prolonged: a task reports that it is idle,
-            or aligns.
         sign_of_life_s: A task without news reports at least so often that it is there, and the resources
             that it uses.
         report_interval_s: The time between two reports of a task while something is copied.
@@ -129,18 +125,19 @@ class Timing:
     longest_left_out_s: float = 5.0
     busy_for_s: float = 10.0
     # Spark's jobs
-    window_s: float = 60.0
+    places_look_s: float = 60.0
     sound_s: float = 60.0
     job_end_patience_s: float = 5.0
+    end_interval_s: float = 2.0
     plan_look_s: float = 1.0
     # The driver of a mirror
     heartbeat_interval_s: float = 3.0
     first_line_s: float = 10.0
+    gathering_s: float = 1.0
+    leaving_patience_s: float = 10.0
     tell_s: int = 5
     silence_s: float = 60.0
     restart_after_s: float = 300.0
-    shortest_window_s: float = 3.0
-    quiet_window_lengths: int = 8
     shortest_refresh_s: float = 1
     deletion_confirmed_s: float = 2.0
     unlisted_s: float = 60.0
@@ -171,8 +168,6 @@ class Timing:
     fetch_max_wait_ms: int = 500
     hold_look_s: float = 0.05
     recreated_after_s: float = 1.0
-    quiet_s: float = 5.0
-    last_moments_s: float = 1.0
     sign_of_life_s: float = 15.0
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0

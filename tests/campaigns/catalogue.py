@@ -46,8 +46,6 @@ class Family(enum.Enum):
     OTHER_WRITERS = "other writers"
     #: Faults of Spark's processes.
     SPARK = "Spark"
-    #: Faults while two of Spark's windows overlap.
-    WINDOWS = "windows"
     #: Topics of the source are created, grow, or are created again.
     TOPICS = "topics"
     #: Consumer groups, their coordinators, and the commits of translated offsets.

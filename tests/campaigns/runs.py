@@ -8,14 +8,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from shoal.errors import ShoalError
 from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, Mortal, Watched, wait_until
-from tests.world.tasks import TOPIC, Outcome, TaskWorld
-from tests.world.windows import Driver, Window
+from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.turns import Driver, Turn
 
 from .events import TASKS, TaskEnd, runs
 from .incident_events import (
@@ -45,24 +44,11 @@ def _ends(world: TaskWorld) -> list[int]:
     return [each.end_offset for each in world.closed_ranges()]
 
 
-@runs(weight=4)
+@runs(weight=7)
 def to_the_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task copies up to the present ends."""
     ends = _ends(world)
     return world.run(), ends
-
-
-@runs(weight=3)
-def as_the_driver_plans(world: TaskWorld, dice: random.Random) -> TaskEnd:
-    """A run with an end, as ``--once``: partitions without anything to copy or to doubt have no task."""
-    ends = _ends(world)
-    try:
-        ranges = world.planned_ranges()
-    except ShoalError:  # a driver tries again later
-        return Outcome(), ends
-    if not ranges:
-        return Outcome(is_complete=True), ends
-    return world.run(ranges=ranges), ends
 
 
 @runs(weight=6)
@@ -154,21 +140,21 @@ def while_the_copy_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
 
 
 @runs(weight=3)
-def over_windows(world: TaskWorld, dice: random.Random) -> TaskEnd:
-    """A driver's windows, one after the other: each task takes over what the one before has left."""
+def from_task_to_task(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """Tasks of one driver, one after the other: each takes over what the one before has left."""
     driver = Driver()
     for _ in range(dice.randint(1, 3)):
-        window = Window(driver, dice.randint(0, _LATEST_CHECK))
+        turn = Turn(driver, dice.randint(0, _LATEST_CHECK))
         ranges = world.open_ranges() if dice.random() < 0.5 else None
-        world.finish(world.start(window, ranges, is_next=bool(driver.left)), window)
+        world.finish(world.start(turn, ranges, is_next=bool(turn.takes_over)), turn)
         if dice.random() < 0.5:
             world.a_partition().batch()
         if dice.random() < 0.3:
             elected = world.a_partition().number
             dice.choice([world.source, world.destination]).move_leader(TOPIC, elected, 1)
     ends = _ends(world)
-    window = Window(driver)
-    return world.finish(world.start(window, is_next=bool(driver.left)), window), ends
+    turn = Turn(driver)
+    return world.finish(world.start(turn, is_next=bool(turn.takes_over)), turn), ends
 
 
 @runs(weight=3)

@@ -172,12 +172,6 @@ def test_settings_against_kip_3_warn_with_their_meaning(
     assert said in line
 
 
-def test_handler_has_few_producers(read: Read) -> None:
-    assert read().mirror.timing.window_s == 60
-    for given in (["--repartition"], ["--message.handler=a:B"]):
-        assert read(*given).mirror.timing.window_s == 300
-
-
 def test_spellings_of_an_option_are_equivalent(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
         assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_after

@@ -95,8 +95,8 @@ STATE = {
     "clock_s": 0.0,
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
-    "ends_in_s": None,
-    "lead_s": 0.0,
+    "ends": False,
+    "term": 1,
 }
 
 
@@ -196,7 +196,7 @@ def test_driver_reads_reports_and_disconnects_all_else(
 ) -> None:
     server, heard = driver
     heard.clear()
-    lines = [b'{"hello": "token", "window": 0, "clock_s": 1.0}', *words] if knows_token else words
+    lines = [b'{"hello": "token", "job": 0, "attempt": 0, "clock_s": 1.0}', *words] if knows_token else words
     with socket.create_connection(server.address, timeout=5) as stranger, contextlib.suppress(OSError):
         stranger.sendall(b"".join(line + b"\n" for line in lines))
         stranger.shutdown(socket.SHUT_WR)

@@ -247,7 +247,7 @@ class Setting:
                 *("--from", self.source.bootstrap, "--to", bootstrap_from(self.destination, 2)),
                 *("--topics", ",".join(TOPICS), "--group", GROUP),
                 state=self._state,
-                program=hasty(window_s=SLICE_S, commit_interval_s=1.0),
+                program=hasty(places_look_s=SLICE_S, commit_interval_s=1.0),
             )
         return self._running
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,14 @@ from shoal.client.config import IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
-from shoal.mirroring.assignment import assign_tasks, end_offsets, partitions_of, plan_ranges, start_offsets
+from shoal.mirroring.assignment import (
+    Wanted,
+    assign_tasks,
+    end_offsets,
+    partitions_of,
+    share_out,
+    start_offsets,
+)
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -88,25 +96,6 @@ def test_silent_leader_is_an_error_or_omitted(brokers: TwoBrokers) -> None:
             end_offsets(cluster, partitions, COMMITTED, all_of_them=False)
 
 
-@pytest.mark.parametrize(
-    ("position", "end", "planned"),
-    [
-        (None, 9, (2, 9)),
-        (None, 2, (2, 2)),  # gets its first pair
-        (5, 9, (5, 9)),
-        (9, 9, None),
-        (11, 9, (11, 11)),  # a task finds out how that can be
-        (0, 9, (0, 9)),  # a position wins, also one before the start
-    ],
-)
-def test_plan_ranges_returns_offsets_from_position_to_end(
-    position: int | None, end: int, planned: tuple[int, int] | None
-) -> None:
-    positions = {} if position is None else {FIRST: position}
-    ranges = plan_ranges({FIRST: 2}, {FIRST: end}, positions, {"topic": "other"})
-    assert ranges == ([CopyRange("topic", 0, "other", *planned)] if planned else [])
-
-
 @st.composite
 def dealt(draw: st.DrawFn) -> tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]]:
     sizes = draw(st.lists(st.integers(0, 1000), max_size=30))
@@ -148,3 +137,70 @@ def test_partitions_of_the_same_leaders_stay_together(
 def test_equal_partitions_are_distributed_evenly() -> None:
     ranges = [CopyRange("topic", number, "topic", 0, 100) for number in range(12)]
     assert [len(task) for task in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]
+
+
+def wanted_of(weights: dict[int, int], leaders: int = 1) -> dict[TopicPartition, Wanted]:
+    return {
+        TopicPartition("topic", number): Wanted(
+            CopyRange("topic", number, "topic", 0, 1), (number % leaders, 0), weight
+        )
+        for number, weight in weights.items()
+    }
+
+
+def of_each(shared: dict[TopicPartition, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for partition, member in sorted(shared.items()):
+        found.setdefault(member, []).append(partition.partition)
+    return found
+
+
+def test_share_out_moves_no_partition_of_even_tasks() -> None:
+    wanted = wanted_of({0: 5, 1: 7, 2: 6, 3: 5}, leaders=4)
+    holders = {each: "ab"[each.partition % 2] for each in wanted}
+    assert share_out(wanted, ["a", "b"], holders) == holders
+
+
+def test_share_out_gives_partitions_of_a_task_that_is_gone_to_the_others() -> None:
+    wanted = wanted_of(dict.fromkeys(range(6), 5), leaders=6)
+    holders = {each: "abc"[each.partition % 3] for each in wanted}
+    shared = share_out(wanted, ["a", "b"], holders)
+    assert {each: shared[each] for each, holder in holders.items() if holder != "c"} == {
+        each: holder for each, holder in holders.items() if holder != "c"
+    }
+    assert [len(each) for each in of_each(shared).values()] == [3, 3]
+
+
+def test_share_out_moves_half_of_them_to_a_task_that_joined() -> None:
+    wanted = wanted_of(dict.fromkeys(range(4), 5), leaders=4)
+    shared = share_out(wanted, ["a", "b"], dict.fromkeys(wanted, "a"))
+    assert [len(each) for each in of_each(shared).values()] == [2, 2]
+
+
+def test_share_out_separates_busy_partitions() -> None:
+    wanted = wanted_of({0: 1000, 1: 1000, **dict.fromkeys(range(2, 16), 0)})
+    shared = share_out(wanted, ["a", "b"], dict.fromkeys(wanted, "a"))
+    assert shared[TopicPartition("topic", 0)] != shared[TopicPartition("topic", 1)]
+
+
+def test_share_out_needs_no_more_tasks_than_fill_their_requests() -> None:
+    wanted = wanted_of(dict.fromkeys(range(4), 5))
+    assert len(of_each(share_out(wanted, ["a", "b", "c"], {}))) == 1
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.integers(0, 100), min_size=1),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.randoms(use_true_random=False),
+)
+def test_share_out_gives_each_partition_to_one_task_and_is_settled(
+    weights: dict[int, int], leaders: int, tasks: int, dice: random.Random
+) -> None:
+    wanted = wanted_of(weights, leaders)
+    members = list(range(tasks))
+    holders = {each: dice.randrange(tasks + 1) for each in wanted if dice.random() < 0.8}
+    shared = share_out(wanted, members, holders)
+    assert shared.keys() == wanted.keys()
+    assert set(shared.values()) <= set(members)
+    assert share_out(wanted, members, shared) == shared

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.assignment import plan_ranges
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -712,8 +711,7 @@ def test_source_that_loses_a_mirrored_tail_has_lost_nothing(
     history.plain(1, 2, 3)
     brokers.run()
     lose_tail(brokers.source, "topic", 3, election=election)
-    partition = TopicPartition("topic", 0)
-    planned = plan_ranges({}, {partition: 3}, {partition: 6}, {"topic": "topic"})
+    planned = [CopyRange("topic", 0, "topic", 6, 6)]
     control = Watched()
     assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
     assert incidents(control) == [["source-reset", 0, True]]

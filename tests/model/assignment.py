@@ -2,9 +2,9 @@
 The model of assignment: which task may write a partition, by documents, leases and generations.
 
 One partition, a driver, and its tasks. Time passes in steps, and any line may be late: a task reads and
-leaves when it likes. A task writes a partition that its newest document has while its lease lasts. What
-becomes of requests and commits at the clusters is the model of the copy path; here a former task must not
-send, nor a commit of it take effect, once the next task has the partition.
+leaves when it likes. A task writes a partition that its newest document has while its lease lasts. The model
+of the copy path has the fate of requests and commits at the clusters. Here a former task must not send, and
+no commit of it may take effect, once the next task has the partition.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ class State(NamedTuple):
         wanted: Whether this mirror is to copy the partition.
         ours: Whether the group has given the partition to this mirror.
         place: The rest of the lease that the mirror's place in its group allows.
-        is_unsettled: Whether a former task may have sent a commit that nobody knows, and the group takes.
+        is_unsettled: Whether a former task may have sent a commit that no task knows, and the group takes.
         desired: The task that should have the partition, if it can.
         idle: For how long it has been in no live document, though it is wanted and a task could take it.
-        broken: What must not happen, and has happened.
+        broken: The rule that was broken; empty if none was.
         past: The events that have happened.
     """
 
@@ -268,7 +268,7 @@ def _work(assignment: Assignment, state: State, number: int, task: Task) -> Step
 
 
 def _commit(state: State, number: int, task: Task) -> State:
-    """The coordinator takes a commit of the present generation, whoever sent it."""
+    """The coordinator takes each commit of the present generation."""
     answered = state.with_task(number, task._replace(commits=False))
     others = (each for other, each in enumerate(state.tasks) if other != number)
     if any(each.work == NEWEST for each in others):
@@ -349,7 +349,7 @@ def _can_take(task: Task) -> bool:
 
 
 def _converge(assignment: Assignment, state: State) -> State:
-    """Free the partition if nobody may write it, and give it to a task."""
+    """Free the partition if no task may write it, and give it to a task."""
     state = _ask(assignment, _free(assignment, state))
     if state.holder >= 0 or not state.wanted or not state.ours or state.place == 0:
         return state

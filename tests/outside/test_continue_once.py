@@ -70,7 +70,7 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
         arguments += ["--topics", "first,second,third", "--refresh", "1"]
         arguments += ["--metrics", f"127.0.0.1:{metrics_port}"]
         with Shoal(
-            "mirror", "--json", *arguments, state=tmp_path / "state", program=hasty(window_s=2.0)
+            "mirror", "--json", *arguments, state=tmp_path / "state", program=hasty(places_look_s=2.0)
         ) as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == 6)
             before = control(socket, "continue", "first", "destination-loss")

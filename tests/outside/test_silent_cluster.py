@@ -227,7 +227,7 @@ def test_lag_stays_as_it_is_while_the_destination_is_down(tmp_path: Path) -> Non
         load(source.bootstrap)
         arguments = ["--from", source.bootstrap, "--to", destination.bootstrap, "--topics", TOPIC]
         arguments += ["--refresh", "3"]
-        program = hasty(window_s=5.0)
+        program = hasty(places_look_s=5.0)
         with Shoal("mirror", "--json", *arguments, state=tmp_path / "state", program=program) as mirror:
             mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == PARTITIONS)
             with refusing(destination):

@@ -90,6 +90,6 @@ def test_run_shoal_returns_output_and_exit_code_of_a_verb(tmp_path: Path) -> Non
 
 
 def test_shoal_with_other_times_runs_a_verb() -> None:
-    with Shoal("verify", "--help", program=hasty(window_s=2.0)) as process:
+    with Shoal("verify", "--help", program=hasty(places_look_s=2.0)) as process:
         process.wait()
     assert process.exit_code == 0, process.stderr

@@ -19,7 +19,6 @@ from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, Rebatch
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import task as copying
 from shoal.records import Codec
 from shoal.spark.copy_task import ControlAddress, CopyTask
@@ -33,7 +32,6 @@ LOGIN = {
     "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
     f'username="a" password="{SECRET}";',
 }
-RANGES = [CopyRange("topic", 0, "topic", 0, 5)]
 
 
 def config(name: str, **properties: str) -> ClientConfig:
@@ -50,6 +48,7 @@ def letter() -> str:
 @pytest.fixture
 def address() -> Iterator[ControlAddress]:
     server = ControlServer("127.0.0.1", "token", Events(), letter())
+    server.request_stop()
     yield ControlAddress(*server.address, "token", locked=True, key=PROCESS_KEY)
     server.close()
 
@@ -57,10 +56,10 @@ def address() -> Iterator[ControlAddress]:
 def settings_in_task(task: CopyTask, monkeypatch: pytest.MonkeyPatch) -> CopySettings:
     """Send a task to another process, and run it there; return the settings that it copies with."""
     seen: list[CopySettings] = []
-    monkeypatch.setattr(copying, "run_copy_task", lambda ranges, settings, control: seen.append(settings))
+    monkeypatch.setattr(copying, "follow_documents", lambda settings, control: seen.append(settings))
     sent = pickle.dumps(task)
     assert SECRET.encode() not in sent
-    pickle.loads(sent)([RANGES])
+    pickle.loads(sent)([0])
     return seen[0]
 
 
@@ -95,7 +94,7 @@ def test_copy_task_that_is_sent_keeps_all_settings() -> None:
 
 def test_copy_task_without_a_driver_is_stopped() -> None:
     with pytest.raises(Stopped, match="is gone"):
-        CopyTask.of(SETTINGS, ControlAddress("127.0.0.1", 1, "token"))([RANGES])
+        CopyTask.of(SETTINGS, ControlAddress("127.0.0.1", 1, "token"))([0])
 
 
 def test_token_without_the_key_opens_no_credentials(address: ControlAddress) -> None:
@@ -152,8 +151,8 @@ def test_spark_has_neither_secrets_nor_key_in_its_files(address: ControlAddress,
     }
     context = spark_context("local[1]", logged, tmp_path / "spark.log", tmp_path)
     try:
-        # Without ranges, the task asks for the credentials and ends.
-        context.parallelize([[]], 1).mapPartitions(CopyTask.of(SETTINGS, address)).collect()
+        # Its driver has stopped, so the task asks for the credentials and ends.
+        context.parallelize([0], 1).mapPartitions(CopyTask.of(SETTINGS, address)).collect()
         conf = str(context.getConf().getAll())
     finally:
         context.stop()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,6 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import MemberId
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.engine import CopyJob
@@ -26,12 +23,10 @@ from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.prepare.create import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing
-from tests.clocks import Time
 from tests.driver_events import Events
 from tests.two_brokers import wait_until
 
@@ -73,18 +68,15 @@ class Context:
         """End with the process."""
 
 
-class Planner:
-    """Plans the same tasks for a number of windows."""
+class Wanting:
+    """Stands for the places: a number of tasks that is of use, until everything is copied."""
 
-    def __init__(self, windows: int) -> None:
-        self._left = windows
+    def __init__(self, tasks: int = 2) -> None:
+        self.tasks = tasks
+        self.is_done = False
 
-    def next_tasks(self, stop: threading.Event) -> list[list[CopyRange]]:
-        self._left -= 1
-        return TASKS if self._left >= 0 and not stop.is_set() else []
-
-    def close(self) -> None:
-        """Close nothing."""
+    def tasks_of_use(self, most: int) -> int:
+        return min(self.tasks, most)
 
 
 @pytest.fixture
@@ -93,7 +85,7 @@ def job() -> Iterator[CopyJob]:
     options = MirrorOptions(clusters[0], clusters[1], TopicSelection("topic"))
     control = ControlServer("127.0.0.1", "secret", Events())
     prepared = Prepared("group", None, None, {}, (), 0)
-    yield CopyJob(options, prepared, control, FirstStart.now(), is_first_start=True)
+    yield CopyJob(options, prepared, control, Wanting(), FirstStart.now())  # type: ignore[arg-type]
     control.close()
 
 
@@ -102,11 +94,10 @@ def timed(job: CopyJob, **times: float) -> CopyJob:
 
 
 def engine_on(
-    context: Context, job: CopyJob, windows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    context: Context, job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> tuple[SparkEngine, list[str]]:
     warnings: list[str] = []
     monkeypatch.setattr(engine, "spark_context", lambda *_, **__: context)
-    monkeypatch.setattr(engine, "WindowPlanner", lambda *_: Planner(windows))
     monkeypatch.setattr(SparkEngine, "run_nothing", lambda _: None)
     started = SparkEngine(job.options, warnings.append)
     started.start(tmp_path)
@@ -117,17 +108,18 @@ def test_job_that_crashes_after_a_while_is_started_again(
     job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     job = timed(job, sound_s=0.0)
-    outcomes: Iterator[Exception | None] = iter([CRASHED, None])
+    stop = threading.Event()
     runs = 0
 
     def run() -> None:
         nonlocal runs
         runs += 1
-        if (error := next(outcomes)) is not None:
-            raise error
+        if runs == 1:
+            raise CRASHED
+        stop.set()
 
-    started, warnings = engine_on(Context(run), job, 2, monkeypatch, tmp_path)
-    started.run(job, threading.Event())
+    started, warnings = engine_on(Context(run), job, monkeypatch, tmp_path)
+    started.run(job, stop)
     assert runs == 2
     (warning,) = warnings
     assert re.search(r"started.*aborted", warning)
@@ -154,7 +146,7 @@ def test_job_that_fails_for_good_ends_the_mirror(
     def run() -> None:
         raise error
 
-    started, _ = engine_on(Context(run), job, 2, monkeypatch, tmp_path)
+    started, _ = engine_on(Context(run), job, monkeypatch, tmp_path)
     with pytest.raises(ShoalError, match=text):
         started.run(job, threading.Event())
 
@@ -170,7 +162,7 @@ def test_job_without_a_core_is_cancelled_at_a_stop(
         free.wait(30)
 
     context = Context(run)
-    started, _ = engine_on(context, job, 2, monkeypatch, tmp_path)
+    started, _ = engine_on(context, job, monkeypatch, tmp_path)
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(started.run, job, stop)
         wait_until(begun.is_set)
@@ -197,147 +189,91 @@ def test_first_task_does_nothing_and_its_failure_is_no_error(
     started.stop()
 
 
-# Windows that overlap
+# More jobs
 
 
-class Windows(Context):
-    """A Spark whose jobs say when they have begun, and end when the test lets them; and their planner."""
+class Tasks(Context):
+    """A Spark whose tasks connect to the driver, and end when it asks them to."""
 
     def __init__(self, control: ControlServer) -> None:
         super().__init__(lambda: None)
-        self.begun: list[int] = []
+        self.jobs: dict[int, int] = {}
+        self.descriptions: list[str] = []
+        self.attempt = 0
         self._control = control
-        self._ends: dict[int, Future[None]] = defaultdict(Future)
-        self._left = 3
+        self._slices = 0
+
+    def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802
+        self.descriptions.append(description)
+
+    def parallelize(self, tasks: Any, slices: int) -> Context:
+        self._slices = slices
+        return self
 
     def mapPartitions(self, function: Any) -> Any:  # noqa: N802
-        return SimpleNamespace(collect=lambda: self._collect(function.window))
+        slices = self._slices
+        return SimpleNamespace(collect=lambda: self._collect(function.job, slices))
 
-    def _collect(self, window: int) -> list[Any]:
-        with ControlConnection(self._control.address, "secret", window):  # its first task
-            self.begun.append(window)
-            self._ends[window].result(30)
+    def _collect(self, job: int, slices: int) -> list[Any]:
+        self.jobs[job] = slices
+        with ThreadPoolExecutor(slices) as tasks:
+            list(tasks.map(lambda _: self._follow(job), range(slices)))
         return []
 
-    def end(self, window: int, error: Exception | None = None) -> None:
-        if error is None:
-            self._ends[window].set_result(None)
-        else:
-            self._ends[window].set_exception(error)
-
-    def next_tasks(self, stop: threading.Event) -> list[list[CopyRange]]:
-        self._control.plan()
-        return self._tasks()
-
-    def tasks_ahead(self) -> list[list[CopyRange]]:
-        return self._tasks() if self._control.plan_ahead() else []
-
-    def _tasks(self) -> list[list[CopyRange]]:
-        self._left -= 1
-        return TASKS if self._left >= 0 else []
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
-@dataclass
-class Overlap:
-    time: Time
-    spark: Windows
-    control: ControlServer
-    running: Future[None]
-
-    def come_to_the_last_seconds(self) -> None:
-        self.time.now += 55
-
-    def stays(self, *begun: int) -> bool:
-        """Whether no other job begins."""
-        return not wait([self.running], 0.3).done and self.spark.begun == list(begun)
+    def _follow(self, job: int) -> None:
+        with ControlConnection(self._control.address, "secret", job, self.attempt if job == 1 else 0) as task:
+            while not task.stop_requested:
+                task.wait(1.0)
 
 
 @pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of tasks that can run at a time."""
-    found = [2]
-    monkeypatch.setattr(engine, "slots_of", lambda context: found[0])
-    return found
-
-
-@pytest.fixture
-def overlap(
-    job: CopyJob, slots: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Overlap]:
-    time, stop = Time(), threading.Event()
-    events = Events(on_plan=lambda: WindowPlan({}))
-    control = ControlServer("127.0.0.1", "secret", events, windows=WindowClock(60.0, time))
-    control.renew(MemberId(), 60.0)
-    spark = Windows(control)
-    started, _ = engine_on(spark, job, 0, monkeypatch, tmp_path)
-    monkeypatch.setattr(engine, "WindowPlanner", lambda *_: spark)
+def running(job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Tasks, CopyJob]]:
+    spark = Tasks(job.control)
+    job = timed(job, sound_s=0.0, plan_look_s=0.01, end_interval_s=0.05)
+    started, _ = engine_on(spark, job, monkeypatch, tmp_path)
+    stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(started.run, replace(timed(job, sound_s=0.0), control=control), stop)
-        wait_until(lambda: spark.begun == [1])
-        yield Overlap(time, spark, control, running)
+        ended = thread.submit(started.run, job, stop)
+        yield spark, job
         stop.set()
-        control.request_stop()
-        for each in range(1, 9):
-            with contextlib.suppress(InvalidStateError):
-                spark.end(each)
-        wait([running], 30)
-    control.close()
+        ended.result(30)
 
 
-def test_job_of_the_next_window_begins_before_the_present_one_ends(overlap: Overlap) -> None:
-    assert overlap.stays(1)
-    overlap.come_to_the_last_seconds()
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-    assert not overlap.running.done()
-    overlap.spark.end(1)
-    assert overlap.stays(1, 2)
-    wait_until(lambda: overlap.control.current_window == 2)
+def test_job_has_as_many_tasks_as_are_of_use_and_a_description(running: tuple[Tasks, CopyJob]) -> None:
+    spark, job = running
+    wait_until(lambda: job.control.tasks == 2)
+    assert spark.jobs == {1: 2}
+    assert "localhost:1" in spark.descriptions[0]
+    assert "group" in spark.descriptions[0]
 
 
-def test_window_without_slots_for_its_tasks_begins_after_the_present_one(
-    overlap: Overlap, slots: list[int]
+def test_executors_that_join_get_another_job(running: tuple[Tasks, CopyJob]) -> None:
+    spark, job = running
+    wait_until(lambda: job.control.tasks == 2)
+    job.places.tasks = 5  # type: ignore[attr-defined]
+    spark.defaultParallelism = 4
+    wait_until(lambda: job.control.tasks == 4)
+    assert spark.jobs == {1: 2, 2: 2}
+
+
+def test_job_whose_task_failed_twice_is_replaced(running: tuple[Tasks, CopyJob]) -> None:
+    spark, job = running
+    wait_until(lambda: job.control.tasks == 2)
+    with ControlConnection(job.control.address, "secret", 1, 2):
+        wait_until(lambda: spark.jobs == {1: 2, 2: 2})
+        wait_until(lambda: set(job.control.attempts) == {2} or job.control.tasks <= 3)
+    wait_until(lambda: job.control.attempts == {2: 0} and job.control.tasks == 2)
+    assert spark.jobs == {1: 2, 2: 2}
+
+
+def test_mirror_ends_once_everything_is_copied(
+    job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    slots[0] = 1
-    overlap.come_to_the_last_seconds()
-    assert overlap.stays(1)
-    overlap.spark.end(1)
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-
-
-def test_window_that_is_dismissed_is_planned_again(overlap: Overlap) -> None:
-    overlap.come_to_the_last_seconds()
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-    overlap.control.end_window()
-    overlap.spark.end(2)
-    overlap.spark.end(1)
-    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
-
-
-def test_next_window_whose_job_fails_in_the_overlap_is_planned_again(overlap: Overlap) -> None:
-    overlap.come_to_the_last_seconds()
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-    overlap.spark.end(2, CRASHED)
-    assert overlap.stays(1, 2)
-    overlap.spark.end(1)
-    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
-
-
-def test_job_that_fails_in_the_overlap_dismisses_the_next_window(overlap: Overlap) -> None:
-    overlap.come_to_the_last_seconds()
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-    overlap.spark.end(1, CRASHED)
-    wait_until(lambda: overlap.control.windows is not None and not overlap.control.windows.is_prepared(2))
-    overlap.spark.end(2)
-    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
-
-
-def test_stop_in_the_overlap_ends_both_jobs(overlap: Overlap) -> None:
-    overlap.come_to_the_last_seconds()
-    wait_until(lambda: overlap.spark.begun == [1, 2])
-    overlap.control.request_stop()
-    overlap.spark.end(1)
-    overlap.spark.end(2)
-    overlap.running.result(30)
+    spark = Tasks(job.control)
+    started, _ = engine_on(spark, job, monkeypatch, tmp_path)
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(started.run, job, threading.Event())
+        wait_until(lambda: job.control.tasks == 2)
+        job.places.is_done = True  # type: ignore[misc]
+        ended.result(30)
+    assert job.control.tasks == 0

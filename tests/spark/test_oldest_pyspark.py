@@ -79,7 +79,7 @@ def test_running_mirror_with_the_oldest_pyspark_resumes_after_a_restart(
 ) -> None:
     """Spark does not pass the end of its log to this PySpark's reader."""
     for records in (RECORDS, 2 * RECORDS):
-        with Mirror(brokers, tmp_path, python=python, program=hasty(window_s=2.0)) as mirror:
+        with Mirror(brokers, tmp_path, python=python, program=hasty(places_look_s=2.0)) as mirror:
             wait_until(lambda wanted=records: copied(brokers) == wanted, TIMEOUT_S)  # type: ignore[misc]
             mirror.send_signal(signal.SIGTERM)
             code, err, _ = mirror.result()

@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import pytest
@@ -19,21 +18,13 @@ from pyspark.errors import PySparkException
 
 from shoal.spark import engine
 
-__all__ = ["Context", "Jobs", "without_jvm"]
-
-
-@dataclass(slots=True)
-class Jobs:
-    """The jobs of all mirrors, one for each window: how many have ended."""
-
-    ended: int = 0
+__all__ = ["Context", "without_jvm"]
 
 
 class _Job:
-    """An RDD with one list of ranges for each task."""
+    """An RDD with one value for each task."""
 
-    def __init__(self, tasks: Sequence[Any], jobs: Jobs) -> None:
-        self._jobs = jobs
+    def __init__(self, tasks: Sequence[Any]) -> None:
         self._tasks = [pickle.dumps(each) for each in tasks]
         self._function = b""
 
@@ -48,8 +39,6 @@ class _Job:
             except Exception as error:
                 kind = f"{type(error).__module__}.{type(error).__name__}"
                 raise PySparkException(f"{kind}: {error}") from error
-            finally:
-                self._jobs.ended += 1
 
     def _run(self, task: bytes) -> Iterable[Any]:
         return list(pickle.loads(self._function)([pickle.loads(task)]))
@@ -60,8 +49,7 @@ class Context:
 
     master = "local[2,4]"
 
-    def __init__(self, parallelism: int, jobs: Jobs) -> None:
-        self._jobs = jobs
+    def __init__(self, parallelism: int) -> None:
         self.defaultParallelism = parallelism
 
     def getConf(self) -> SparkConf:  # noqa: N802
@@ -72,17 +60,16 @@ class Context:
 
     def parallelize(self, tasks: Sequence[Any], slices: int) -> _Job:
         assert slices == len(tasks)
-        return _Job(tasks, self._jobs)
+        return _Job(tasks)
 
     def stop(self) -> None:
         """End with the process."""
 
 
 @contextmanager
-def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterator[Jobs]:
-    """Let mirrors run without a JVM; yields their jobs."""
-    jobs = Jobs()
+def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterator[None]:
+    """Let mirrors run without a JVM."""
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "spark_context", lambda *_, **__: Context(parallelism, jobs))
+        patched.setattr(engine, "spark_context", lambda *_, **__: Context(parallelism))
         patched.setattr(engine.SparkEngine, "run_nothing", lambda _: None)  # there are no processes to start
-        yield jobs
+        yield

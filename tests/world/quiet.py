@@ -18,7 +18,7 @@ from shoal.records import BatchHeader, Decision, RecordBatch
 from tests.two_brokers import Content, Watched, batches_of, content_of_batch, wait_until
 
 from .source import SourcePartition
-from .windows import Driver, Window
+from .turns import Driver, Turn
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld
@@ -42,11 +42,11 @@ class _Before(NamedTuple):
 
 
 def check_in_quiet(world: TaskWorld) -> None:
-    """Copy some more without any fault, and compare all numbers; then copy nothing; then over two windows."""
+    """Copy some more without any fault, and compare all numbers; then copy nothing; then by two tasks."""
     world.end_faults()
     world.be_patient()
     world.let_late_requests_arrive()
-    for check in (_check_growth, _check_nothing, _check_windows):
+    for check in (_check_growth, _check_nothing, _check_turns):
         if not world.problems:
             check(world)
 
@@ -80,33 +80,33 @@ def _check_nothing(world: TaskWorld) -> None:
     world.problems += [f"with nothing to copy, {each}" for each in _needless(world, before, aligns=True)]
 
 
-def _check_windows(world: TaskWorld) -> None:
-    """The second window takes over what the first one left, and asks neither cluster where it is."""
+def _check_turns(world: TaskWorld) -> None:
+    """The second turn takes over what the first one left, and asks neither cluster where it is."""
     driver = Driver()
-    _run_window(world, Window(driver))
+    _run_turn(world, Turn(driver))
     left = {each.partition: kept for each, kept in driver.left.items() if kept is not None}
     for partition in world.partitions:
         position = world.position(partition.number)
         kept = left.get(partition.number)
         if kept is None or kept.position != position or not kept.is_committed:
-            world.problems.append(f"partition {partition.number}: a window left {kept}, not {position}")
+            world.problems.append(f"partition {partition.number}: a turn left {kept}, not {position}")
         partition.grow()
     if world.problems:
         return
-    window, before = Window(driver), _before(world)
+    turn, before = Turn(driver), _before(world)
     world.count_requests()
-    _run_window(world, window)
-    world.problems += [f"in a next window, {each}" for each in _wrong_numbers(world, window, before)]
-    world.problems += [f"in a next window, {each}" for each in _needless(world, before, aligns=False)]
+    _run_turn(world, turn)
+    world.problems += [f"in a next turn, {each}" for each in _wrong_numbers(world, turn, before)]
+    world.problems += [f"in a next turn, {each}" for each in _needless(world, before, aligns=False)]
 
 
-def _run_window(world: TaskWorld, window: Window) -> None:
-    """Follow the source to its present end, and end the window."""
+def _run_turn(world: TaskWorld, turn: Turn) -> None:
+    """Follow the source to its present end, and end the turn."""
     ends = [each.end_offset for each in world.closed_ranges()]
-    running = world.start(window, world.open_ranges(), is_next=bool(window.takes_over))
-    wait_until(lambda: not running.is_running or world.has_caught_up(window, ends))
-    window.end()
-    world.finish(running, window)
+    running = world.start(turn, world.open_ranges(), is_next=bool(turn.takes_over))
+    wait_until(lambda: not running.is_running or world.has_caught_up(turn, ends))
+    turn.end()
+    world.finish(running, turn)
     world.check()
 
 

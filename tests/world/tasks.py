@@ -15,26 +15,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import MemberId
-from shoal.client.offsets import EARLIEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Stopped
-from shoal.mirroring.assignment import (
-    doubted_sources,
-    end_offsets,
-    partitions_of,
-    plan_ranges,
-    start_offsets,
-)
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare.copies import compare_copies
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import MOST_IN_FLIGHT
@@ -345,28 +333,6 @@ class TaskWorld:
         """Return ranges without ends."""
         return [each._replace(end_offset=OPEN_END) for each in self.closed_ranges()]
 
-    def planned_ranges(self) -> list[CopyRange]:
-        """
-        Return the ranges that a driver plans for a run with an end.
-
-        Raises:
-            ShoalError: A broker does not answer as it should.
-
-        """
-        settings = self.brokers.settings
-        with Cluster(settings.source) as cluster, Cluster(settings.destination) as destination:
-            partitions = partitions_of(cluster, [TOPIC])
-            level = settings.source.isolation_level
-            ends = end_offsets(cluster, partitions, level)
-            positions = GroupPositions(cluster, settings.group, MemberId).read(partitions)
-            destination.refresh([TOPIC])
-            copies = compare_copies(destination, positions, {each: each for each in partitions})
-            doubted = [*doubted_sources(cluster, positions, ends), *copies]
-            new = [each for each in partitions if each not in positions]
-            starts = start_offsets(cluster, new, EARLIEST, level)
-            reached = {each: position.source_offset for each, position in positions.items()}
-            return plan_ranges(starts, ends, reached, {TOPIC: TOPIC}, doubted)
-
     def start(
         self, control: Watched, ranges: Sequence[CopyRange] | None = None, *, is_next: bool = False
     ) -> RunningTask:
@@ -376,7 +342,7 @@ class TaskWorld:
         Args:
             control: The task's control.
             ranges: The ranges to copy; None for all up to the present ends.
-            is_next: Whether it is the next window of the same attempt, in the same generation of the group.
+            is_next: Whether it takes over from a former task, in the same generation of the group.
 
         """
         if is_next:

@@ -66,10 +66,6 @@ _LEAST_BATCH_BYTES = 1024
 
 _LARGEST_INT32 = 2**31 - 1
 
-#: A handler has a new producer in each window, and the destination's brokers remember its id for a day, by
-#: partition. Only the group assigns partitions, so a shorter window has no use.
-_HANDLED_WINDOW_S = 300.0
-
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb."""
@@ -255,8 +251,6 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
             "rebatch": Rebatch(batch_bytes, producer.compression_type, everything=True),
         }
     timing = replace(DEFAULT_TIMING, commit_interval_s=command.commit_interval_ms / 1000)
-    if handling is not None:
-        timing = replace(timing, window_s=_HANDLED_WINDOW_S)
     options |= {
         "group": consumer.membership.group,
         "start": consumer.auto_offset_reset,

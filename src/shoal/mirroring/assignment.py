@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import LATEST, epoch_end_offsets, list_offsets
+from ..client.offsets import LATEST, list_offsets
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
-from .model.position import MirrorPosition, is_another_topic
 from .model.ranges import CopyRange
 
 __all__ = [
+    "Wanted",
     "assign_tasks",
-    "doubted_sources",
     "end_offsets",
     "partitions_of",
-    "plan_ranges",
+    "share_out",
     "start_offsets",
     "tasks_worth_having",
 ]
 
 #: With 8 batches in a request, the request costs less than its batches do.
 _PARTITIONS_A_TASK = 8
+
+#: The partitions are shared out again once a task has so many times its part.
+_UNEVEN = 1.5
+
+M = TypeVar("M", bound=Hashable)
+
+
+class Wanted(NamedTuple):
+    """
+    A partition that some task is to copy.
+
+    Attributes:
+        range: Where to copy it to, where it begins without a position, and where it ends.
+        leaders: Its leaders at source and destination; partitions of the same two stay together.
+        weight: Its recent records, and its lag.
+
+    """
+
+    range: CopyRange
+    leaders: tuple[int, int] = (-1, -1)
+    weight: int = 0
 
 
 def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartition]:
@@ -121,70 +143,6 @@ def _all_answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[To
     return {partition: answer for partition, answer in answers.items() if not isinstance(answer, ShoalError)}
 
 
-def doubted_sources(
-    cluster: Cluster, positions: Mapping[TopicPartition, MirrorPosition], ends: Mapping[TopicPartition, int]
-) -> list[TopicPartition]:
-    """
-    Return the partitions at their end whose log is not shown to be the one that was mirrored.
-
-    An end offset that equals the position does not show this: the topic may be another one, or its log may
-    have lost its tail and have grown again (KIP-320). This sends one request to each leader.
-
-    Args:
-        cluster: The source, with metadata of the partitions.
-        positions: The committed positions.
-        ends: The logs' ends. Every other partition has a range to copy, so its task examines it anyway.
-
-    """
-    at_end = {each: position for each, position in positions.items() if position.source_offset == ends[each]}
-    epochs = {each: position.source_leader_epoch for each, position in at_end.items()}
-    same_up_to = epoch_end_offsets(cluster, epochs)
-    return [
-        each
-        for each, position in at_end.items()
-        if is_another_topic(position.source_topic_id, cluster.topic_id(each.topic))
-        or not _reaches(same_up_to[each], position.source_offset)
-    ]
-
-
-def _reaches(same_up_to: int | ShoalError | None, offset: int) -> bool:
-    """Whether a log is the same up to an offset; also if it keeps no leader epochs, so nothing shows that."""
-    return same_up_to is None or (isinstance(same_up_to, int) and same_up_to >= offset)
-
-
-def plan_ranges(
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    positions: Mapping[TopicPartition, int],
-    destinations: Mapping[str, str],
-    doubted: Collection[TopicPartition] = (),
-) -> list[CopyRange]:
-    """
-    Return the ranges to copy.
-
-    Args:
-        starts: The start offsets of partitions without a position.
-        ends: The first offsets that are not to be copied.
-        positions: The committed source offsets.
-        destinations: The destination topics' names by source topic.
-        doubted: Partitions whose copy differs from their position, or whose log may be another one.
-
-    Returns:
-        A range for each partition with offsets to copy. Others have a range, too, so that a task
-        examines them: partitions without a position (the task commits the first one), with a
-        position past the end, or in doubt.
-
-    """
-    ranges = []
-    for partition, end in ends.items():
-        position = positions.get(partition)
-        start = starts[partition] if position is None else position
-        if position is None or start != end or partition in doubted:
-            topic, number = partition
-            ranges.append(CopyRange(topic, number, destinations[topic], start, max(start, end)))
-    return ranges
-
-
 def tasks_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:
     """
     Return the number of tasks to assign partitions to: at most so many that each fills its requests.
@@ -243,3 +201,70 @@ def assign_tasks(
         assigned[-1].append(each)
         load += weight(each)
     return [each for each in assigned if each]
+
+
+def share_out(
+    wanted: Mapping[TopicPartition, Wanted], members: Sequence[M], holders: Mapping[TopicPartition, M]
+) -> dict[TopicPartition, M]:
+    """
+    Decide which task should have each partition: the one that has it, unless that is uneven.
+
+    Args:
+        wanted: The partitions.
+        members: The tasks that can take partitions.
+        holders: The tasks that have partitions now; those that are no members lose them.
+
+    """
+    leaders = {partition: each.leaders for partition, each in wanted.items()}
+    tasks = tasks_worth_having(len(wanted), leaders, len(members))
+    kept = _keep(wanted, members, holders)
+    if kept is not None and _is_even(wanted, kept, tasks):
+        return kept
+    ranges = [each.range for each in wanted.values()]
+    weights = {partition: each.weight for partition, each in wanted.items()}
+    parts = [[each.source for each in part] for part in assign_tasks(ranges, tasks, leaders, weights)]
+    # Each part goes to the task that has most of it.
+    shared = Counter(
+        (number, member)
+        for number, part in enumerate(parts)
+        for partition in part
+        if (member := holders.get(partition)) in members
+    )
+    takers: dict[int, M] = {}
+    for (number, member), _ in shared.most_common():
+        if number not in takers and member is not None and member not in takers.values():
+            takers[number] = member
+    idle = iter([member for member in members if member not in takers.values()])
+    for number in range(len(parts)):
+        if number not in takers:
+            takers[number] = next(idle)
+    return {partition: takers[number] for number, part in enumerate(parts) for partition in part}
+
+
+def _keep(
+    wanted: Mapping[TopicPartition, Wanted], members: Sequence[M], holders: Mapping[TopicPartition, M]
+) -> dict[TopicPartition, M] | None:
+    """Leave partitions where they are, and give each other one to a task with little; None if none is."""
+    kept = {each: holders[each] for each in wanted if holders.get(each) in members}
+    if not kept:
+        return None
+    loads = dict.fromkeys(members, 0)
+    of_leaders: dict[tuple[int, int], set[M]] = defaultdict(set)
+    for partition, member in kept.items():
+        loads[member] += wanted[partition].weight + 1
+        of_leaders[wanted[partition].leaders].add(member)
+    for partition in sorted(wanted.keys() - kept.keys(), key=lambda each: -wanted[each].weight):
+        known = of_leaders[wanted[partition].leaders] or members
+        kept[partition] = taker = min(known, key=loads.__getitem__)
+        loads[taker] += wanted[partition].weight + 1
+    return kept
+
+
+def _is_even(wanted: Mapping[TopicPartition, Wanted], kept: Mapping[TopicPartition, M], tasks: int) -> bool:
+    """Whether as many tasks as are of use have partitions, and none has much more than its part."""
+    loads: Counter[M] = Counter()
+    for partition, member in kept.items():
+        loads[member] += wanted[partition].weight + 1
+    heaviest = max(each.weight + 1 for each in wanted.values())
+    part = sum(loads.values()) / tasks
+    return len(loads) >= tasks and max(loads.values()) <= _UNEVEN * part + heaviest

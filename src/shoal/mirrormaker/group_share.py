@@ -3,9 +3,9 @@ A mirror's share of its consumer group, by Kafka's own protocol.
 
 The driver is a member, in a thread of its own. Each response of the group's coordinator renews the tasks'
 lease. The lease is shorter than the session: a rebalance waits for its members, the end of a session does
-not. When the group revokes partitions, the tasks end and the driver commits their positions. Only then does
-it release the partitions. When the group assigns partitions, the driver prepares the destination's topics
-before a task may take them.
+not. When the group revokes partitions, the tasks leave them and the driver commits their positions. Only then
+does it release the partitions. When the group assigns partitions, the driver prepares the destination's
+topics before a task may take them.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class GroupShare(RebalanceListener):
     # Assigned and revoked partitions
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """End the tasks, commit, and call the listener; the member then releases the partitions."""
+        """Have tasks leave, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
         self._commit(partitions)
         self._metrics.forget(partitions)
@@ -192,8 +192,9 @@ class GroupShare(RebalanceListener):
     def _let_go(self, partitions: Sequence[TopicPartition]) -> None:
         self._pending -= set(partitions)
         self._work.give_up(partitions)
-        if not self._control.end_tasks(self._lease_s):
-            self._on_warning("tasks that do not end were let go: they produce nothing more")
+        self._control.withdraw(partitions)
+        if not self._control.await_left(partitions, self._lease_s):
+            self._on_warning("tasks that do not leave partitions were let go: they produce nothing more")
 
     def _commit(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit the positions that the tasks could not commit."""
@@ -265,7 +266,6 @@ class GroupShare(RebalanceListener):
             self._pending -= ready
             self._stop_deleted(topics, ready)
             self._work.take(topics, ready)
-            self._control.end_window()
 
     def _stop_deleted(
         self, topics: Mapping[str, PreparedTopic], partitions: Collection[TopicPartition]

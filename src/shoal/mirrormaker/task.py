@@ -12,8 +12,9 @@ outputs in flight, and commits the position behind them.
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -30,9 +31,10 @@ from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings
 from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
-from ..mirroring.control import Control
+from ..mirroring.control import Control, ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
+from ..mirroring.model.handover import Assigned, Left
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
@@ -52,7 +54,7 @@ from .handlers import (
 )
 from .partition import HandledPartition, PendingInput
 
-__all__ = ["run_handler_task"]
+__all__ = ["follow_documents", "run_handler_task"]
 
 _POLL_S = 0.25
 
@@ -78,7 +80,7 @@ class _Ended(Exception):
 
 def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
     """
-    Mirror partitions through the settings' handler, until an end is requested.
+    Mirror partitions that no driver assigns through the settings' handler, until an end is requested.
 
     Returns:
         The result, after a requested end, or when all partitions are stopped. Everything acknowledged is
@@ -90,31 +92,70 @@ def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, contro
 
     """
     assert settings.handling is not None
-    return _HandlerTask(ranges, settings, settings.handling, control).run()
+    handler = load_handler(settings.handling)
+    return _HandlerTask(ranges, settings, settings.handling, handler, control).run()
+
+
+def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
+    """
+    Mirror the partitions of the driver's documents through the settings' handler, until an end is requested.
+
+    Each change of the partitions ends the task's clients in good order, and begins new ones.
+
+    Raises:
+        ConfigError: The handler cannot be made on this machine.
+        ShoalError: A partition cannot be read, or the driver is gone. Everything acknowledged is committed.
+
+    """
+    assert settings.handling is not None
+    handler = load_handler(settings.handling)
+    session = TaskSession(control, settings.timing)
+    session.report()
+    news = threading.Event()
+    control.on_document(news.set)
+    had: Mapping[TopicPartition, Assigned] = {}
+    stopped: set[int] = set()
+    while not control.stop_requested:
+        control.raise_if_orphan()
+        assigned = control.assignment
+        gone = [each for each in had.values() if each is not assigned.get(each.range.source)]
+        if gone:
+            session.report(TaskReport(leaves={each.range.source: Left(each.entry) for each in gone}))
+        had = assigned
+        ranges = [each.range for each in assigned.values() if each.entry not in stopped]
+        if ranges and session.may_produce:
+            result = _HandlerTask(ranges, settings, settings.handling, handler, control).run()
+            stopped |= {assigned[TopicPartition(each.topic, each.partition)].entry for each in result.stopped}
+        else:
+            session.show_life()
+            news.wait(_POLL_S)
+            news.clear()
 
 
 class _HandlerTask:
     def __init__(
-        self, ranges: Sequence[CopyRange], settings: CopySettings, handling: Handling, control: Control
+        self,
+        ranges: Sequence[CopyRange],
+        settings: CopySettings,
+        handling: Handling,
+        handler: MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler,
+        control: Control,
     ) -> None:
         self._settings = settings
         self._handling = handling
         self._patience_s = settings.timing.handler_patience_s
         self._control = control
-        self._handler = load_handler(handling)
+        self._handler = handler
         self._session = TaskSession(control, settings.timing)
-        self._session.report()
-        given_up = control.take([each.source for each in ranges]).given_up
-        self._ranges = [each for each in ranges if each.source not in given_up]
+        self._assignment = control.assignment
+        self._ranges = ranges
         self._partitions: dict[TopicPartition, HandledPartition] = {}
         self._outcomes: queue.SimpleQueue[tuple[HandledPartition, PendingInput, int, Exception | None]] = (
             queue.SimpleQueue()
         )
         #: The number of partitions of each destination topic that has enough of them.
         self._partitions_there: dict[str, int] = {}
-        self._unacknowledged = 0
         self._buffer_bytes = 0
-        self._consumed_at = time.monotonic()
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.timing.commit_interval_s)
         self._report_interval = Interval(settings.timing.report_interval_s)
@@ -126,8 +167,6 @@ class _HandlerTask:
 
     def run(self) -> TaskResult:
         with self._source, self._destination:
-            if not self._ranges:
-                return TaskResult((), complete=False)
             self._find_positions()
             with RawConsumer(self._consumer_settings()) as consumer:
                 consumer.assign(self._partitions)
@@ -188,8 +227,7 @@ class _HandlerTask:
         while not all(each.stopped for each in self._partitions.values()):
             self._look_after()
             for record in consumer.poll(_POLL_S):
-                self._consumed_at = time.monotonic()
-                if self._consumed_at - self._looked_at >= _POLL_S:
+                if time.monotonic() - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler may be slow, and the group may need these partitions
                     producer.flush(0.0)
                 self._take(record, producer)
@@ -209,27 +247,19 @@ class _HandlerTask:
         if self._ends_interval.has_passed(now):
             self._ask_for_ends()
         if self._report_interval.has_passed(now):
-            self._report(now)
-        if self._control.stop_requested:
+            self._report()
+        if self._control.stop_requested or self._control.assignment is not self._assignment:
             raise _Ended
         try:
             self._control.check_lease()
         except BrokerError as error:
-            # Another process may have the partitions by now. The next tasks begin at its positions.
-            self._session.report(TaskReport(assign_again=True))
+            # Another process may have the partitions by now. The task begins again at its positions.
             raise _Ended from error
 
-    def _report(self, now: float) -> None:
+    def _report(self) -> None:
         partitions = [report for each in self._partitions.values() if (report := each.report()) is not None]
-        is_held_up = any(each.waiting_for for each in self._partitions.values())
-        is_quiet = (
-            now - self._consumed_at >= self._settings.timing.quiet_s
-            and not self._unacknowledged
-            and not is_held_up
-        )
         bytes_in = sum(each.counters.bytes_in for each in partitions)
-        is_idle = is_quiet and self._session.ends_soon
-        self._session.report(TaskReport(partitions, bytes_in, is_idle=is_idle))
+        self._session.report(TaskReport(partitions, bytes_in))
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):
@@ -317,7 +347,6 @@ class _HandlerTask:
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
         partition.stop_waiting()
-        self._unacknowledged += 1
         future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
 
     def _reason_against_output(self, error: Exception) -> str:
@@ -397,7 +426,6 @@ class _HandlerTask:
         """Process the acknowledged and the failed outputs."""
         while not self._outcomes.empty():
             partition, pending, size, error = self._outcomes.get()
-            self._unacknowledged -= 1
             if error is not None and error is self._failure:
                 continue  # the next task sends the output again
             if error is not None:
@@ -439,7 +467,7 @@ class _HandlerTask:
         producer.close(0.0)
         if still_ours:
             self._commit_the_rest()
-        self._report(time.monotonic())
+        self._report()
 
     def _commit_the_rest(self) -> None:
         give_up_at = time.monotonic() + _LAST_COMMIT_S

@@ -1,19 +1,24 @@
 """
-Spark as the engine of a mirror: plain jobs, one for each copy window.
+Spark as the engine of a mirror: one job with long tasks, which the driver assigns partitions to.
 
-Everything here runs on the driver, in the user's process. ``once`` is one job with bounded ranges. A mirror
-without an end runs a job for each copy window (:mod:`.mirror_planning`). Spark moves only references of
-partitions and offsets; tasks copy the batches (:mod:`.copy_task`).
+Everything here runs on the driver, in the user's process. Spark runs tasks, and knows no partition: they
+connect to the control server, which sends each its document (:mod:`.copy_task`). Another job adds tasks if
+more are of use: executors have joined, or there are more partitions.
+
+Spark gives a job up after four failures of one task, however long ago they were. So after the second one
+another job begins with as many tasks, and those of the first end one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +34,11 @@ from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.acl_prefixes import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.copy_task import ControlAddress, CopyTask
 from shoal.spark.launch.jvm import Abort
 from shoal.spark.launch.session import driver_host, spark_context
-from shoal.spark.mirror_planning import WindowPlanner, plan_once
-from shoal.spark.slots import slots_of
 from shoal.spark.speculation import refuse_speculation
 from shoal.state_directory import state_dir
 
@@ -47,6 +49,12 @@ _END_PATIENCE_S = 30.0
 
 #: The interval at which the main thread handles signals, and looks for a stop.
 _LOOK_INTERVAL_S = 0.1
+
+#: The number of an attempt, from 0, after which a job is replaced: Spark gives it up after the fourth.
+_WORN_ATTEMPT = 2
+
+#: More jobs at a time would each have few tasks.
+_MOST_JOBS = 32
 
 
 class SparkEngine:
@@ -94,7 +102,6 @@ class SparkEngine:
             state_dir(),
             daemon="shoal.spark.launch.daemon",
             on_warning=self._on_warning,
-            overlapping=not self._options.once,
             abort=self._abort,
         )
         with contextlib.ExitStack() as resources:
@@ -125,12 +132,23 @@ class SparkEngine:
             self._context.parallelize((0,), 1).mapPartitions(list).collect()
 
     def run(self, job: CopyJob, stop: threading.Event) -> None:
-        """Run one job, or one for each window; see :meth:`.Engine.run`."""
+        """Run tasks until all is copied, or a stop; see :meth:`.Engine.run`."""
         with self._our_errors(), _Jobs(self._context, self._task(job), job, stop) as jobs:
-            if job.options.once:
-                self._run_once(job, jobs)
-            else:
-                self._run_windows(job, jobs, stop)
+            sound_since = time.monotonic()
+            while not stop.is_set() and not job.places.is_done:
+                try:
+                    jobs.look()
+                except (PySparkException, Py4JError) as error:
+                    text = _text_of(error)
+                    is_old = time.monotonic() - sound_since >= job.options.timing.sound_s
+                    if stop.is_set() or not is_old or _our_sentences(text):
+                        raise
+                    sound_since = time.monotonic()
+                    self._on_warning(
+                        f"Spark failed and was started again: {_first_line(text)}. See {self._log_file}"
+                    )
+                stop.wait(_LOOK_INTERVAL_S)
+            jobs.finish()
 
     def _our_errors(self) -> contextlib.AbstractContextManager[None]:
         return our_errors(self._log_file)
@@ -146,37 +164,6 @@ class SparkEngine:
         self._resources.close()
         if self._warm_up is not None:
             self._warm_up.join(self._options.timing.job_end_patience_s)  # it ends with Spark
-
-    def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:
-        """Copy up to the present end offsets. Return when every task has ended."""
-        if tasks := plan_once(job, self._context.defaultParallelism):
-            jobs.finish(jobs.begin(tasks))
-
-    def _run_windows(self, job: CopyJob, jobs: _Jobs, stop: threading.Event) -> None:
-        """
-        Copy in windows until ``stop`` is set and the current window has ended.
-
-        The tasks of the next window start before those of the current one end, if Spark has slots for both.
-        If a job fails for Spark's own reasons, for example because its processes were killed, another one is
-        started. None is if the first had just been started, or if its tasks continue without it.
-        """
-        sound_since = time.monotonic()
-        following: _Job | None = None
-        with contextlib.closing(WindowPlanner(job, self._context.defaultParallelism)) as planner:
-            while current := following or jobs.begin_unless_empty(planner.next_tasks(stop)):
-                following = None
-                try:
-                    following = jobs.finish_window(current, planner)
-                except (PySparkException, Py4JError) as error:
-                    text = _text_of(error)
-                    is_old = time.monotonic() - sound_since >= job.options.timing.sound_s
-                    is_sound = is_old and not _our_sentences(text)
-                    if stop.is_set() or not is_sound or not job.control.wait_until_idle(_END_PATIENCE_S):
-                        raise
-                    sound_since = time.monotonic()
-                    self._on_warning(
-                        f"Spark failed and was started again: {_first_line(text)}. See {self._log_file}"
-                    )
 
     def _task(self, job: CopyJob) -> CopyTask:
         options = job.options
@@ -200,32 +187,32 @@ class SparkEngine:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     """
-    A Spark job, as of its start.
+    A Spark job.
 
     Attributes:
-        window: The number of its window; 0 without windows.
+        number: Its number in this run.
         tasks: The number of its tasks.
         outcome: Done when the job has ended.
+        began_at: When it was started, on the monotonic clock.
+        is_worn: Whether another job has to take its place.
 
     """
 
-    window: int
+    number: int
     tasks: int
     outcome: Future[None]
-
-    def is_over(self, timeout_s: float) -> bool:
-        """Wait for the end of the job; return False after a timeout."""
-        return bool(wait([self.outcome], timeout_s).done)
+    began_at: float
+    is_worn: bool = False
 
 
 class _Jobs:
     """
     The Spark jobs of one mirror, each in a thread of its own, so that the main thread handles signals.
 
-    A window's job and its successor may run at a time. A context manager: at its end no job runs.
+    A context manager: at its end no job begins any more.
 
     """
 
@@ -233,104 +220,95 @@ class _Jobs:
         self._context = context
         self._task = task
         self._control = job.control
+        self._places = job.places
         self._timing = job.options.timing
         self._stop = stop
         self._group = f"shoal {job.prepared.group}"
+        self._description = _described(job)
+        self._jobs: list[_Job] = []
+        self._numbers = itertools.count(1)
+        self._looked_at = self._ended_at = -math.inf
         # The threads stay: PySpark keeps a thread of the JVM for each thread of ours.
-        self._threads = ThreadPoolExecutor(2, "shoal-job")
+        self._threads = ThreadPoolExecutor(_MOST_JOBS, "shoal-job")
 
-    def begin(self, tasks: Sequence[Sequence[CopyRange]]) -> _Job:
-        """Start a job with one task for each list of ranges, which were planned last."""
-        window = self._control.planned_window
-        task = dataclasses.replace(self._task, window=window)
-        return _Job(window, len(tasks), self._threads.submit(self._run, tasks, task))
-
-    def begin_unless_empty(self, tasks: Sequence[Sequence[CopyRange]]) -> _Job | None:
-        """Start a job; return None if it would have no task."""
-        return self.begin(tasks) if tasks else None
-
-    def _run(self, tasks: Sequence[Sequence[CopyRange]], task: CopyTask) -> None:
-        self._context.setJobGroup(self._group, "copy")
-        self._context.parallelize(tasks, len(tasks)).mapPartitions(task).collect()
-
-    def finish_window(self, job: _Job, planner: WindowPlanner) -> _Job | None:
+    def look(self) -> None:
         """
-        Wait for the end of a window's job, and start the next one's before; return that one if it continues.
+        Start the jobs that are needed.
 
         Raises:
-            PySparkException: The job failed. No job runs any more.
-            Py4JError: The job failed, or the JVM did.
+            PySparkException: A job failed.
+            Py4JError: A job failed, or the JVM did.
 
         """
-        following, was_due = None, False
-        while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
-            is_due = self._task.can_overlap and self._control.is_next_due
-            if following is not None and following.is_over(0.0):
-                # Its job failed, or the driver dismissed it: the next window is planned after this one.
-                self._control.dismiss_next()
-                following = None
-            if following is None and is_due and not was_due:
-                following = self._begin_ahead(job, planner)
-            was_due = is_due
-        try:
-            self.finish(job)
-        except (PySparkException, Py4JError):
-            self._give_up(following)
-            raise
-        if following is None:
-            return None
-        if not self._control.follow(job.window, following.window):
-            self._give_up(following)
-            return None
-        return following
-
-    def _begin_ahead(self, job: _Job, planner: WindowPlanner) -> _Job | None:
-        """Start the job of the next window if all of its tasks can run beside those of the current one."""
-        free = slots_of(self._context) - job.tasks
-        if free <= 0:
-            return None
-        tasks = planner.tasks_ahead()
-        if len(tasks) > free:
-            self._control.dismiss_next()
-            return None
-        if tasks:
-            self._control.await_next(len(tasks))
-        return self.begin_unless_empty(tasks)
-
-    def _give_up(self, job: _Job | None) -> None:
-        """End the job of a window that does not begin; its tasks find that they have no partition."""
-        if job is None:
+        for job in [each for each in self._jobs if each.outcome.done()]:
+            self._jobs.remove(job)
+            job.outcome.result()
+        now = time.monotonic()
+        if now - self._looked_at < self._timing.plan_look_s and self._jobs:
             return
-        self._control.dismiss_next()
-        # Why it failed, if it did, does not matter: the window is planned again.
-        with contextlib.suppress(PySparkException, Py4JError):
-            self.finish(job)
+        self._looked_at = now
+        self._replace_worn(now)
+        running = sum(each.tasks for each in self._jobs if not each.is_worn)
+        missing = self._places.tasks_of_use(self._context.defaultParallelism) - running
+        if missing > 0 and len(self._jobs) < _MOST_JOBS:
+            self._begin(missing, now)
 
-    def finish(self, job: _Job) -> None:
+    def _replace_worn(self, now: float) -> None:
+        """Have the tasks of a job end one by one that Spark would soon give up."""
+        attempts = self._control.attempts
+        for job in self._jobs:
+            is_worn = attempts.get(job.number, 0) >= _WORN_ATTEMPT
+            job.is_worn = job.is_worn or (is_worn and now - job.began_at >= self._timing.sound_s)
+            # Each that ends may make room for one of the next job.
+            if job.is_worn and now - self._ended_at >= self._timing.end_interval_s and len(self._jobs) > 1:
+                self._ended_at = now
+                self._control.end_one(job.number)
+
+    def _begin(self, tasks: int, now: float) -> None:
+        number = next(self._numbers)
+        self._control.expect(tasks)
+        task = dataclasses.replace(self._task, job=number)
+        self._jobs.append(_Job(number, tasks, self._threads.submit(self._run, tasks, task), now))
+
+    def _run(self, tasks: int, task: CopyTask) -> None:
+        self._context.setJobGroup(self._group, self._description)
+        self._context.parallelize(range(tasks), tasks).mapPartitions(task).collect()
+
+    def finish(self) -> None:
         """
-        Wait for the end of a job; after a stop, end it.
+        Ask all tasks to end, and wait for the ends of their jobs.
 
         Raises:
-            PySparkException: The job failed.
-            Py4JError: The job failed, or the JVM did.
+            PySparkException: A job failed.
+            Py4JError: A job failed, or the JVM did.
 
         """
-        while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
-            pass
-        if not job.outcome.done():
-            self._control.request_stop()
-            self._control.wait_until_idle(_END_PATIENCE_S)
-            if not job.is_over(self._timing.job_end_patience_s):
-                # Its tasks have no core to run on, or do not end.
-                self._context.cancelJobGroup(self._group)
-                return
-        job.outcome.result()
+        self._control.request_stop()
+        self._control.wait_until_idle(_END_PATIENCE_S)
+        outcomes = [each.outcome for each in self._jobs]
+        if wait(outcomes, self._timing.job_end_patience_s).not_done:
+            # Its tasks have no core to run on, or do not end.
+            self._context.cancelJobGroup(self._group)
+            return
+        for each in outcomes:
+            each.result()
 
     def __enter__(self) -> _Jobs:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._threads.shutdown(wait=False)
+
+
+def _described(job: CopyJob) -> str:
+    """Return the description of a mirror's jobs in Spark's UI, whose tasks show no progress there."""
+    options = job.options
+    address = options.ui or options.metrics
+    where = f"the page at {address}" if address else "the mirror's terminal"
+    return (
+        f"shoal mirrors {options.source.servers} to {options.destination.servers} as group "
+        f"{job.prepared.group}. Its tasks run as long as the mirror. Its progress is on {where}"
+    )
 
 
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")

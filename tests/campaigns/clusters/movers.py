@@ -91,7 +91,7 @@ class Mover:
 
     def _hasty(self) -> Sequence[str]:
         setup = self.setup
-        return hasty(window_s=setup.slice_s, commit_interval_s=setup.commit_interval_ms / 1000)
+        return hasty(places_look_s=setup.looks_s, commit_interval_s=setup.commit_interval_ms / 1000)
 
     def _follow_groups(self) -> Sequence[str]:
         names = "|".join(re.escape(each.name) for each in self.setup.groups)

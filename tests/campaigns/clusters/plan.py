@@ -20,7 +20,7 @@ ClustersPlan: TypeAlias = Plan[Setup, ClustersWorld, None]
 _PROGRAMS = {Program.MIRROR: 6, Program.TASK: 3, Program.MAKER: 1}
 
 #: The subjects of trials of ``shoal mirror``, and how often each comes. Faults belong to each.
-_FAMILIES: dict[Family | None, int] = {None: 6, Family.WINDOWS: 2, Family.TOPICS: 3}
+_FAMILIES: dict[Family | None, int] = {None: 8, Family.TOPICS: 3}
 
 #: How often the events of a subject come beside the many faults.
 _SUBJECT = 8

@@ -70,19 +70,7 @@ def another_mirror_wants_the_group(world: ClustersWorld, dice: random.Random) ->
     world.later(dice, world.contend)
 
 
-@happens(Family.WINDOWS)
-def worker_of_the_ending_window_is_killed(world: ClustersWorld, dice: random.Random) -> None:
-    """Kill a worker that copies, while the next window's wait for its partitions."""
-    world.to_mirror(dice, MirrorRun.kill_old_worker)
-
-
-@happens(Family.WINDOWS)
-def worker_of_the_next_window_is_killed(world: ClustersWorld, dice: random.Random) -> None:
-    """Kill a worker that waits for the partitions of the window before."""
-    world.to_mirror(dice, MirrorRun.kill_new_worker)
-
-
-@happens(Family.WINDOWS)
-def mirror_is_killed_between_two_windows(world: ClustersWorld, dice: random.Random) -> None:
-    """Kill the driver while the tasks of two windows run."""
-    world.to_mirror(dice, MirrorRun.kill_in_overlap)
+@happens(Family.SPARK, weight=2)
+def one_python_worker_is_killed(world: ClustersWorld, dice: random.Random) -> None:
+    """Kill one worker: its partitions move to the tasks of the others."""
+    world.to_mirror(dice, MirrorRun.kill_worker)

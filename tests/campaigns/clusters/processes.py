@@ -24,9 +24,6 @@ __all__ = ["Ended", "MirrorRun", "Part", "end_orphans"]
 #: Timeout until there is a JVM, or a Python worker, to kill.
 _APPEARS_WITHIN_S = 60
 
-#: Tasks that connect so long after the first belong to the next window: those of a job start together.
-_LATER_S = 2.0
-
 
 class Part(Enum):
     """A part of a mirror's processes."""
@@ -103,21 +100,12 @@ class MirrorRun(Shoal):
     def kill_workers(self) -> None:
         """Kill the Python workers. The driver survives it, so that its end is its own."""
         killed = 0
-        while not killed:  # they may have just ended by themselves, with their window
+        while not killed:  # they may have just ended by themselves
             killed = sum(map(_kill, self._await_any(is_python_worker)))
 
-    def kill_old_worker(self) -> None:
-        """Kill a worker whose window is about to end."""
-        _kill(self._await_overlap()[0])
-
-    def kill_new_worker(self) -> None:
-        """Kill a worker that waits for its window."""
-        _kill(self._await_overlap()[1])
-
-    def kill_in_overlap(self) -> None:
-        """Kill the driver while two windows overlap."""
-        self._await_overlap()
-        self.kill()
+    def kill_worker(self) -> None:
+        """Kill one Python worker: the tasks in the others take its partitions."""
+        _kill(self._await_any(is_python_worker)[0])
 
     def pause(self, part: Part, paused_s: float) -> None:
         """Pause a part for some seconds."""
@@ -174,36 +162,6 @@ class MirrorRun(Shoal):
         lines = self.stderr.splitlines()
         return lines[-1] if lines else "nothing was said"
 
-    def _await_overlap(self) -> tuple[psutil.Process, psutil.Process]:
-        """Wait until tasks of two windows are connected to the driver; return one of each."""
-        since: dict[psutil.Process, float] = {}
-
-        def overlap() -> bool:
-            now = time.monotonic()
-            connected = self._connected_workers()
-            for each in since.keys() - connected:
-                del since[each]
-            for each in connected:
-                since.setdefault(each, now)
-            spread_s = max(since.values()) - min(since.values()) if since else 0.0
-            return spread_s >= _LATER_S or self._has_no_more()
-
-        try:
-            wait_until(overlap, "two windows that overlap", _APPEARS_WITHIN_S, 0.02)
-        except TimedOut as error:
-            raise Ended(str(error)) from error
-        if len(since) < 2:
-            raise Ended("the mirror has ended, or has nothing to do")
-        return min(since, key=lambda each: since[each]), max(since, key=lambda each: since[each])
-
-    def _connected_workers(self) -> set[psutil.Process]:
-        """Return the Python workers with a connection to the driver: each has a task."""
-        with contextlib.suppress(psutil.Error):
-            own = psutil.Process(self.process_id).net_connections("tcp")
-            ports = {each.laddr.port for each in own if each.status == psutil.CONN_LISTEN}
-            return {each for each in self.children() if is_python_worker(each) and _is_connected(each, ports)}
-        return set()
-
     def _await_any(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         found: list[psutil.Process] = []
 
@@ -258,13 +216,5 @@ def _command(process: psutil.Process) -> str:
 def _is_jvm(process: psutil.Process) -> bool:
     try:
         return bool(process.name() == "java")
-    except psutil.Error:
-        return False
-
-
-def _is_connected(process: psutil.Process, ports: set[int]) -> bool:
-    """Whether it has a connection to one of these ports."""
-    try:
-        return any(each.raddr and each.raddr.port in ports for each in process.net_connections("tcp"))
     except psutil.Error:
         return False

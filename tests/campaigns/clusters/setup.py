@@ -88,7 +88,7 @@ class Setup:
         delay_s: Delay of each Produce request, so that there are moments.
         request_timeout_ms: The mirror's ``request.timeout.ms``, as the next four are its options.
         isolation: The ``isolation.level`` of the mirror and of the comparison.
-        slice_s: Length of its slices: short ones end and begin during faults.
+        looks_s: The time between two looks at the partitions' work, after which some may move.
         together_bytes: Limit for a partition's bytes in a request of a task without Spark.
         raw: Of ``mirror-maker``: ``--use.raw.bytes``.
         at_least_once: Of ``mirror-maker``: ``--delivery at-least-once``.
@@ -111,7 +111,7 @@ class Setup:
     commit_interval_ms: int
     rebatch: str | None
     isolation: Isolation
-    slice_s: float
+    looks_s: float
     together_bytes: int
     raw: bool
     at_least_once: bool
@@ -127,7 +127,7 @@ class Setup:
 
     def __str__(self) -> str:
         said = {
-            f"slices of {self.slice_s:g} s": self.program is Program.MIRROR,
+            f"looks each {self.looks_s:g} s": self.program is Program.MIRROR,
             "read_uncommitted": self.isolation == "read_uncommitted",
             f"joined below {self.rebatch}": self.rebatch,
             "batches as they are": self.raw,
@@ -158,16 +158,14 @@ def draw_setup(dice: random.Random, topic: str, program: Program, family: Family
         rounds=dice.randint(30, 80),
         largest_batch=dice.choice([3, 12, 40]),
         codecs=tuple(dice.sample(CODECS, dice.randint(1, 3))),
-        # So long that a mirror copies for several windows.
-        delay_s=0.06 if family is Family.WINDOWS else dice.choice([0.005, 0.01, 0.02]),
+        delay_s=dice.choice([0.005, 0.01, 0.02]),
         request_timeout_ms=dice.choice([30_000, QUICK_REQUEST_TIMEOUT_MS]),
         fetch_buffer_bytes=dice.choice(buffers),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
         rebatch=dice.choice(["500", "4k", "4k:zstd"]) if not is_maker and dice.random() < 0.15 else None,
         # Consumers of the copy would read aborted records, too, and those of the source would not.
         isolation="read_uncommitted" if not has_groups and dice.random() < 0.15 else "read_committed",
-        # So short that no window becomes quiet and is prolonged. Spark starts a job in a quarter of it.
-        slice_s=4.0 if family is Family.WINDOWS else dice.choice([1.0, 1.0, 3.0, 15.0]),
+        looks_s=dice.choice([0.2, 1.0, 3.0, 15.0]),
         # A low limit, so that there are many requests, and moments.
         together_bytes=dice.choice([600, 1_500, 20_000]),
         raw=is_maker and dice.random() < 0.5,

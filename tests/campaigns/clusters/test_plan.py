@@ -59,11 +59,6 @@ def test_only_mirrors_on_spark_meet_faults_of_its_processes() -> None:
             assert families <= {Family.FAULTS}
 
 
-def test_windows_that_overlap_are_short() -> None:
-    slices = {plan.setup.slice_s for plan in PLANS if plan.family is Family.WINDOWS}
-    assert slices == {4.0}
-
-
 def test_mirror_maker_plans_have_all_modes() -> None:
     setups = [plan.setup for plan in PLANS if plan.setup.program is Program.MAKER]
     modes = itertools.product((True, False), repeat=2)

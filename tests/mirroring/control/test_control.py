@@ -6,13 +6,10 @@ import contextlib
 import importlib.metadata
 import json
 import logging
-import math
-import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -20,18 +17,19 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
+from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
-from shoal.mirroring.model.handover import Handover, InheritedPosition
+from shoal.mirroring.model.handover import InheritedPosition, Left
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
-from shoal.mirroring.model.ranges import OPEN_END
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.group_member import GroupMember
-from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
+from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 PARTITION = TopicPartition("topic", 0)
 POSITION = MirrorPosition(
@@ -42,16 +40,16 @@ POSITION = MirrorPosition(
 class Driver:
     """A control server, and its tasks' reports."""
 
-    def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
+    def __init__(self, timing: Timing = DEFAULT_TIMING, lease_s: float = 60.0) -> None:
         self.reports: list[dict[str, Any]] = []
         self.server = ControlServer("127.0.0.1", "secret", Events(self._keep), timing=timing)
-        self.server.renew(MemberId(), 60.0)
+        self.server.renew(MemberId(), lease_s)
 
     def _keep(self, report: TaskReport) -> None:
         self.reports.append(report.to_json_object())
 
-    def connect(self) -> ControlConnection:
-        return ControlConnection(self.server.address, "secret")
+    def connect(self, job: int = 0) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret", job)
 
 
 @pytest.fixture
@@ -82,7 +80,6 @@ def test_connected_task_receives_the_state(driver: Driver) -> None:
     with driver.connect() as control:
         control.check_lease()
         assert not control.stop_requested
-        assert control.remaining_s == math.inf
         assert control.membership() == MemberId("member", 7, "instance")
 
 
@@ -168,7 +165,7 @@ def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:
             client, _ = listener.accept()
             with client:
                 hello = json.loads(client.makefile("rb").readline())
-                given = STATE % (json.dumps(hello["clock_s"]).encode(), b"0.05", b'["m", 1, null]', b"null")
+                given = STATE % (json.dumps(hello["clock_s"]).encode(), b"0.05", b'["m", 1, null]', b"false")
                 client.sendall(given)
                 assert read_on.wait(20)
                 client.sendall(given * 3)
@@ -227,7 +224,7 @@ def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
 
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
-    b'"lease_s": %%s, "membership": %%s, "ends_in_s": %%s, "lead_s": 0.0}\n'
+    b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1}\n'
     % importlib.metadata.version("shoal").encode()
 )
 
@@ -241,15 +238,15 @@ STATE = (
         b"7\n",
         b'{"stop": false}\n',
         b"[" * 50_000 + b"\n",
-        STATE % (b"0.0", b"NaN", b'["member", 7, null]', b"null"),
-        STATE % (b"0.0", b"1e300", b'["member", 7, null]', b"null"),
-        STATE % (b"0.0", b"-1.0", b'["member", 7, null]', b"null"),
-        STATE % (b"0.0", b"1.0", b"[7, 7, 7]", b"null"),
-        STATE % (b"0.0", b"1.0", b'["member"]', b"null"),
+        STATE % (b"0.0", b"NaN", b'["member", 7, null]', b"false"),
+        STATE % (b"0.0", b"1e300", b'["member", 7, null]', b"false"),
+        STATE % (b"0.0", b"-1.0", b'["member", 7, null]', b"false"),
+        STATE % (b"0.0", b"1.0", b"[7, 7, 7]", b"false"),
+        STATE % (b"0.0", b"1.0", b'["member"]', b"false"),
         STATE % (b"0.0", b"1.0", b'["member", 7, null]', b'"3"'),
         STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"NaN"),
-        STATE % (b"NaN", b"1.0", b'["member", 7, null]', b"null"),
-        STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"null"),
+        STATE % (b"NaN", b"1.0", b'["member", 7, null]', b"false"),
+        STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"false"),
     ],
 )
 def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer: bytes) -> None:
@@ -328,7 +325,7 @@ def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture
 
 def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
     with socket.create_connection(impatient.server.address) as deaf:
-        deaf.sendall(json.dumps({"hello": "secret", "window": None, "clock_s": 1.0}).encode() + b"\n")
+        deaf.sendall(json.dumps({"hello": "secret", "job": 0, "attempt": 0, "clock_s": 1.0}).encode() + b"\n")
         assert deaf.recv(1)
         with impatient.connect() as control:
             # More than the buffers between the two can hold.
@@ -338,69 +335,187 @@ def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> Non
             wait_until(lambda: control.membership().generation == 1)
 
 
-# Two attempts of a task
+# Partitions move from task to task
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 0)
 
 
-def taking(control: ControlConnection, *partitions: TopicPartition) -> Future[Handover]:
-    """Ask for partitions in a thread: the driver may let the task wait."""
-    outcome: Future[Handover] = Future()
-    threading.Thread(target=lambda: outcome.set_result(control.take(partitions)), daemon=True).start()
-    return outcome
+def want(driver: Driver, *partitions: TopicPartition) -> None:
+    """Have partitions copied, each of leaders of its own."""
+    driver.server.want(
+        {
+            each: Wanted(CopyRange(*each, each.topic, 0, OPEN_END), (number, number))
+            for number, each in enumerate(partitions)
+        }
+    )
 
 
-def test_second_attempt_begins_after_the_first_has_disconnected(driver: Driver) -> None:
-    with driver.connect() as first, driver.connect() as second:
-        first.take([ORDERS])
-        taken = taking(second, ORDERS)
-        wait_until(lambda: first.stop_requested)
-        assert not first.mirror_ends
-        first.check_lease()  # it ends in good order
-        assert not taken.done()
-        first.close()
-        assert taken.result(20).given_up == frozenset()
-        second.check_lease()
-        assert not second.stop_requested
+def entry(control: ControlConnection, partition: TopicPartition) -> int:
+    """The number of a partition's entry in a task's document; 0 if it has none."""
+    assigned = control.assignment.get(partition)
+    return 0 if assigned is None else assigned.entry
 
 
-def test_second_attempt_does_not_wait_for_a_first_that_disconnects_while_the_driver_writes(
-    driver: Driver,
+def leave(
+    control: ControlConnection, partition: TopicPartition, left: InheritedPosition | None = None
 ) -> None:
+    """Leave a partition that the task has, or had."""
+    leaves = {partition: Left(control.assignment[partition].entry, left)}
+    control.report(TaskReport(leaves=leaves, term=control.term))
+
+
+def has(control: ControlConnection, *partitions: TopicPartition) -> bool:
+    return set(control.assignment) == set(partitions)
+
+
+def test_each_task_gets_partitions_and_no_partition_is_in_two_documents(driver: Driver) -> None:
+    driver.server.expect(2)
+    want(driver, ORDERS, CLICKS)
+    with driver.connect() as first:
+        with driver.connect() as second:
+            wait_until(lambda: len(first.assignment) == len(second.assignment) == 1)
+            assert {*first.assignment, *second.assignment} == {ORDERS, CLICKS}
+        wait_until(lambda: has(first, ORDERS, CLICKS))
+
+
+def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> None:
+    want(driver, ORDERS, CLICKS)
+    with driver.connect() as first:
+        wait_until(lambda: has(first, ORDERS, CLICKS))
+        entries = {each: entry(first, each) for each in (ORDERS, CLICKS)}
+        with driver.connect() as second:
+            wait_until(lambda: len(first.assignment) == 1)
+            (moved,) = {ORDERS, CLICKS}.difference(first.assignment)
+            for _ in range(5):
+                driver.server.look()
+            assert has(second)
+            left = {moved: Left(entries[moved], IN_DOUBT)}
+            first.report(TaskReport(leaves=left, term=first.term))
+            wait_until(lambda: has(second, moved))
+            assert second.assignment[moved].inherited == IN_DOUBT
+            assert entry(second, moved) > entries[moved]
+
+
+def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Driver) -> None:
+    want(driver, ORDERS)
+    with driver.connect() as first, driver.connect() as second:
+        wait_until(lambda: has(first, ORDERS) or has(second, ORDERS))
+        holder, other = (first, second) if has(first, ORDERS) else (second, first)
+        stale = TaskReport(leaves={ORDERS: Left(entry(holder, ORDERS), COMMITTED)}, term=holder.term)
+        leave(holder, ORDERS)
+        wait_until(lambda: entry(holder, ORDERS) > stale.leaves[ORDERS].entry or has(other, ORDERS))
+        holder.report(stale)
+        wait_until(lambda: len(driver.reports) == 2)
+        driver.server.look()
+        assert driver.server.uncommitted()[0] == {}
+        assert entry(first, ORDERS) + entry(second, ORDERS) == stale.leaves[ORDERS].entry + 1
+
+
+def test_partition_moves_once_the_former_task_has_disconnected(driver: Driver) -> None:
+    want(driver, ORDERS)
+    with driver.connect() as first:
+        wait_until(lambda: has(first, ORDERS))
+        with driver.connect() as second:
+            first.close()
+            wait_until(lambda: has(second, ORDERS))
+
+
+def test_partition_does_not_wait_for_a_task_that_disconnects_while_the_driver_writes(driver: Driver) -> None:
+    want(driver, ORDERS)
     for _ in range(20):
         with driver.connect() as first:
-            first.take([ORDERS])
+            wait_until(lambda: has(first, ORDERS))
         for _ in range(10):
             driver.server.renew(MemberId(), 60.0)
+
+
+class Silent:
+    """A task that has said hello, and neither reads nor sends since: its process is stopped."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._connection = socket.create_connection(driver.server.address)
+        hello = {"hello": "secret", "job": 0, "attempt": 0, "clock_s": lease_clock_s()}
+        self._connection.sendall(json.dumps(hello).encode() + b"\n")
+        wait_until(lambda: driver.server.tasks == 1)
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._connection.close()
+
+
+def test_partition_of_a_silent_task_moves_after_its_lease(driver: Driver) -> None:
+    driver.server.close()
+    driver = Driver(lease_s=1.0)
+    want(driver, ORDERS)
+    with Silent(driver):
+        until = time.monotonic() + 0.8
         with driver.connect() as second:
-            assert taking(second, ORDERS).result(20).given_up == frozenset()
+
+            def look() -> bool:
+                driver.server.renew(MemberId(), 1.0)
+                return has(second, ORDERS)
+
+            wait_until(look)
+            assert time.monotonic() > until
+    driver.server.close()
 
 
-def test_second_attempt_begins_after_the_lease_of_a_silent_first(driver: Driver) -> None:
-    driver.server.renew(MemberId(), 0.5)
-    with driver.connect() as first, driver.connect() as second:
-        first.take([ORDERS])
-        taken = taking(second, ORDERS)
-        wait_until(lambda: first.stop_requested)
-        for _ in range(10):
-            driver.server.renew(MemberId(), 60.0)  # not for the first
-        assert not taken.done()
-        assert taken.result(20).given_up == frozenset()
-        assert lapses(first)
-        second.check_lease()
+def test_silent_task_keeps_its_partitions_without_another(driver: Driver) -> None:
+    driver.server.renew(MemberId(), 60.0)
+    want(driver, ORDERS)
+    with Silent(driver):
+        driver.server.look()
+        assert driver.server.tasks == 1
 
 
-def test_second_attempt_waits_for_a_first_that_was_disconnected(driver: Driver) -> None:
-    """A first that is paused finds its connection closed only when it wakes, and may have its lease then."""
+def test_task_that_does_not_leave_in_time_becomes_an_orphan() -> None:
+    driver = Driver(Timing(leaving_patience_s=0.1))
     driver.server.renew(MemberId(), 1.0)
-    until = time.monotonic() + 1.0
+    want(driver, ORDERS, CLICKS)
     with driver.connect() as first:
-        first.take([ORDERS])
-        assert not driver.server.end_tasks(0.0)
+        wait_until(lambda: has(first, ORDERS, CLICKS))
         with driver.connect() as second:
-            second.take([ORDERS])
-            assert time.monotonic() >= until
+            wait_until(lambda: len(first.assignment) == 1)
+
+            def look() -> bool:
+                driver.server.renew(MemberId(), 1.0)
+                return has(second, ORDERS, CLICKS)
+
+            wait_until(look)
+            wait_until(lambda: lapses(first))
+    driver.server.close()
+
+
+def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> None:
+    want(driver, ORDERS)
+    with driver.connect() as first:
+        wait_until(lambda: has(first, ORDERS))
+        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS))}, term=first.term)
+        driver.server.withdraw([ORDERS])
+        wait_until(lambda: has(first))
+        assert not driver.server.await_left([CLICKS, ORDERS], 0.05) or left is None
+        wait_until(lambda: lapses(first))
+    with driver.connect() as second:
+        driver.server.look()
+        assert has(second)
+
+
+def test_withdrawn_partition_that_was_left_in_time_leaves_a_position(driver: Driver) -> None:
+    want(driver, ORDERS)
+    with driver.connect() as first:
+        wait_until(lambda: has(first, ORDERS))
+        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS), UNCOMMITTED)}, term=first.term)
+        driver.server.withdraw([ORDERS])
+        wait_until(lambda: has(first))
+        first.report(left)
+        assert driver.server.await_left([ORDERS], 20.0)
+        assert list(driver.server.uncommitted()[0]) == [ORDERS]
+        driver.server.give_up([ORDERS])
+        assert driver.server.uncommitted()[0] == {}
+        first.check_lease()
 
 
 class Generations:
@@ -412,6 +527,7 @@ class Generations:
         self._driver, self._delay_s = driver, delay_s
         driver.server.renew(self.members[-1], 60.0)
         driver.server.use_group(self._ask)
+        want(driver, PARTITION)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -422,74 +538,87 @@ class Generations:
         self._driver.server.renew(self.members[-1], 60.0)
 
 
-def test_partition_of_a_task_that_died_is_handed_over_in_a_new_generation(driver: Driver) -> None:
+def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: Driver) -> None:
     """Its last commit may still take effect; a coordinator refuses it in the new generation."""
     generations = Generations(driver)
     with driver.connect() as first:
-        first.take([PARTITION])
+        wait_until(lambda: has(first, PARTITION))
     with driver.connect() as second:
-        second.take([PARTITION])
+        wait_until(lambda: has(second, PARTITION))
         assert second.membership() == generations.members[-1]
     assert len(generations.members) == 2
 
 
 COMMITTED = InheritedPosition(POSITION, (1, 1), POSITION)
+UNCOMMITTED = InheritedPosition(POSITION, (1, 1), None)
 IN_DOUBT = InheritedPosition(POSITION, (1, 1), None, (POSITION, POSITION))
+
+
+def pass_on(driver: Driver, left: InheritedPosition | None) -> None:
+    """Let a task leave the partition, and end in good order."""
+    with driver.connect(job=7) as first:
+        wait_until(lambda: has(first, PARTITION))
+        reports = len(driver.reports)
+        driver.server.end_one(7)
+        leave(first, PARTITION, left)
+        wait_until(lambda: len(driver.reports) > reports)
+    wait_until(lambda: not driver.server.tasks)
 
 
 @pytest.mark.parametrize("left", [COMMITTED, IN_DOUBT])
 def test_partition_is_handed_over_with_the_commits_in_doubt(driver: Driver, left: InheritedPosition) -> None:
     """The next task sends what they lead to, too, and so it needs no new generation."""
     generations = Generations(driver)
-    with driver.connect() as first:
-        leave(driver, first, left)
-        assert list(driver.server.uncommitted()[0]) == ([PARTITION] if left is IN_DOUBT else [])
+    pass_on(driver, left)
+    assert list(driver.server.uncommitted()[0]) == ([PARTITION] if left is IN_DOUBT else [])
     with driver.connect() as second:
-        assert second.take([PARTITION]).left == {PARTITION: left}
+        wait_until(lambda: has(second, PARTITION))
+        assert second.assignment[PARTITION].inherited == left
     assert len(generations.members) == 1
 
 
 @pytest.mark.parametrize(("left", "began"), [(COMMITTED, 0), (IN_DOUBT, 1)])
-def test_partition_without_its_commits_in_doubt_is_handed_over_in_a_new_generation(
+def test_partition_without_its_commits_in_doubt_begins_in_a_new_generation(
     driver: Driver, left: InheritedPosition, began: int
 ) -> None:
     generations = Generations(driver)
-    with driver.connect() as first:
-        leave(driver, first, left)
-    driver.server.give_up([PARTITION])
+    pass_on(driver, left)
+    driver.server.recall([PARTITION])
     with driver.connect() as second:
-        assert second.take([PARTITION]).left == {}
-    assert len(generations.members) == 1 + began
+        wait_until(lambda: has(second, PARTITION))
+        assert second.assignment[PARTITION].inherited is None
+        assert len(generations.members) == 1 + began
 
 
-def test_partition_of_a_task_that_took_commits_in_doubt_and_died_needs_a_new_generation(
-    driver: Driver,
-) -> None:
-    generations = Generations(driver)
-    with driver.connect() as first:
-        leave(driver, first, IN_DOUBT)
+def test_position_that_was_left_before_an_interruption_is_dropped(driver: Driver) -> None:
+    want(driver, PARTITION)
+    pass_on(driver, COMMITTED)
+    driver.server.renew(MemberId("another", 2), 60.0)
     with driver.connect() as second:
-        second.take([PARTITION])
-    with driver.connect() as third:
-        assert third.take([PARTITION]).left == {}
-    assert len(generations.members) == 2
+        wait_until(lambda: has(second, PARTITION))
+        assert second.assignment[PARTITION].inherited is None
 
 
-def leave(driver: Driver, task: ControlConnection, left: InheritedPosition) -> None:
-    """Take the partition, and end in good order."""
-    task.take([PARTITION])
-    task.report(TaskReport(leaves={PARTITION: left}))
-    wait_until(lambda: len(driver.reports) == 1)
+def test_position_of_a_task_that_does_not_know_of_an_interruption_is_dropped(driver: Driver) -> None:
+    want(driver, PARTITION)
+    with driver.connect(job=7) as first:
+        wait_until(lambda: has(first, PARTITION))
+        term = first.term
+        driver.server.renew(MemberId("another", 2), 60.0)
+        driver.server.end_one(7)
+        left = {PARTITION: Left(entry(first, PARTITION), COMMITTED)}
+        first.report(TaskReport(leaves=left, term=term))
+        wait_until(lambda: bool(driver.reports))
+    with driver.connect() as second:
+        wait_until(lambda: has(second, PARTITION))
+        assert second.assignment[PARTITION].inherited is None
 
 
 def test_partition_left_without_a_position_needs_no_new_generation(driver: Driver) -> None:
     generations = Generations(driver)
-    with driver.connect() as first:
-        first.take([PARTITION])
-        first.report(TaskReport(leaves={PARTITION: None}))
-        wait_until(lambda: len(driver.reports) == 1)
+    pass_on(driver, None)
     with driver.connect() as second:
-        assert second.take([PARTITION]).left == {}
+        wait_until(lambda: has(second, PARTITION))
     assert len(generations.members) == 1
 
 
@@ -503,82 +632,31 @@ def test_generation_that_several_tasks_ask_for_begins_once(driver: Driver) -> No
     assert (generations.asked, len(generations.members)) == (1, 2)
 
 
-def test_fenced_attempt_keeps_the_membership_of_its_generation(driver: Driver) -> None:
-    generations = Generations(driver)
-    with driver.connect() as second:
-        with driver.connect() as first:
-            first.take([PARTITION])
-            taken = taking(second, PARTITION)
-            wait_until(lambda: bool(driver.reports))  # the partition waits
-            driver.server.renew(MemberId("driver", 9), 60.0)
-            wait_until(lambda: second.membership() == MemberId("driver", 9))
-            assert first.membership() == generations.members[0]
-        taken.result(5.0)
+def test_job_that_was_ended_gets_no_partition(driver: Driver) -> None:
+    want(driver, ORDERS)
+    driver.server.end_one(3)
+    with driver.connect(job=3) as late, driver.connect() as other:
+        wait_until(lambda: late.stop_requested)
+        assert not late.mirror_ends
+        wait_until(lambda: has(other, ORDERS))
 
 
-def test_third_attempt_waits_for_both_earlier_ones(driver: Driver) -> None:
-    with driver.connect() as first, driver.connect() as second, driver.connect() as third:
-        first.take([ORDERS])
-        second_taken = taking(second, ORDERS)
-        wait_until(lambda: first.stop_requested)
-        third_taken = taking(third, ORDERS)
-        assert second_taken.result(20).given_up == {ORDERS}  # it was fenced while it waited
-        assert second.stop_requested
-        second.close()
-        assert not third_taken.done()
-        first.close()
-        assert third_taken.result(20).given_up == frozenset()
+def test_attempts_are_counted_by_job(driver: Driver) -> None:
+    address = driver.server.address
+    with (
+        ControlConnection(address, "secret", job=1, attempt=2),
+        ControlConnection(address, "secret", job=1),
+        ControlConnection(address, "secret", job=2),
+    ):
+        assert driver.server.attempts == {1: 2, 2: 0}
+    wait_until(lambda: not driver.server.attempts)
 
 
-def test_attempts_of_different_partitions_do_not_wait(driver: Driver) -> None:
-    with driver.connect() as first, driver.connect() as second:
-        first.take([ORDERS])
-        assert second.take([CLICKS]).given_up == frozenset()
-        assert not first.stop_requested
-
-
-def test_partitions_of_a_waiting_attempt_are_named(driver: Driver) -> None:
-    with driver.connect() as first, driver.connect() as second:
-        first.take([ORDERS])
-        taken = taking(second, ORDERS)
-        wait_until(lambda: bool(driver.reports))
-        (partition,) = driver.reports[0]["partitions"]
-        assert (partition["topic"], partition["partition"]) == ORDERS
-        assert re.search(r"older attempt.* \d+ s\b", partition["waiting_for"])
-        driver.server.request_stop()
-        assert taken.result(20).given_up == {ORDERS}
-
-
-def test_two_live_attempts_of_one_task_duplicate_nothing(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    """Records older than producer.id.expiration.ms, and a destination that forgets their producer."""
-    day_ms = 86_400_000
-    history.base_timestamp = NOW_MS - 30 * day_ms
-    history.plain(1)
-    assert brokers.run().complete
-    history.plain(*[1, 2, 3] * 50)
-    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
-    log = brokers.destination.log("topic")
-    over = threading.Event()
-
-    def forget() -> None:
-        while not over.wait(0.05):
-            log.forget_expired_producers(NOW_MS, day_ms)
-
-    threading.Thread(target=forget, daemon=True).start()
-    try:
-        with driver.connect() as first, driver.connect() as second:
-            older = brokers.with_settings(fetch_buffer_bytes=65_836).start(control=first)
-            wait_until(lambda: log.log_end_offset > 10)
-            newer = brokers.with_settings(fetch_buffer_bytes=66_236).start(control=second)
-            assert older.result().stopped == ()
-            first.close()
-            result = newer.result()
-    finally:
-        over.set()
-    assert (result.complete, result.stopped) == (True, ())
-    assert brokers.copied() == history.committed
+def test_all_tasks_report_again_if_they_are_asked_to(driver: Driver) -> None:
+    with driver.connect() as control:
+        assert not control.has_to_report_again
+        driver.server.ask_for_reports()
+        wait_until(lambda: control.has_to_report_again)
 
 
 # A task under control

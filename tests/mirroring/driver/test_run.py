@@ -24,7 +24,7 @@ from shoal.spark import engine
 from shoal.spark.api import mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
-from tests.spark.without_jvm import Context, Jobs, without_jvm
+from tests.spark.without_jvm import Context, without_jvm
 from tests.two_brokers import QUICK, History, TwoBrokers, content_of, list_commits, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
@@ -47,7 +47,7 @@ class Mirrors:
             "group": "mirror",
             "refresh_s": 0.1,
             "checkpoint": str(self._directory),
-            "timing": replace(QUICK, window_s=1.0, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
+            "timing": replace(QUICK, places_look_s=1.0, deletion_confirmed_s=0.1, shortest_refresh_s=0.1),
         }
         return replace(
             MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)
@@ -220,7 +220,7 @@ def test_engine_that_starts_just_before_a_stop_is_stopped(
     def start(*_: object, abort: Abort, **__: object) -> Context:
         begun.set()
         wait_until(lambda: abort.requested)
-        return Context(2, Jobs())
+        return Context(2)
 
     monkeypatch.setattr(engine, "spark_context", start)
     service = Service(mirrors)

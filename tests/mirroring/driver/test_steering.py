@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -14,11 +13,13 @@ import pytest
 from shoal.client.coordinator import MemberId
 from shoal.declare import given
 from shoal.errors import ConfigError
+from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.commands import Commands, Reactions
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering
 from shoal.mirroring.driver.topic_expressions import topics_of
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering_options import SteeringOptions
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
@@ -78,7 +79,10 @@ class Mirror:
     def task(self) -> ControlConnection:
         """Connect a task with one partition of each topic."""
         control = ControlConnection(self.server.address, "secret")
-        control.take([TopicPartition(name, 0) for name in NAMES])
+        partitions = [TopicPartition(name, 0) for name in NAMES]
+        ranges = [CopyRange(*each, each.topic, 0, OPEN_END) for each in partitions]
+        self.server.want({each.source: Wanted(each) for each in ranges})
+        wait_until(lambda: len(control.assignment) == len(ranges))
         return control
 
 
@@ -132,30 +136,6 @@ def test_options_steer_the_first_task_until_commands_change_it(started: Callable
         assert mirror.said == ["steering: paused: logs, orders.o.* (2 topics), limit: 9m/s"]
         mirror.do("resume logs")
         wait_until(lambda: task.steering.paused == {"orders.old"})
-
-
-class LateSocket:
-    """A task's socket whose ``sendall`` returns only after the driver's answer has arrived."""
-
-    def __init__(self, control: ControlConnection) -> None:
-        self._control, self._socket = control, control._socket
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
-
-    def sendall(self, data: bytes) -> None:
-        self._socket.sendall(data)
-        if b"takes" in data:
-            wait_until(lambda: self._control.steering.is_on)
-            time.sleep(0.1)  # the other thread fails to confirm it meanwhile
-
-
-def test_steering_that_arrives_during_a_report_is_confirmed(started: Callable[..., Mirror]) -> None:
-    mirror = started(limit="9m")
-    with ControlConnection(mirror.server.address, "secret") as task:
-        task._socket = LateSocket(task)  # type: ignore[assignment]
-        task.take([TopicPartition(name, 0) for name in NAMES])
-        wait_until(lambda: mirror.server.is_steered)
 
 
 def test_task_forgets_the_allowance_of_a_worker_that_has_ended(started: Callable[..., Mirror]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from shoal.errors import PartitionStopped
-from shoal.mirroring.model.handover import InheritedPosition
+from shoal.mirroring.model.handover import InheritedPosition, Left
 from shoal.mirroring.model.incidents import Incident, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import (
@@ -48,10 +48,9 @@ FULL = TaskReport(
     ],
     bytes_in=120,
     process=ProcessReport("host:7", 0.5, 900, 1000),
-    is_idle=True,
-    aligns=True,
-    assign_again=True,
-    leaves={PARTITION: InheritedPosition(POSITION, (1, 1), None, (POSITION,))},
+    begin_generation=True,
+    leaves={PARTITION: Left(5, InheritedPosition(POSITION, (1, 1), None, (POSITION,)), is_done=True)},
+    term=2,
 )
 
 ON_THE_WIRE = [7, POSITION.to_committed().metadata]
@@ -83,10 +82,9 @@ WIRE = {
     "peak_rss_bytes": 1000,
     "rss_bytes": 900,
     "pid_host": "host:7",
-    "idle": True,
-    "aligns": True,
-    "assign_again": True,
-    "leaves": [["topic", 3, ON_THE_WIRE, [1, 1], None, [ON_THE_WIRE]]],
+    "begin_generation": True,
+    "leaves": [["topic", 3, 5, [ON_THE_WIRE, [1, 1], None, [ON_THE_WIRE]], True, True]],
+    "term": 2,
 }
 
 
@@ -99,9 +97,9 @@ def test_task_report_is_read_back_from_the_wire() -> None:
 
 
 def test_report_of_skipped_partitions_has_no_process() -> None:
-    sent = left_out_report({PARTITION: "no leader"}, assign_again=True).to_json_object()
+    sent = left_out_report({PARTITION: "no leader"}).to_json_object()
     read = TaskReport.from_json_object(json.loads(json.dumps(sent)))
-    assert read == TaskReport([CopyReport(PARTITION, waiting_for="no leader")], assign_again=True)
+    assert read == TaskReport([CopyReport(PARTITION, waiting_for="no leader")])
 
 
 def test_counters_without_counts_are_false() -> None:

@@ -18,12 +18,12 @@ def test_interval_passes_at_once_and_then_each_time() -> None:
     assert [now for now in range(7) if interval.has_passed(now)] == [0, 2, 4, 6]
 
 
-def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
+def test_report_has_the_resources_of_the_process() -> None:
     control = Watched()
-    report = TaskReport([CopyReport(TopicPartition("topic", 1))], 7, is_idle=True)
+    report = TaskReport([CopyReport(TopicPartition("topic", 1))], 7)
     TaskSession(control, DEFAULT_TIMING).report(report)
     (sent,) = control.reports
-    assert (sent["bytes_in"], sent["idle"], sent["partitions"][0]["partition"]) == (7, True, 1)
+    assert (sent["bytes_in"], sent["partitions"][0]["partition"]) == (7, 1)
     assert sent["rss_bytes"] > 0
     assert sent["peak_rss_bytes"] > 0
 
@@ -35,13 +35,6 @@ def test_show_life_reports_only_after_a_while_without_a_report(sign_of_life_s: f
     task.report()
     task.show_life()
     assert len(control.reports) == reports
-
-
-def test_ends_soon_only_in_the_last_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    control = Watched()
-    assert not TaskSession(control, DEFAULT_TIMING).ends_soon
-    monkeypatch.setattr(control, "remaining_s", 0.5, raising=False)
-    assert TaskSession(control, DEFAULT_TIMING).ends_soon
 
 
 def test_may_produce_unless_the_lease_has_lapsed(monkeypatch: pytest.MonkeyPatch) -> None:

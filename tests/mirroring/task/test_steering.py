@@ -12,10 +12,13 @@ import pytest
 
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
+from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import MirrorSteering, TaskSteering
+from shoal.mirroring.task.task import TaskResult, follow_documents
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
 from tests.driver_events import Events
@@ -39,6 +42,7 @@ class Driver:
     def __init__(self) -> None:
         self.server = ControlServer("127.0.0.1", "secret", Events())
         self.server.renew(MemberId(), 600.0)
+        self._wanted: dict[TopicPartition, Wanted] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._grant, daemon=True)
         self._thread.start()
@@ -50,10 +54,14 @@ class Driver:
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
 
+    def want(self, *ranges: CopyRange) -> None:
+        """Have more partitions copied; those of one topic have the same leaders."""
+        self._wanted |= {each.source: Wanted(each, (len(each.topic), 0)) for each in ranges}
+        self.server.want(self._wanted)
+
     def steer(self, **steering: Any) -> None:
-        """Steer all tasks, and wait until they have confirmed it."""
+        """Steer all tasks."""
         self.server.steer(MirrorSteering(**steering))
-        wait_until(lambda: self.server.is_steered)
 
     def close(self) -> None:
         self._over.set()
@@ -101,8 +109,13 @@ class Running:
 
     def __init__(self, brokers: TwoBrokers, driver: Driver, ranges: list[CopyRange]) -> None:
         self.control = driver.connect()
-        self.task: RunningTask = brokers.start(ranges, self.control)
+        self.task = RunningTask(lambda: self._follow(brokers))
         self._driver = driver
+        driver.want(*ranges)
+
+    def _follow(self, brokers: TwoBrokers) -> TaskResult:
+        follow_documents(brokers.settings, self.control)
+        return TaskResult((), complete=True)
 
     def __enter__(self) -> Running:
         return self
@@ -162,11 +175,10 @@ def test_pause_of_all_topics_holds_and_ends(brokers: TwoBrokers, driver: Driver)
 def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic()[0].plain(3)
     driver.steer(paused=PAUSED)
-    with driver.connect() as control:
-        running = brokers.start(open_ranges("topic"), control)
-        wait_until(lambda: driver.server.is_steered)
+    with Running(brokers, driver, open_ranges("topic")) as running:
+        wait_until(lambda: running.control.steering.paused == PAUSED)
         driver.server.request_stop()
-        running.result(timeout_s=10)
+        running.task.result(timeout_s=10)
 
 
 def test_mirror_goes_on_after_a_pause_in_which_brokers_closed_its_connections(
@@ -298,29 +310,29 @@ def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver
 # The protocol
 
 
-def test_task_without_partitions_yet_is_steered_with_them(brokers: TwoBrokers, driver: Driver) -> None:
+def test_task_without_partitions_yet_is_steered_with_them(driver: Driver) -> None:
     with driver.connect() as control:
-        driver.server.steer(MirrorSteering(paused=PAUSED))
+        driver.steer(paused=PAUSED)
         assert not control.steering.is_on
-        control.take([each.source for each in open_ranges("topic")])
+        driver.want(*open_ranges("topic"))
+        wait_until(lambda: bool(control.assignment))
         assert control.steering.paused
 
 
 def test_task_receives_only_its_own_topics(driver: Driver) -> None:
     with driver.connect() as control:
-        control.take([each.source for each in open_ranges("mine")])
+        driver.want(*open_ranges("mine"))
         driver.steer(paused=frozenset({"mine", "other"}))
-        assert control.steering.paused == {"mine"}
+        wait_until(lambda: control.steering.paused == {"mine"})
 
 
-def test_task_that_does_not_read_gets_one_line_and_then_the_newest(driver: Driver) -> None:
+def test_newest_steering_counts(driver: Driver) -> None:
     with driver.connect() as control:
-        control.take([each.source for each in open_ranges("topic")])
+        driver.want(*open_ranges("topic"))
         for limit in range(1, 50):
-            driver.server.steer(MirrorSteering(limit=limit))
-        driver.server.steer(MirrorSteering(paused=PAUSED))
-        wait_until(lambda: driver.server.is_steered)
-        assert control.steering == TaskSteering(PAUSED)
+            driver.steer(limit=limit)
+        driver.steer(paused=PAUSED)
+        wait_until(lambda: control.steering == TaskSteering(PAUSED))
 
 
 def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
@@ -344,12 +356,9 @@ def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
 
 def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) -> None:
     with driver.connect() as control:
-        control.take([each.source for each in open_ranges("topic")])
+        driver.want(*open_ranges("topic"))
         with control._sending:  # as a report that the driver does not read
-            driver.server.steer(MirrorSteering(paused=PAUSED))
+            driver.steer(paused=PAUSED)
             wait_until(lambda: control.steering.paused == PAUSED)
             driver.server.renew(MemberId("member", 9), 60.0)
             wait_until(lambda: control.membership() == MemberId("member", 9))
-            assert not driver.server.is_steered
-        driver.server.renew(MemberId("member", 9), 60.0)
-        wait_until(lambda: driver.server.is_steered)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
-from shoal.mirroring.model.handover import Handover, leaves_from_json
+from shoal.mirroring.model.handover import Assigned, Left, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.aligner import Aligner
@@ -257,8 +257,10 @@ def test_worker_that_ends_after_its_task_gave_up_is_no_failure(brokers: TwoBroke
 class InTrouble(Watched):
     """A task's control by which all partitions waited for a broker."""
 
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        return Handover(in_trouble=dict.fromkeys(partitions, "a broker to answer"))
+    @property
+    def assignment(self) -> Mapping[TopicPartition, Assigned]:  # type: ignore[override]
+        waits_for = "a broker to answer"
+        return {each.source: Assigned(1, each, waiting_for=waits_for) for each in open_ranges(2)}
 
 
 def test_task_with_all_partitions_in_trouble_at_the_start_completes(brokers: TwoBrokers) -> None:
@@ -341,11 +343,12 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
         report=lambda report: None,
         pass_on=lambda sender, copies, known: None,
     )
-    fenced.admit([PartitionCopy(brokers.ranges()[0], brokers.settings)])
+    copy = PartitionCopy(brokers.ranges()[0], brokers.settings, entry=3)
+    fenced.admit([copy])
     fenced.stop(Stop.FENCED)
     with pytest.raises(Stopped):
         fenced.run()
-    assert fenced.leaves() == {}
+    assert fenced.leaving([copy]).leaves == {copy.source: Left(3, is_settled=False)}
     assert brokers.copied() == []
     with Cluster(brokers.settings.source) as cluster:
         assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])
@@ -404,7 +407,8 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
         each
         for report in control.reports
         if "leaves" in report
-        for each in leaves_from_json(report["leaves"])
+        for each, known in leaves_from_json(report["leaves"]).items()
+        if known.is_settled
     }
     assert left == {TopicPartition("topic", 1)}
 
@@ -431,15 +435,6 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
     pair.admit([copy])
     assert pair.held == [copy]
     assert pair.is_stuck
-    aligner = Aligner(
-        brokers.settings,
-        WorkerControl(Uncontrolled()),
-        Known(None, None, time.monotonic()),
-        report=lambda report: None,
-        pass_on=lambda sender, copies, known: None,
-    )
-    aligner.admit([waiting_copy(brokers)])
-    assert not aligner.is_quiet
 
 
 def begin_and_stall_commits(
@@ -490,18 +485,20 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
 
 
 class Next(Watched):
-    """The control of the next window's task, which takes what a former one left."""
+    """The control of the next task, which takes what a former one left."""
 
     def __init__(self, former: Watched) -> None:
         super().__init__()
-        (self.left,) = (leaves_from_json(each["leaves"]) for each in former.reports if "leaves" in each)
+        (left,) = (leaves_from_json(each["leaves"]) for each in former.reports if "leaves" in each)
+        self.left = {each: known.position for each, known in left.items()}
 
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        left = {each: self.left[each] for each in partitions}
-        return Handover({each: known for each, known in left.items() if known is not None})
+    @property
+    def assignment(self) -> Mapping[TopicPartition, Assigned]:  # type: ignore[override]
+        ranges = open_ranges(len(self.left))
+        return {each.source: Assigned(1, each, self.left[each.source]) for each in ranges}
 
 
-def end_window(running: RunningTask, control: Watched) -> Next:
+def end_task(running: RunningTask, control: Watched) -> Next:
     control.request_stop()
     control.mirror_ends = False
     running.result()
@@ -513,7 +510,7 @@ def test_next_task_copies_while_the_coordinator_does_not_answer(brokers: TwoBrok
     (history,) = brokers.topic("topic", 1)
     first = Watched()
     hasty, running, stall = begin_and_stall_commits(brokers, history, first)
-    second = end_window(running, first)
+    second = end_task(running, first)
     (left,) = second.left.values()
     assert left is not None
     assert left.doubts
@@ -542,7 +539,7 @@ def test_next_task_has_a_generation_begun_for_a_doubt_that_leads_elsewhere(
     first = Watched()
     running = brokers.start(open_ranges(1), first)
     wait_until(lambda: is_copied(brokers, history, 0))
-    second = end_window(running, first)
+    second = end_task(running, first)
     (partition, left), *_ = second.left.items()
     assert left is not None
     if is_in_doubt:

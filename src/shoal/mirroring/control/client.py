@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import socket
 import threading
-import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,7 +17,7 @@ from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
-from ..model.handover import Handover
+from ..model.handover import Assigned, Document
 from ..model.json_values import typed
 from ..model.reports import TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
@@ -41,13 +40,14 @@ _CONNECT_TIMEOUT_S = 10.0
 class ControlConnection:
     """A task's connection to the driver. A thread reads the driver's messages."""
 
-    def __init__(self, address: tuple[str, int], token: str, window: int | None = None) -> None:
+    def __init__(self, address: tuple[str, int], token: str, job: int = 0, attempt: int = 0) -> None:
         """
         Connect, and wait for the driver's first state.
 
         Args:
             address: Where the driver listens.
-            window: The number of the window that the task belongs to; None for the current one.
+            job: The number of the job that the task belongs to.
+            attempt: The number of the attempt, from 0.
 
         Raises:
             Stopped: The driver is gone. The task is an orphan.
@@ -56,22 +56,23 @@ class ControlConnection:
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._stop = False
+        self._mirror_ends = False
         self._orphan = False
         self._lease_until = 0.0
-        self._ends_at = math.inf
-        self._lead_s = 0.0
+        self.term = 0
+        self.assignment: Mapping[TopicPartition, Assigned] = {}
+        #: Whether the driver asks for reports of all partitions; the task resets it.
+        self.has_to_report_again = False
+        self._on_document: Callable[[], object] = lambda: None
         self._membership = MemberId()
         self.generation = 0
         self._interruptions = 0
         #: The gates of senders at work, by their identity.
         self._gates: dict[int, Gate] = {}
         self._steering = UNSTEERED
-        #: Whether the next line confirms the steering.
-        self._confirms = False
         #: Those of workers that are at work.
         self._allowances: WeakValueDictionary[int, Allowance] = WeakValueDictionary()
         self._numbers = itertools.count()
-        self._handover: Handover | None = None
         self._where = f"the driver at {address[0]}:{address[1]}"
         try:
             self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
@@ -80,13 +81,7 @@ class ControlConnection:
         self._lines = self._socket.makefile("rb")
         try:
             self._socket.sendall(
-                line(
-                    {
-                        "hello": token,
-                        "window": window,
-                        "clock_s": lease_clock_s(),
-                    }
-                )
+                line({"hello": token, "job": job, "attempt": attempt, "clock_s": lease_clock_s()})
             )
             said = json.loads(self._lines.readline(LONGEST_LINE))
             _check_version(said)
@@ -115,42 +110,36 @@ class ControlConnection:
         """Send the clock, so that the next lease counts from now, unless a report is in progress."""
         if self._sending.acquire(blocking=False):
             try:
-                self._socket.sendall(line(self._with_clock({})))
+                self._socket.sendall(line({"clock_s": lease_clock_s()}))
             finally:
                 self._sending.release()
 
     def _receive(self, said: dict[str, Any]) -> None:
-        if "steering" in said:
-            self._steer(TaskSteering.from_json_object(said["steering"]))
-        if "handover" in said:
-            with self._changed:
-                self._handover = Handover.from_json_object(said["handover"])
-                self._changed.notify_all()
-        elif "grants" in said:
+        if "grants" in said:
             rate = typed(int, said["grants"]["rate"])
             for worker, size in said["grants"]["to"]:
                 if (allowance := self._allowances.get(worker)) is not None:
                     allowance.receive(rate, typed(int, size))
-        elif "steering" not in said:
-            self._apply_state(said)
+            return
+        if "report_again" in said:
+            self.has_to_report_again = True
+            return
+        document = Document.from_json_object(said["document"]) if "document" in said else None
+        self._apply_state(said, document)
+        if document is not None:
+            for each in list(self._allowances.values()):
+                each.wake()
+            self._on_document()
 
-    def _steer(self, steering: TaskSteering) -> None:
-        self._steering = steering
-        for each in list(self._allowances.values()):
-            each.wake()
-        # Not sent here: this thread reads the lease, and may not wait for a report in progress.
-        self._confirms = True
-
-    def _apply_state(self, state: dict[str, Any]) -> None:
+    def _apply_state(self, state: dict[str, Any], document: Document | None) -> None:
         member_id, generation, instance_id = state["membership"]
         membership = MemberId(
             typed(str, member_id),
             typed(int, generation),
             None if instance_id is None else typed(str, instance_id),
         )
-        stop, lease_s = typed(bool, state["stop"]), seconds_of(state["lease_s"])
-        ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
-        lead_s = seconds_of(state["lead_s"])
+        stop, mirror_ends = typed(bool, state["stop"]), typed(bool, state["ends"])
+        term, lease_s = typed(int, state["term"]), seconds_of(state["lease_s"])
         now = lease_clock_s()
         # The driver's message may have waited in the socket while this process was stopped. The driver sent
         # it after it had received this reading of our clock, so the lease does not begin before the reading.
@@ -158,36 +147,45 @@ class ControlConnection:
         if not 0 <= given_at <= now:
             raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
         with self._changed:
-            self._stop = stop
+            self._stop, self._mirror_ends, self.term = stop, mirror_ends, term
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
             self.generation += membership != self._membership
             self._lease_until = given_at + lease_s
             self._set_gates(CLOSED if is_interrupted else self._gate_until)
-            self._ends_at = now + ends_in_s
-            self._lead_s = lead_s
             self._membership = membership
+            if document is not None:
+                self._take_document(document)
             self._changed.notify_all()
+
+    def _take_document(self, document: Document) -> None:
+        """Take the newest document over, with what only its first line had of each entry."""
+        taken = {}
+        for partition, assigned in document.partitions.items():
+            known = self.assignment.get(partition)
+            if known is not None and known.entry == assigned.entry:
+                taken[partition] = known
+            else:
+                taken[partition] = replace(assigned, interruptions=self._interruptions)
+        if {each.entry for each in taken.values()} != {each.entry for each in self.assignment.values()}:
+            self.assignment = taken
+        if document.steering != self._steering:
+            self._steering = document.steering
+
+    def on_document(self, call: Callable[[], object]) -> None:
+        """Call this after each document, in the connection's thread; and once now."""
+        self._on_document = call
+        call()
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the driver requested a stop, or the window is over."""
-        return self._stop or lease_clock_s() >= self._ends_at
+        """Whether the driver requested an end of this task."""
+        return self._stop
 
     @property
     def mirror_ends(self) -> bool:
         """Whether the driver requested a stop of the mirror."""
-        return self._stop
-
-    @property
-    def remaining_s(self) -> float:
-        """The time until the end of the window; 0 if the driver requested a stop."""
-        return 0.0 if self._stop else max(0.0, self._ends_at - lease_clock_s())
-
-    @property
-    def lead_s(self) -> float:
-        """The time before the end of the window at which the driver prepares the next one."""
-        return self._lead_s
+        return self._mirror_ends
 
     @property
     def interruptions(self) -> int:
@@ -196,11 +194,15 @@ class ControlConnection:
 
     def check_lease(self) -> None:
         """Raise an error if the task may not produce; see :meth:`Control.check_lease`."""
-        if self._orphan:
-            raise self._gone()
+        self.raise_if_orphan()
         if lease_clock_s() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+
+    def raise_if_orphan(self) -> None:
+        """Raise Stopped if the driver is gone."""
+        if self._orphan:
+            raise self._gone()
 
     def open_gate(self) -> Gate:
         """Return a gate that closes with the lease, or if this task is an orphan or interrupted."""
@@ -240,16 +242,6 @@ class ControlConnection:
     def _gone(self) -> Stopped:
         return Stopped("the driver is gone: nothing more is produced")
 
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Request the partitions, and wait for the driver's answer; raises Stopped."""
-        self._send({"takes": partitions})
-        with self._changed:
-            self._changed.wait_for(lambda: self._handover is not None or self._orphan)
-            handover, self._handover = self._handover, None
-        if handover is None:
-            raise self._gone()
-        return handover
-
     def begin_generation(self) -> None:
         """Ask the driver for a new generation; the membership of a later state has it."""
         self.report(TaskReport(begin_generation=True))
@@ -264,28 +256,12 @@ class ControlConnection:
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
-            self._socket.sendall(line(self._with_clock(message)))
-        if self._confirms:  # it arrived while this thread was sending
-            with contextlib.suppress(OSError):
-                self._send_clock()
-
-    def _with_clock(self, message: dict[str, Any]) -> dict[str, Any]:
-        message = {**message, "clock_s": lease_clock_s()}
-        if self._confirms:  # only then reset it: the other thread may set it at any time
-            self._confirms = False
-            message["steered"] = True
-        return message
+            self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
 
     def wait(self, seconds: float) -> None:
-        """Wait; return earlier if a stop is requested, the window is over, or the driver is gone."""
+        """Wait; return earlier if an end is requested, or the driver is gone."""
         with self._changed:
-            deadline = time.monotonic() + seconds
-            while not (self._stop or self._orphan):
-                # The driver may have moved the end of the window.
-                left_s = min(deadline - time.monotonic(), self.remaining_s)
-                if left_s <= 0:
-                    return
-                self._changed.wait(left_s)
+            self._changed.wait_for(lambda: self._stop or self._orphan, seconds)
 
     def close(self) -> None:
         """Close the connection, and wait for its thread."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...topic_partition import TopicPartition
 from ..model.json_values import typed
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "NOT_UNDERSTOOD",
     "lease_clock_s",
     "line",
-    "partition_of",
     "process_name",
     "seconds_of",
 ]
@@ -27,7 +25,7 @@ __all__ = [
 #: The longest line of the driver, which names partitions. Another program may listen on its address.
 LONGEST_LINE = 64 * 1024 * 1024
 
-#: No lease and no window lasts longer, in seconds.
+#: No lease lasts longer, in seconds.
 LONGEST_LEASE_S = 100_000.0
 
 #: The errors of a broken connection, and of lines that no shoal has sent, such as thousands of brackets.
@@ -57,12 +55,6 @@ def lease_clock_s() -> float:
 def line(message: Mapping[str, Any]) -> bytes:
     """Return a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def partition_of(value: Any) -> TopicPartition:
-    """Read a partition; raises TypeError or ValueError."""
-    topic, partition = value
-    return TopicPartition(typed(str, topic), typed(int, partition))
 
 
 def seconds_of(value: Any) -> float:

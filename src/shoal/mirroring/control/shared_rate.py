@@ -34,8 +34,8 @@ _TAKES_PART_S = 1.0
 #: The largest savings of all workers, in seconds of the rate.
 _SAVED_S = 0.5
 
-#: The bytes of a quiet time that the next worker gets, in seconds of the rate. Between two windows, the
-#: tasks of one have ended, and those of the next have not asked yet.
+#: The bytes of a quiet time that the next worker gets, in seconds of the rate. When a task takes
+#: over from another, it has not asked yet.
 _SPARE_S = 0.4
 
 #: A sum below one byte is not shared out again.

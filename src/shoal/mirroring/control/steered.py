@@ -1,9 +1,4 @@
-"""
-The driver's part of steering: the line for each task, and the rate that the tasks' workers share.
-
-A task receives a line only after it has confirmed the one before, and then the newest. So a task that does
-not read delays neither the others nor the leases: at most one line waits in its socket.
-"""
+"""The driver's part of steering: what each task's document says of it, and the rate that workers share."""
 
 from __future__ import annotations
 
@@ -14,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..model.json_values import typed
-from ..model.steering import UNSTEERED, MirrorSteering, TaskSteering
-from .attempts import Attempt
+from ..model.steering import MirrorSteering, TaskSteering
+from .member import Member
 from .shared_rate import SharedRate
 
 __all__ = ["SteeredTasks"]
@@ -33,10 +28,7 @@ class SteeredTasks:
         self._steering = MirrorSteering()
         self._numbers = itertools.count(1)
         self._number: int | None = None
-        self._shared: SharedRate[tuple[Attempt, int]] | None = None
-        #: The last line that a task has not confirmed yet, and the last one that it has.
-        self._sent: dict[Attempt, TaskSteering] = {}
-        self._known: dict[Attempt, TaskSteering] = {}
+        self._shared: SharedRate[tuple[Member, int]] | None = None
 
     def set(self, steering: MirrorSteering) -> None:
         """Replace the steering. A limit that stays as it is keeps its shares."""
@@ -46,46 +38,17 @@ class SteeredTasks:
             self._shared = None if limit is None else SharedRate(limit, self._clock())
         self._steering = steering
 
-    def begin(self, attempt: Attempt) -> dict[str, Any]:
-        """Return the entry for the line with a task's partitions; empty if the task is unsteered."""
-        steering = self._of(attempt)
-        if steering == UNSTEERED:
-            return {}
-        self._sent[attempt] = steering
-        return {"steering": steering.to_json_object()}
+    def of(self, member: Member) -> TaskSteering:
+        """Return the steering of one task."""
+        topics = {each.topic for each in member.partitions}
+        return TaskSteering(self._steering.paused & topics, self._number)
 
-    def next_line(self, attempt: Attempt) -> dict[str, Any]:
-        """Return the next line for a task; empty if it knows everything, or has a line to confirm."""
-        if attempt in self._sent:
-            return {}
-        steering = self._of(attempt)
-        if steering == self._known.get(attempt, UNSTEERED):
-            return {}
-        self._sent[attempt] = steering
-        return {"steering": steering.to_json_object()}
-
-    def confirm(self, attempt: Attempt) -> None:
-        """Note that a task has taken its last line over."""
-        sent = self._sent.pop(attempt, None)
-        if sent is not None:
-            self._known[attempt] = sent
-
-    def is_confirmed(self, attempt: Attempt) -> bool:
-        """Whether a task is steered as the mirror is now."""
-        return attempt not in self._sent and self._of(attempt) == self._known.get(attempt, UNSTEERED)
-
-    def forget(self, attempt: Attempt) -> None:
+    def forget(self, member: Member) -> None:
         """Remove a task that has ended."""
-        self._sent.pop(attempt, None)
-        self._known.pop(attempt, None)
         if self._shared is not None:
             for key in self._shared.members():
-                if key[0] is attempt:
+                if key[0] is member:
                     self._shared.forget(key)
-
-    def _of(self, attempt: Attempt) -> TaskSteering:
-        topics = {each.topic for each in attempt.partitions}
-        return TaskSteering(self._steering.paused & topics, self._number)
 
     # The rate
 
@@ -94,12 +57,12 @@ class SteeredTasks:
         """Whether the mirror is limited, so that grants are due again and again."""
         return self._shared is not None
 
-    def ask(self, attempt: Attempt, wanted: Sequence[Any]) -> None:
+    def ask(self, member: Member, wanted: Sequence[Any]) -> None:
         """
         Let a task's worker ask for bytes.
 
         Args:
-            attempt: The task.
+            member: The task.
             wanted: The number of the rate, the worker's number in the task, the partitions that have
                 something to copy, and the debt.
 
@@ -112,15 +75,13 @@ class SteeredTasks:
             if not -_MOST < typed(int, each) < _MOST:
                 raise ValueError(f"{each} is out of range")
         if self._shared is not None and number == self._number:  # else its limit has just ended
-            self._shared.ask((attempt, worker), partitions, debt, self._clock())
+            self._shared.ask((member, worker), partitions, debt, self._clock())
 
-    def grants(self) -> dict[Attempt, dict[str, Any]]:
+    def grants(self) -> dict[Member, dict[str, Any]]:
         """Return a line for each task that gets bytes now."""
         if self._shared is None:
             return {}
-        granted: dict[Attempt, list[list[int]]] = defaultdict(list)
-        for (attempt, worker), size in self._shared.grants(self._clock()).items():
-            granted[attempt].append([worker, size])
-        return {
-            attempt: {"grants": {"rate": self._number, "to": sizes}} for attempt, sizes in granted.items()
-        }
+        granted: dict[Member, list[list[int]]] = defaultdict(list)
+        for (member, worker), size in self._shared.grants(self._clock()).items():
+            granted[member].append([worker, size])
+        return {member: {"grants": {"rate": self._number, "to": sizes}} for member, sizes in granted.items()}

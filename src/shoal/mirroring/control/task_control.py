@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from ...client.coordinator import MemberId
@@ -14,7 +14,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger
 from ...topic_partition import TopicPartition
-from ..model.handover import Handover
+from ..model.handover import Assigned
 from ..model.reports import TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
 from .allowance import Allowance
@@ -32,19 +32,19 @@ class Control(Protocol):
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the task should finish its requests in flight, commit and end: now, or with its window."""
+        """Whether the task should finish its requests in flight, commit and end."""
 
     @property
     def mirror_ends(self) -> bool:
-        """Whether no task follows this one: a stop was requested, and not only of the window."""
+        """Whether no task follows this one: a stop was requested, and not only of this task."""
 
     @property
-    def remaining_s(self) -> float:
-        """The time until the task should end; infinite if the task ends with its work."""
+    def assignment(self) -> Mapping[TopicPartition, Assigned]:
+        """The newest document, another object after each one."""
 
     @property
-    def lead_s(self) -> float:
-        """The time before the end of the window at which the driver prepares the next one."""
+    def term(self) -> int:
+        """The driver's number of interruptions of the membership, as of its newest line."""
 
     @property
     def interruptions(self) -> int:
@@ -73,9 +73,6 @@ class Control(Protocol):
     def open_allowance(self) -> Allowance:
         """Return the bytes that a worker may fetch of a limited rate; one for each worker."""
 
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Request this task's partitions, and the positions of former tasks; raises Stopped."""
-
     def membership(self) -> MemberId:
         """Return the member of the group that may commit now."""
 
@@ -102,8 +99,9 @@ class WorkerControl:
 
     """
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, *, follows: bool = False) -> None:
         self._control = control
+        self._follows = follows
         self._seen = control.interruptions
         self._end_requested = False
         self._gate: Gate | None = None
@@ -131,9 +129,14 @@ class WorkerControl:
         return self._control.mirror_ends
 
     @property
-    def remaining_s(self) -> float:
-        """The time until the task should end."""
-        return self._control.remaining_s
+    def assignment(self) -> Mapping[TopicPartition, Assigned] | None:
+        """The task's newest document; None if the worker keeps its partitions, whatever that is."""
+        return self._control.assignment if self._follows else None
+
+    @property
+    def term(self) -> int:
+        """The task's term."""
+        return self._control.term
 
     def check_lease(self) -> None:
         """Raise as :meth:`Control.check_lease`; after an interruption, a BrokerError until :meth:`begin`."""
@@ -175,6 +178,11 @@ class WorkerControl:
         return seen != self._seen
 
     @property
+    def interruptions(self) -> int:
+        """The number of interruptions until now."""
+        return self._control.interruptions
+
+    @property
     def seen_interruptions(self) -> int:
         """The number of interruptions before which this worker has begun."""
         return self._seen
@@ -211,8 +219,8 @@ class Uncontrolled:
 
     stop_requested = False
     mirror_ends = False
-    remaining_s = math.inf
-    lead_s = 0.0
+    assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
+    term = 0
     interruptions = 0
     generation = 0
     steering = UNSTEERED
@@ -230,10 +238,6 @@ class Uncontrolled:
     def open_allowance(self) -> Allowance:
         """Return an allowance that is never needed, since nothing is limited."""
         return Allowance(0, lambda _: None)
-
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Return no positions of former tasks."""
-        return Handover()
 
     def membership(self) -> MemberId:
         """Return a member outside of the group's protocol."""

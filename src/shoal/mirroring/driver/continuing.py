@@ -43,7 +43,7 @@ class Continuing:
         Args:
             schedule: The partitions to copy.
             metrics: The stopped ones, with their incidents.
-            control: The connection to the tasks, which end so that the next ones take the partitions.
+            control: Gives the partitions to tasks again.
             create_lost: Creates the copy of a source topic if it is gone.
 
         """
@@ -82,8 +82,7 @@ class Continuing:
                     f"continue: the copy of {topic} cannot be created again: {error}"
                 ) from error
         self._schedule.accept(stopped, kind)
-        self._control.give_up(stopped)
-        self._control.end_window()
+        self._control.recall(stopped)
         return f"{first_few(sorted(stopped))} may continue after {kind.value}, this once"
 
     def _stopped(self, name: str, kind: IncidentKind) -> _Stopped:

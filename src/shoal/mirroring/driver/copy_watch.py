@@ -61,7 +61,7 @@ class CopyWatch(Lookout):
         Args:
             group: The group whose positions count.
             schedule: The copies to compare, and the place to report those that differ.
-            control: The connection to the tasks, which end if a partition is to be copied in another way.
+            control: Gives partitions to tasks again.
             create_again: A function that creates the copies of source topics, and returns warnings. It is
                 called for topics that nothing was written to, or if the policy lets the mirror continue.
             warn: A function that receives each warning once.
@@ -165,9 +165,9 @@ class CopyWatch(Lookout):
             self._plan_again(news)
 
     def _plan_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """End the tasks. The next ones inherit no position of these partitions, so they read both logs."""
-        self._control.give_up(partitions)
-        self._control.end_window()
+        """Have tasks begin these partitions again, without a position, so that they read both logs."""
+        self._control.recall(partitions)
+        self._schedule.on_news()
 
 
 def _is_of(position: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:

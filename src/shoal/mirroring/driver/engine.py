@@ -11,6 +11,7 @@ from ..control import ControlServer
 from ..model.first_start import FirstStart
 from ..model.options import MirrorOptions
 from ..prepare.create import Prepared
+from .places import Places
 
 __all__ = ["CopyJob", "Engine"]
 
@@ -23,16 +24,16 @@ class CopyJob:
     Attributes:
         prepared: The topics that the destination is ready for.
         control: The server that every task connects to.
+        places: The partitions that tasks copy, and the number of tasks that is of use.
         first_start: The group's first start, which tasks store with each position.
-        is_first_start: Whether this run is that start: ``--start latest`` then holds for each partition.
 
     """
 
     options: MirrorOptions
     prepared: Prepared
     control: ControlServer
+    places: Places
     first_start: FirstStart
-    is_first_start: bool
 
 
 class Engine(Protocol):
@@ -58,7 +59,7 @@ class Engine(Protocol):
 
     def run(self, job: CopyJob, stop: threading.Event) -> None:
         """
-        Run tasks: with ``once`` until they have copied everything, otherwise until ``stop`` is set.
+        Run tasks until everything is copied (``job.places.is_done``), or until ``stop`` is set.
 
         An engine that loses its processes, and not the mirror's place in its group, may start tasks again.
 

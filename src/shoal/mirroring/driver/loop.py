@@ -153,6 +153,7 @@ class DriverLoop:
         return f"stopping{cause}: {doing}"
 
     def _look_after(self, at_work: AtWork) -> None:
+        at_work.control.look()
         if at_work.place.failure is not None:
             self._stop.set()  # no task may go on; the mirror gives the reason when it has ended
         elif at_work.ends_when_stopped and not self._stop.is_set() and self._metrics.stopped():
@@ -163,7 +164,7 @@ class DriverLoop:
             if due:
                 self._on_notice(f"trying {first_few(sorted(due))} again")
                 at_work.work.try_again(due)
-                at_work.control.end_window()
+                at_work.control.recall(due)
 
     def _report(self) -> None:
         if self._on_progress is None:

@@ -40,7 +40,6 @@ from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
 from ..model.topics import TopicSelection
-from ..model.window import WindowClock
 from ..monitoring.door import CommandAnswer, Door, OnCommand
 from ..monitoring.health import health_routes
 from ..monitoring.metrics import Metrics
@@ -54,6 +53,7 @@ from .cluster_watch import ClusterWatch
 from .engine import CopyJob, Engine
 from .group_lock import MirrorIdentity
 from .loop import AtWork, DriverLoop, GroupPlace
+from .places import Places
 from .retrying import StoppedRetries
 from .schedule import PartitionSchedule
 from .signals import Signals
@@ -236,7 +236,6 @@ class MirrorRun:
             secrets.token_hex(16),
             schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
-            windows=None if options.once else WindowClock(options.timing.window_s, timing=options.timing),
             timing=options.timing,
         )
         resources.callback(control.close)
@@ -359,8 +358,7 @@ class MirrorRun:
                 )
                 on_engine_started()
                 if not self._stop.is_set():
-                    job = CopyJob(self.options, prepared, control, self.first_start, self.is_first_start)
-                    self._engine.run(job, self._stop)
+                    self._run_tasks(prepared, schedule, control)
             except ShoalError as error:
                 if place.failure is None:
                     raise
@@ -378,6 +376,15 @@ class MirrorRun:
             raise place.failure
         summary = self._summary(prepared, schedule.names, cpu_s)
         return replace(summary, jvm_gc=jvm_gc, log_file=str(log_file))
+
+    def _run_tasks(self, prepared: Prepared, schedule: PartitionSchedule, control: ControlServer) -> None:
+        """Run tasks, as many as are of use, and tell them what to copy."""
+        places = Places(self.options, prepared.group, schedule, control, is_first_start=self.is_first_start)
+        with self.signals.interrupting():
+            places.begin()
+        with places:
+            job = CopyJob(self.options, prepared, control, places, self.first_start)
+            self._engine.run(job, self._stop)
 
     def _commit_leftovers(self, group: str, control: ControlServer) -> None:
         """Commit positions that no task could: the coordinator did not respond, and no task followed."""

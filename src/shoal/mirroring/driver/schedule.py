@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
 from ..model.reports import SmallBatches, TaskReport
-from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
 from ..prepare.create import PreparedTopic
 
-__all__ = ["PartitionSchedule"]
+__all__ = ["PartitionSchedule", "Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    The partitions to copy now.
+
+    Attributes:
+        topics: For each source topic its name at the destination, and the number of partitions there.
+        excluded: Source partitions that are stopped.
+        weights: The recent amount of work of each source partition that had any.
+        share: The source partitions of this mirror, if it shares its group with others; None for all.
+        streams: The number of tasks, at most those that can run at a time; None for as many as are of use.
+
+    """
+
+    topics: Mapping[str, tuple[str, int]]
+    excluded: frozenset[TopicPartition] = frozenset()
+    weights: Mapping[TopicPartition, int] = field(default_factory=dict)
+    share: frozenset[TopicPartition] | None = None
+    streams: int | None = None
+
+    def includes(self, partition: TopicPartition) -> bool:
+        """Whether the plan has a source partition, if the partition exists."""
+        return partition not in self.excluded and (self.share is None or partition in self.share)
 
 
 class PartitionSchedule:
     """The topics of a mirror, and the state of their partitions. For any thread.
 
     Implements :class:`~..control.DriverEvents`.
+
+    Attributes:
+        on_news: Called when there is something else to copy, from any thread.
+
     """
 
     def __init__(
@@ -39,7 +68,7 @@ class PartitionSchedule:
             topics: The topics by their names at the source.
             metrics: The counts of the tasks' reports.
             shares: Whether this mirror copies only the partitions that :meth:`take` adds.
-            streams: See :class:`~shoal.mirroring.model.window.WindowPlan`.
+            streams: See :class:`Plan`.
             on_small_batches: Called once, with the first finding of a task.
 
         """
@@ -53,6 +82,7 @@ class PartitionSchedule:
         self._streams = streams
         self._on_small_batches = on_small_batches
         self._has_small_batches = False
+        self.on_news: Callable[[], object] = lambda: None
 
     @property
     def names(self) -> dict[str, str]:
@@ -74,6 +104,7 @@ class PartitionSchedule:
         first = known.partitions if known else 0
         added = [TopicPartition(topic.source, number) for number in range(first, topic.partitions)]
         self._metrics.expect({}, dict.fromkeys(added, 0))
+        self.on_news()
         return added
 
     def take(self, topics: Mapping[str, PreparedTopic], partitions: Iterable[TopicPartition]) -> None:
@@ -83,6 +114,7 @@ class PartitionSchedule:
             self._topics |= topics
             self._share = (self._share or frozenset()) | added
         self._metrics.expect({}, dict.fromkeys(added, 0))
+        self.on_news()
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that the group revoked."""
@@ -106,12 +138,18 @@ class PartitionSchedule:
         self._metrics.count(incident)
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether a task may take a partition."""
+        """Whether the group has not revoked a partition."""
         with self._lock:
             return self._share is None or partition in self._share
 
-    def plan(self) -> WindowPlan:
-        """Plan the next window; a partition weighs its records since the last window, and its lag."""
+    def takeable(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those that a task may take now: neither stopped nor revoked."""
+        now = self._metrics.partitions()
+        stopped = {each for each, known in now.items() if known.stopped and not known.is_tried_again}
+        return [each for each in partitions if each not in stopped and self.has(each)]
+
+    def plan(self) -> Plan:
+        """Plan what to copy; a partition weighs its records since the last plan, and its lag."""
         now = self._metrics.partitions()
         records = {partition: each.records for partition, each in now.items()}
         weights = {
@@ -122,7 +160,7 @@ class PartitionSchedule:
         with self._lock:
             topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
             share, streams = self._share, self._streams
-        return WindowPlan(
+        return Plan(
             topics,
             frozenset(name for name, each in now.items() if each.stopped and not each.is_tried_again),
             {partition: weight for partition, weight in weights.items() if weight},
@@ -141,8 +179,9 @@ class PartitionSchedule:
         }
 
     def try_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have stopped partitions copied again, from the next window on."""
+        """Have stopped partitions copied again."""
         self._metrics.try_again(partitions)
+        self.on_news()
 
     def accept(self, partitions: Iterable[TopicPartition], kind: IncidentKind) -> None:
         """Have stopped partitions copied again, which may continue once after an incident of this kind."""

@@ -39,7 +39,7 @@ class Silence:
         if self._is_silent and not was_silent:
             self._begin(partitions)
         elif was_silent and not self._is_silent:
-            self._control.end_window()  # the next tasks report all of their partitions
+            self._control.ask_for_reports()
 
     def _begin(self, partitions: Sequence[TopicPartition]) -> None:
         self._on_warning(

@@ -111,9 +111,7 @@ class Steering:
         if steering != self._steering:
             self._control.steer(steering)
             self._steering = steering
-        self._metrics.steering = SteeringStatus(
-            paused, tuple(self._paused), self._limit, self._control.is_steered
-        )
+        self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
 
     # Commands, from any thread
 

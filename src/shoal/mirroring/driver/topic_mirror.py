@@ -234,7 +234,6 @@ class TopicMirror:
         def found(topic: PreparedTopic) -> None:
             added = schedule.add(topic)
             lock.extend(added)
-            control.end_window()
             news = (
                 f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
             )

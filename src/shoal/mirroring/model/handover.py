@@ -1,4 +1,10 @@
-"""The position at which a task left a partition, and the driver's answer to the task that takes it next."""
+"""
+The document that the driver sends a task, and what the task reports of partitions that it leaves.
+
+A :class:`Document` has all partitions of a task, each by an *entry* with a number of its own. The driver
+sends it again whenever it changes, and the newest one counts. A partition that a document no longer has is to
+be left: the task reports that it left the entry (:class:`Left`), with the position for the next task.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +15,12 @@ from typing import Any
 from ...client.committed_offsets import Committed
 from ...topic_partition import TopicPartition
 from .incidents import IncidentKind
+from .json_values import typed
 from .position import MirrorPosition
+from .ranges import CopyRange
+from .steering import UNSTEERED, TaskSteering
 
-__all__ = [
-    "Handover",
-    "InheritedPosition",
-    "inherited_from_json",
-    "inherited_to_json",
-    "leaves_from_json",
-    "leaves_to_json",
-]
+__all__ = ["Assigned", "Document", "InheritedPosition", "Left", "leaves_from_json", "leaves_to_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +46,22 @@ class InheritedPosition:
         """Whether the position is committed."""
         return self.committed == self.position
 
-    def to_json_object(self, partition: TopicPartition) -> list[Any]:
+    def to_json_object(self) -> list[Any]:
         """Return the position as JSON."""
         known = [_to_json(self.committed), [_to_json(each) for each in self.doubts]]
-        return [*partition, _to_json(self.position), list(self.leader_epochs), *known]
+        return [_to_json(self.position), list(self.leader_epochs), *known]
 
     @classmethod
-    def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
+    def from_json_object(cls, values: Sequence[Any] | None) -> InheritedPosition | None:
         """Read the JSON of :meth:`to_json_object`; None if it has no position of shoal's."""
-        topic, partition, position, leader_epochs, committed, doubts = values
+        if values is None:
+            return None
+        position, leader_epochs, committed, doubts = values
         read = _from_json(position)
         if read is None:
             return None
         in_doubt = tuple(filter(None, map(_from_json, doubts)))
-        return TopicPartition(topic, partition), cls(
-            read, tuple(leader_epochs), _from_json(committed), in_doubt
-        )
+        return cls(read, tuple(leader_epochs), _from_json(committed), in_doubt)
 
 
 def _to_json(position: MirrorPosition | None) -> list[Any] | None:
@@ -73,62 +75,125 @@ def _from_json(values: Sequence[Any] | None) -> MirrorPosition | None:
     return MirrorPosition.from_committed(Committed(*values)) if values else None
 
 
-def inherited_to_json(positions: Mapping[TopicPartition, InheritedPosition]) -> list[list[Any]]:
-    """Return positions by partition as JSON."""
-    return [left.to_json_object(partition) for partition, left in positions.items()]
+@dataclass(frozen=True, slots=True)
+class Left:
+    """
+    The report of a task on a partition that it writes no more.
+
+    Attributes:
+        entry: The number of the entry by which it had the partition.
+        position: The position from which the next task can go on at once; None if that one has to align it.
+        is_settled: Whether the task knows the outcome of all its commits, or hands over what they had.
+        is_done: Whether everything up to the end is copied.
+
+    """
+
+    entry: int
+    position: InheritedPosition | None = None
+    is_settled: bool = True
+    is_done: bool = False
 
 
-def inherited_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, InheritedPosition]:
-    """Read the JSON of :func:`inherited_to_json`, without entries that have no position of shoal's."""
-    return dict(filter(None, map(InheritedPosition.from_json_object, values)))
+def leaves_to_json(leaves: Mapping[TopicPartition, Left]) -> list[list[Any]]:
+    """Return the partitions that a task leaves as JSON."""
+    return [
+        [
+            *partition,
+            left.entry,
+            left.position.to_json_object() if left.position else None,
+            left.is_settled,
+            left.is_done,
+        ]
+        for partition, left in leaves.items()
+    ]
 
 
-def leaves_to_json(leaves: Mapping[TopicPartition, InheritedPosition | None]) -> list[list[Any]]:
-    """Return the partitions that a task leaves as JSON, each with its position if there is one."""
-    return [left.to_json_object(each) if left else [*each] for each, left in leaves.items()]
-
-
-def leaves_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, InheritedPosition | None]:
+def leaves_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, Left]:
     """Read the JSON of :func:`leaves_to_json`."""
-    entries = list(values)
-    left: dict[TopicPartition, InheritedPosition | None] = {
-        TopicPartition(topic, partition): None for topic, partition, *_ in entries
+    return {
+        TopicPartition(typed(str, topic), typed(int, number)): Left(
+            typed(int, entry),
+            InheritedPosition.from_json_object(position),
+            typed(bool, is_settled),
+            typed(bool, is_done),
+        )
+        for topic, number, entry, position, is_settled, is_done in values
     }
-    return left | inherited_from_json(each for each in entries if len(each) > 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class Assigned:
     """
-    The driver's knowledge of a task's partitions when the task begins.
+    One partition in a document.
 
     Attributes:
-        left: The positions of partitions that a former task left in good order.
-        in_trouble: Partitions that waited at their last report, with the reason, which is transient.
-        given_up: Partitions that no longer belong to this mirror.
-        accepted: The kind of incident that an operator has accepted once, by stopped partition.
+        entry: The number of the entry. A partition that is given out again has another one.
+        range: Where to copy it to, where it begins without a position, and where it ends.
+        inherited: The position that the former task left; only in the first document with the entry.
+        waiting_for: Why the former task waited, as it reported last.
+        accepted: The kind of incident that an operator has accepted once.
+        interruptions: How often the task's lease was interrupted before the document came; the task's own.
 
     """
 
-    left: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
-    in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
-    given_up: frozenset[TopicPartition] = frozenset()
-    accepted: Mapping[TopicPartition, IncidentKind] = field(default_factory=dict)
+    entry: int
+    range: CopyRange
+    inherited: InheritedPosition | None = None
+    waiting_for: str | None = None
+    accepted: IncidentKind | None = None
+    interruptions: int = 0
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the driver's answer to a task that requests partitions, as JSON."""
-        return {
-            "left": inherited_to_json(self.left),
-            "in_trouble": [[*partition, reason] for partition, reason in self.in_trouble.items()],
-            "given_up": list(self.given_up),
-            "accepted": [[*partition, kind.value] for partition, kind in self.accepted.items()],
-        }
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """
+    The desired state of one task.
+
+    Attributes:
+        partitions: All partitions that it is to copy.
+        steering: The topics of them that are paused, and the limit.
+
+    """
+
+    partitions: Mapping[TopicPartition, Assigned] = field(default_factory=dict)
+    steering: TaskSteering = UNSTEERED
+
+    def to_json_object(self, known: Iterable[int] = ()) -> dict[str, Any]:
+        """
+        Return the document as JSON.
+
+        Args:
+            known: The numbers of the entries that the task has already; these have no position.
+
+        """
+        numbers = frozenset(known)
+        partitions = [
+            [
+                each.entry,
+                *each.range,
+                None if each.entry in numbers or each.inherited is None else each.inherited.to_json_object(),
+                each.waiting_for,
+                each.accepted and each.accepted.value,
+            ]
+            for each in self.partitions.values()
+        ]
+        return {"partitions": partitions, "steering": self.steering.to_json_object()}
 
     @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
+    def from_json_object(cls, values: Mapping[str, Any]) -> Document:
         """Read the JSON of :meth:`to_json_object`."""
-        left = inherited_from_json(values["left"])
-        in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
-        given_up = frozenset(TopicPartition(*each) for each in values["given_up"])
-        accepted = {TopicPartition(topic, number): kind for topic, number, kind in values["accepted"]}
-        return cls(left, in_trouble, given_up, {each: IncidentKind(kind) for each, kind in accepted.items()})
+        partitions = {}
+        for entry, topic, number, destination, start, end, inherited, waiting_for, accepted in values[
+            "partitions"
+        ]:
+            copied = CopyRange(
+                typed(str, topic), typed(int, number), typed(str, destination), typed(int, start), end
+            )
+            partitions[copied.source] = Assigned(
+                typed(int, entry),
+                copied,
+                InheritedPosition.from_json_object(inherited),
+                waiting_for,
+                None if accepted is None else IncidentKind(accepted),
+            )
+        return cls(partitions, TaskSteering.from_json_object(values["steering"]))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
-from .handover import InheritedPosition, leaves_from_json, leaves_to_json
+from .handover import Left, leaves_from_json, leaves_to_json
 from .incidents import Incident, IncidentKind
 
 __all__ = [
@@ -181,13 +181,10 @@ class TaskReport:
     Attributes:
         partitions: The partitions with news.
         bytes_in: Fetched from the source, since the last report.
-        process: The task's process; None for a report of the planner or the driver.
-        is_idle: Whether the task is idle, so that the driver may prolong the window.
-        aligns: Whether an alignment takes long, so that the window must not end before it.
-        assign_again: Whether the driver should assign partitions to tasks again.
+        process: The task's process; None for a report of the driver.
         begin_generation: Whether the group needs a new generation: a commit had an unknown outcome.
-        leaves: The partitions that the task writes and commits no more, each with the position from which the
-            next task can go on at once; None if that one has to align it.
+        leaves: The partitions that the task writes and commits no more.
+        term: The term that the task knew when it left them.
         small_batches: The finding of one of its workers.
 
     """
@@ -195,30 +192,22 @@ class TaskReport:
     partitions: Sequence[CopyReport] = ()
     bytes_in: int = 0
     process: ProcessReport | None = None
-    is_idle: bool = False
-    aligns: bool = False
-    assign_again: bool = False
     begin_generation: bool = False
-    leaves: Mapping[TopicPartition, InheritedPosition | None] = field(default_factory=dict)
+    leaves: Mapping[TopicPartition, Left] = field(default_factory=dict)
+    term: int = 0
     small_batches: SmallBatches | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report as JSON."""
         process = self.process
-        flags = {
-            "idle": self.is_idle,
-            "aligns": self.aligns,
-            "assign_again": self.assign_again,
-            "begin_generation": self.begin_generation,
-        }
         return {
             "partitions": [each.to_json_object() for each in self.partitions],
             "bytes_in": self.bytes_in,
             "cpu_s": process.cpu_s if process else 0.0,
             "peak_rss_bytes": process.peak_rss_bytes if process else 0,
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
-            **{name: True for name, flag in flags.items() if flag},
-            **({"leaves": leaves_to_json(self.leaves)} if self.leaves else {}),
+            **({"begin_generation": True} if self.begin_generation else {}),
+            **({"leaves": leaves_to_json(self.leaves), "term": self.term} if self.leaves else {}),
             **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
         }
 
@@ -232,19 +221,16 @@ class TaskReport:
             None
             if name is None
             else ProcessReport(name, values["cpu_s"], values["rss_bytes"], values["peak_rss_bytes"]),
-            values.get("idle", False),
-            values.get("aligns", False),
-            values.get("assign_again", False),
             values.get("begin_generation", False),
             leaves_from_json(values.get("leaves", ())),
+            values.get("term", 0),
             SmallBatches(*values["small_batches"]) if "small_batches" in values else None,
         )
 
 
-def left_out_report(reasons: Mapping[TopicPartition, str], *, assign_again: bool = False) -> TaskReport:
-    """Return a report of partitions that no task copies in this window, with the reasons."""
-    partitions = [CopyReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
-    return TaskReport(partitions, assign_again=assign_again)
+def left_out_report(reasons: Mapping[TopicPartition, str]) -> TaskReport:
+    """Return a report of partitions that no task copies now, with the reasons."""
+    return TaskReport([CopyReport(partition, waiting_for=reason) for partition, reason in reasons.items()])
 
 
 def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> TaskReport:

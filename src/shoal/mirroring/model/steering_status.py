@@ -20,14 +20,12 @@ class SteeringStatus:
         paused: The topics that are paused.
         paused_expressions: The expressions that select them.
         limit: The bytes a second of the whole mirror; None for no limit.
-        is_in_force: Whether all tasks have confirmed it.
 
     """
 
     paused: frozenset[str] = frozenset()
     paused_expressions: tuple[str, ...] = ()
     limit: int | None = None
-    is_in_force: bool = True
 
     @property
     def sentences(self) -> list[str]:
@@ -38,8 +36,6 @@ class SteeringStatus:
             found += [f"paused: {names} ({count:,} topic{'' if count == 1 else 's'})"]
         if self.limit is not None:
             found += [f"limit: {rate_text(self.limit)}"]
-        if found and not self.is_in_force:
-            found += ["a task has not confirmed the last change yet"]
         return found
 
     def to_json_object(self) -> dict[str, Any]:
@@ -49,7 +45,6 @@ class SteeringStatus:
             "paused_count": len(self.paused),
             "paused_expressions": list(self.paused_expressions),
             "limit": self.limit,
-            "is_in_force": self.is_in_force,
             "sentences": self.sentences,
         }
 

@@ -226,7 +226,7 @@ class Metrics:
         before = self._partitions.get(partition)
         self._partitions[partition] = metrics
         if metrics == before:
-            return  # each window begins with a report of every partition
+            return  # a partition that moves is reported again by its next task
         if before is not None:
             self._count(before, -1)
         self._count(metrics, 1)

@@ -55,15 +55,11 @@ class Aligner(Worker):
         super().__init__(settings, control, known, report=report, pass_on=pass_on)
         self._may_be_slow = may_be_slow
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing waits here."""
-        return all(copy.state.is_over for copy in self.held)
-
     def _work(self) -> None:
         while not self._has_ended():
             self._last_response_at = time.monotonic()
             self._take_admitted()
+            self._leave(self._take_left())
             if due := [copy for copy in self._unfinished() if copy.state.is_due]:
                 self._step(due[:1] if self._may_be_slow else due)
             self._reports.now_and_then(self.copies)
@@ -126,7 +122,7 @@ class Aligner(Worker):
 
     def _resume(self, copies: Sequence[PartitionCopy]) -> dict[TopicPartition, ShoalError]:
         watch = Watch(
-            lambda: self._control.stop_requested,
+            lambda: self._control.stop_requested or self.is_leaving,
             self._report_waiting,
             lambda: self._reports.send(self.copies),
         )

@@ -32,9 +32,8 @@ from .partition_state import PartitionState
 
 __all__ = ["Commits", "can_heal"]
 
-#: The time for the last commit if only the window ends: the next one's tasks have the positions, and commit
-#: them.
-_WINDOW_COMMIT_PATIENCE_S = 1.0
+#: The time for the last commit if only the task ends: the next tasks have the positions, and commit them.
+_TASK_COMMIT_PATIENCE_S = 1.0
 
 #: A partition without gaps may continue with any number of doubts. But each is kept and handed over.
 _MOST_DOUBTS = 4
@@ -267,7 +266,7 @@ class Commits:
             return self._timing.last_commit_patience_s
         if self._control.mirror_ends:
             return self._timing.requested_commit_patience_s
-        return _WINDOW_COMMIT_PATIENCE_S
+        return _TASK_COMMIT_PATIENCE_S
 
     def _positions_of(self, copies: Iterable[PartitionCopy]) -> dict[PartitionCopy, MirrorPosition]:
         """Return the positions that are not committed, as milestones of their maps."""

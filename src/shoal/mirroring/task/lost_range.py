@@ -1,7 +1,7 @@
 """
 Ranges that cannot be copied to their end, since a topic was deleted or the source's log ends earlier now.
 
-A range without an end waits for the next window, and the driver finds these changes. A range with an end, as
+A range without an end waits, and the driver finds these changes. A range with an end, as
 of ``--once``, would wait for ever.
 """
 

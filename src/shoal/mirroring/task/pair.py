@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 
 from ...client.config import IsolationLevel
@@ -81,13 +81,7 @@ class Pair(Worker):
         self._held: frozenset[str] = frozenset()
         #: Whether the throttle holds everything: there is no fetch on its way.
         self._is_held = False
-        self._fetched_at = time.monotonic()
         self._looked_at = 0.0
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether all of its partitions stand where their logs end, and have for a while."""
-        return time.monotonic() - self._fetched_at >= self._timing.quiet_s and super().is_quiet
 
     def _work(self) -> None:
         try:
@@ -138,8 +132,6 @@ class Pair(Worker):
         """Commit, report and pass on from time to time; nothing is in flight."""
         now = time.monotonic()
         self._commits.now_and_then(self.copies, now)
-        if fetched_bytes:
-            self._fetched_at = now
         self._reports.fetched_bytes += fetched_bytes
         self._reports.now_and_then(self.copies)
         if found := self._small_batches.take_finding():
@@ -161,17 +153,24 @@ class Pair(Worker):
         self._appender.keep_topic_ids({copy.destination: copy.destination_topic_id for copy in admitted})
 
     def _pass_lost(self, now: float) -> None:
-        """Pass on the partitions that have lost track."""
+        """Pass on the partitions that have lost track, and leave those that another task is to have."""
         if now - self._looked_at < self._timing.look_interval_s:
             return
         self._looked_at = now
+        left = self._take_left()
+        self._forget(left)
+        self._leave(left)
         lost = self._without_commit()
-        for copy in lost:
+        self._forget(lost)
+        self._pass(lost)
+
+    def _forget(self, copies: Iterable[PartitionCopy]) -> None:
+        """Fetch nothing more of partitions."""
+        for copy in copies:
             del self._by_source[copy.source]
             self._changed.pop(copy, None)
             self._pausing.pop(copy, None)
             self._fetcher.forget(copy.source)
-        self._pass(lost)
 
     def _without_commit(self) -> list[PartitionCopy]:
         """Return the partitions that have lost track, without those whose commit is under way."""
@@ -201,9 +200,8 @@ class Pair(Worker):
             self._is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self.copies))
             if self._is_held:
                 return
-        # All tasks of a window end together: a longer fetch would delay the next one.
         is_sent = self._fetcher.send(
-            self._control.remaining_s * 1000, self._throttle.fetch_bytes if self._throttle.is_on else None
+            at_most_bytes=self._throttle.fetch_bytes if self._throttle.is_on else None
         )
         self._is_held = bool(self._held) and not is_sent and any(map(self._is_held_back, self.copies))
 

@@ -63,6 +63,7 @@ class PartitionCopy:
 
     Attributes:
         range: The source offsets to copy.
+        entry: The number of the document's entry by which the task has it.
         state: Its state; see :mod:`.partition_state`.
         intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
@@ -91,6 +92,7 @@ class PartitionCopy:
         copy_range: CopyRange,
         settings: CopySettings,
         *,
+        entry: int = 0,
         inherited: InheritedPosition | None = None,
         waiting_for: str | None = None,
         accepted: IncidentKind | None = None,
@@ -101,6 +103,7 @@ class PartitionCopy:
 
         Args:
             copy_range: The source offsets to copy.
+            entry: The number of the document's entry by which the task has it.
             inherited: The position that a former task handed over.
             waiting_for: The reason why a former task could not go on, for reports.
             accepted: The kind of incident that an operator has accepted once.
@@ -108,6 +111,7 @@ class PartitionCopy:
 
         """
         self.range = copy_range
+        self.entry = entry
         self._settings = settings
         self._accepted = accepted
         self.source = copy_range.source

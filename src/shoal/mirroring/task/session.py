@@ -1,9 +1,7 @@
 """
 A task's session with its driver: one for the copy task, and one for a MirrorMaker task with a handler.
 
-The session sends the task's reports, with the resources of its process, and has the times that both
-sorts of tasks keep to. A task that is quiet reports itself idle in the last moments of its window: the
-driver prolongs a window in which all tasks are idle.
+The session sends the task's reports, with the resources of its process.
 """
 
 from __future__ import annotations
@@ -63,11 +61,6 @@ class TaskSession:
         """Send a report without news if there was none for a while."""
         if time.monotonic() - self._reported_at >= self._timing.sign_of_life_s:
             self.report()
-
-    @property
-    def ends_soon(self) -> bool:
-        """Whether these are the last moments of the window, before the driver prepares the next one."""
-        return self.control.remaining_s - self.control.lead_s < self._timing.last_moments_s
 
     @property
     def may_produce(self) -> bool:

@@ -4,11 +4,14 @@ One copy task: its partitions go from aligners to pairs and back, and it reports
 An aligner and a pair for each two leaders: each has a thread, so that one that waits for a leader delays no
 other, and an alignment delays no copying. Each begins with its first partition, and ends with its last.
 
-The task's own thread looks after the workers four times a second. Its time limits follow on one another:
+The task of a mirror follows its document (:func:`follow_documents`): it begins partitions that are new in it,
+and its workers leave those that it lacks. The task's own thread looks after the workers four times a second.
+Its time limits follow on one another:
 
 - A worker without a response for ``stalled_s`` is reported as waiting for its broker.
-- After a request to end, ``end_patience_s`` later whatever a worker waits for is given up.
-- Another ``give_up_patience_s`` later the task ends without the worker, unless it commits.
+- After a request to end, or to leave partitions, ``end_patience_s`` later whatever a worker waits for is
+  given up.
+- Another ``give_up_patience_s`` later the task continues or ends without the worker, unless it commits.
 
 :class:`~shoal.timing.Timing` has these times.
 """
@@ -21,18 +24,19 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.metadata import leader_in
 from ...errors import PartitionStopped, ShoalError
-from ..control import Control, WorkerControl
+from ..control import Control, ControlConnection, WorkerControl
 from ..model.copy_options import CopySettings
+from ..model.handover import Assigned
 from ..model.ranges import CopyRange
-from ..model.reports import TaskReport, left_out_report
+from ..model.reports import left_out_report
 from .aligner import Aligner
 from .ends import Leaders
 from .fresh_metadata import Known
@@ -41,7 +45,7 @@ from .partition import PartitionCopy
 from .session import TaskSession
 from .worker import Stop, Worker
 
-__all__ = ["TaskResult", "run_copy_task"]
+__all__ = ["TaskResult", "follow_documents", "run_copy_task"]
 
 #: The leaders at source and destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
@@ -81,37 +85,57 @@ class TaskResult:
 
 def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
     """
-    Copy ranges of partitions, whatever a former attempt has copied of them.
+    Copy ranges that no driver changes meanwhile, whatever a former attempt has copied of them.
 
     Returns:
         The result, as soon as every partition is done or stopped, or an end was requested. Everything
-        acknowledged is committed then, or handed over.
+        acknowledged is committed then.
 
     Raises:
         Stopped: The driver is gone.
         ShoalError: The last commit failed.
 
     """
+    with _frozen():
+        return _TaskWorkers(settings, control).copy(ranges)
+
+
+def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
+    """
+    Copy the partitions of the driver's documents, until an end is requested.
+
+    Everything acknowledged is committed then, or handed over.
+
+    Raises:
+        Stopped: The driver is gone.
+        ShoalError: The last commit failed.
+
+    """
+    with _frozen():
+        _TaskWorkers(settings, control).follow(control)
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
     # Each response makes objects, and so starts the garbage collector: it need not walk again and again what
     # the process had before. In a worker of PySpark that is 72,000 objects, and took 0.2 CPU-s for each GB.
     gc.freeze()
     try:
-        return _TaskWorkers(ranges, settings, control).run()
+        yield
     finally:
-        # A worker and its connections form cycles, which hold its fetch buffer of 16 MB. Unfrozen objects are
-        # old, and Python collects old ones when a quarter is new: after dozens of windows. While the others
-        # are frozen, only the task's own objects are walked.
+        # A worker and its connections form cycles, which hold its fetch buffer of 16 MB.
         gc.collect()
         gc.unfreeze()
 
 
 class _TaskWorkers:
-    def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
+    def __init__(self, settings: CopySettings, control: Control) -> None:
         self._settings = settings
         self._timing = settings.timing
         self._control = control
+        #: Whether its workers leave what the newest document lacks.
+        self._follows = False
         self._session = TaskSession(control, settings.timing)
-        self._ranges = ranges
         self._buffer_bytes = settings.fetch_buffer_bytes
         #: Destination leaders that took several batches in a request when they were queried last.
         self._accepting: set[int] = set()
@@ -120,47 +144,83 @@ class _TaskWorkers:
         self._workers: dict[_Place, Worker] = {}
         self._failure: BaseException | None = None
         self._threads: dict[Worker, threading.Thread] = {}
-        self._ended: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        #: Workers that have ended; None for a new document.
+        self._news: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        #: The number of the newest entry that was begun: numbers only grow.
+        self._newest = 0
+        #: When workers were first seen that have partitions to leave.
+        self._leaving_since: dict[Worker, float] = {}
 
-    def run(self) -> TaskResult:
+    def copy(self, ranges: Sequence[CopyRange]) -> TaskResult:
         self._session.report()  # the driver's clock starts here
-        # First, since the driver may answer only after the tasks of the window before have ended.
-        known = self._look_at_clusters()
-        copies = self._take_copies()
-        pairs = {_leaders_of(copy, known) for copy in copies}
+        assignment = self._control.assignment
+        copies = [self._begun(assignment.get(each.source, Assigned(0, each)), each) for each in ranges]
+        self._begin(copies)
+        while self._threads:
+            self._look()
+        self._end_all()
+        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
+        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
+
+    def follow(self, control: ControlConnection) -> None:
+        self._follows = True
+        self._session.report()
+        control.on_document(lambda: self._news.put(None))
+        while self._threads or not control.stop_requested:
+            if not control.stop_requested and self._failure is None:
+                self._begin_new(control)
+                if control.has_to_report_again:
+                    control.has_to_report_again = False
+                    for worker in list(self._threads):
+                        worker.report_again(worker.held)
+            self._look()
+            if not self._threads:
+                if self._failure is not None:
+                    break
+                control.raise_if_orphan()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        with self._starting:
+            self._is_over = True
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin_new(self, control: ControlConnection) -> None:
+        """Begin the partitions that are new in the document."""
+        new = [each for each in control.assignment.values() if each.entry > self._newest]
+        if not new:
+            return
+        self._newest = max(each.entry for each in new)
+        self._begin([self._begun(each, each.range) for each in new])
+
+    def _begun(self, assigned: Assigned, copied: CopyRange) -> PartitionCopy:
+        return PartitionCopy(
+            copied,
+            self._settings,
+            entry=assigned.entry,
+            inherited=assigned.inherited,
+            waiting_for=assigned.waiting_for,
+            accepted=assigned.accepted,
+            interruptions=assigned.interruptions,
+        )
+
+    def _begin(self, copies: Sequence[PartitionCopy]) -> None:
+        known = self._look_at_clusters(copies)
+        pairs = {*(place.leaders for place in self._workers), *(_leaders_of(copy, known) for copy in copies)}
         if len(pairs) > 1:
             share = self._settings.fetch_buffer_bytes // len(pairs)
             self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
         self._pass_on(None, copies, known)
-        self._wait_for_workers()
-        if self._failure is not None:
-            raise self._failure
-        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
-        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
 
-    def _look_at_clusters(self) -> Known:
+    def _look_at_clusters(self, copies: Sequence[PartitionCopy]) -> Known:
         at = time.monotonic()
-        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
+        source, destination = self._settings.source.impatient(), self._settings.destination.impatient()
+        with Cluster(source) as there, Cluster(destination) as here:
             with suppress(ShoalError):  # the aligners try again, and report the error
-                source.refresh({each.source.topic for each in self._ranges})
-                destination.refresh({each.destination.topic for each in self._ranges})
-            return Known(source.known, destination.known, at)
-
-    def _take_copies(self) -> list[PartitionCopy]:
-        interruptions = self._control.interruptions
-        handover = self._control.take([each.source for each in self._ranges])
-        return [
-            PartitionCopy(
-                each,
-                self._settings,
-                inherited=handover.left.get(each.source),
-                waiting_for=handover.in_trouble.get(each.source),
-                accepted=handover.accepted.get(each.source),
-                interruptions=interruptions,
-            )
-            for each in self._ranges
-            if each.source not in handover.given_up
-        ]
+                there.refresh({copy.source.topic for copy in copies})
+                here.refresh({copy.destination.topic for copy in copies})
+            return Known(there.known, here.known, at)
 
     # Passing partitions on, from any thread
 
@@ -179,7 +239,8 @@ class _TaskWorkers:
                     self._start(worker, group)
 
     def _worker_for(self, place: _Place, known: Known) -> Worker:
-        control, report = WorkerControl(self._control), self._session.report
+        control = WorkerControl(self._control, follows=self._follows)
+        report = self._session.report
         source, destination = place.leaders
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
             may_be_slow = place.work is _Work.ALIGN_SLOWLY
@@ -211,7 +272,7 @@ class _TaskWorkers:
             except BaseException as error:  # raised again by the task's own thread
                 if not worker.is_fenced:
                     worker.failure = error
-            self._ended.put(worker)
+            self._news.put(worker)
 
         worker.admit(copies)
         thread = threading.Thread(target=run, name="shoal-worker", daemon=True)
@@ -220,24 +281,20 @@ class _TaskWorkers:
 
     # The task's own thread
 
-    def _wait_for_workers(self) -> None:
-        """Wait until every worker has ended; report the broker that a stalled one waits for."""
-        while not self._has_ended():
-            with suppress(queue.Empty):
-                self._end(self._ended.get(timeout=_LOOK_INTERVAL_S))
-            if self._failure is not None:
-                for worker in list(self._threads):
-                    worker.stop(Stop.SOON)
-            elif not self._control.stop_requested:
-                self._look_after_workers()
-                continue
-            self._hurry()
-
-    def _has_ended(self) -> bool:
-        """Whether no worker is left; then none begins any more."""
-        with self._starting:
-            self._is_over = not self._threads
-            return self._is_over
+    def _look(self) -> None:
+        """Wait for the end of a worker, and look after all of them."""
+        with suppress(queue.Empty):
+            worker = self._news.get(timeout=_LOOK_INTERVAL_S)
+            if worker is not None:
+                self._end(worker)
+        if self._failure is not None:
+            for each in list(self._threads):
+                each.stop(Stop.SOON)
+        elif not self._control.stop_requested:
+            self._look_after_workers()
+            return
+        for each in list(self._threads):
+            self._hurry(each)
 
     def _end(self, worker: Worker) -> None:
         """Keep what an ended worker leaves."""
@@ -246,8 +303,7 @@ class _TaskWorkers:
             return  # it is fenced
         thread.join()
         self._failure = self._failure or worker.failure
-        if leaves := worker.leaves():
-            self._session.report(TaskReport(leaves=leaves))
+        self._session.report(worker.leaving(worker.held))
 
     def _take_off(self, worker: Worker) -> threading.Thread | None:
         """Forget a worker, but not its partitions; return its thread, or None if it is forgotten already."""
@@ -256,31 +312,40 @@ class _TaskWorkers:
             if thread is None:
                 return None
             self._workers = {place: each for place, each in self._workers.items() if each is not worker}
+        self._leaving_since.pop(worker, None)
         return thread
 
     def _look_after_workers(self) -> None:
-        workers = list(self._threads)
-        for worker in workers:
+        now = time.monotonic()
+        for worker in list(self._threads):
             if worker.silent_for_s > self._timing.stalled_s:
                 stuck = [copy for copy in worker.held if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
+            if not worker.is_leaving:
+                self._leaving_since.pop(worker, None)
+            elif now - self._leaving_since.setdefault(worker, now) > self._timing.end_patience_s:
+                # The driver gives the partitions that it does not have to leave out again.
+                self._hurry(worker, has_waited=True)
         self._session.show_life()
-        if self._session.ends_soon:
-            if any(each.aligns for each in workers):
-                self._session.report(TaskReport(aligns=True))
-            elif all(each.is_quiet for each in workers):
-                self._session.report(TaskReport(is_idle=True))
 
-    def _hurry(self) -> None:
-        """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
-        for worker in list(self._threads):
-            if worker.is_stuck or worker.aligns or worker.silent_for_s > self._timing.end_patience_s:
-                worker.stop(Stop.NOW)
-            if worker.gave_up_for_s > self._timing.give_up_patience_s and not worker.commits:
-                worker.stop(Stop.FENCED)
-                self._take_off(worker)
+    def _hurry(self, worker: Worker, *, has_waited: bool = False) -> None:
+        """Give up the waits of a worker that is stuck, aligns, or gets no answer."""
+        if (
+            has_waited
+            or worker.is_stuck
+            or worker.aligns
+            or worker.silent_for_s > self._timing.end_patience_s
+        ):
+            worker.stop(Stop.NOW)
+        if worker.gave_up_for_s > self._timing.give_up_patience_s and not worker.commits:
+            worker.stop(Stop.FENCED)
+            if self._take_off(worker) is not None:
+                # The worker may have passed some on, and not noted that yet.
+                others = {copy for each in list(self._threads) for copy in each.held}
+                left = [copy for copy in worker.held if copy not in others]
+                self._session.report(worker.leaving(left))
 
 
 def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:

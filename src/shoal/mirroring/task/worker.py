@@ -19,7 +19,7 @@ import enum
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -29,12 +29,13 @@ from ...errors import BrokerError, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from ..model.handover import InheritedPosition
+from ..model.handover import Assigned, InheritedPosition, Left
 from ..model.reports import TaskReport
 from .committer import Commits, can_heal
 from .fresh_metadata import FreshMetadata, Known
 from .lost_range import end_deleted_source
 from .partition import PartitionCopy
+from .partition_state import PartitionState
 from .reports import WorkerReports
 
 __all__ = ["PassOn", "Stop", "Worker", "WorkerPhase"]
@@ -112,6 +113,8 @@ class Worker(ABC):
         self._admitting = threading.Lock()
         self._admitted: list[PartitionCopy] = []
         self._is_closed = False
+        #: The document by which nothing more is to be left; None if that has to be looked up.
+        self._kept: Mapping[TopicPartition, Assigned] | None = None
         self._last_response_at = time.monotonic()
         self._phase = WorkerPhase.WORKING
         #: When the wait for brokers was given up, and what the worker waited for then.
@@ -205,26 +208,40 @@ class Worker(ABC):
                 return f"the {cluster.name} cluster's broker {waited_for[0]} to answer"
         return "a broker to answer"
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether all of its partitions stand where their logs end."""
-        return all(
-            copy.state.is_over or (copy.is_well and copy.next_offset >= copy.end_offset) for copy in self.held
-        )
+    def leaving(self, copies: Sequence[PartitionCopy]) -> TaskReport:
+        """Return the report that this task writes partitions no more, of which nothing is in flight."""
+        term = self._control.term  # first: a position does not count if an interruption comes now
+        return TaskReport(leaves={copy.source: self._left(copy) for copy in copies}, term=term)
 
-    def leaves(self) -> dict[TopicPartition, InheritedPosition | None]:
-        """Return the positions for the next task, if this worker has ended in good order; see TaskReport."""
+    def _left(self, copy: PartitionCopy) -> Left:
         if self.is_fenced or self.failure is not None:
-            return {}
-        left = {copy: self._left(copy) for copy in self.copies}
-        return {copy.source: each for copy, each in left.items() if each or not copy.is_in_doubt}
+            return Left(copy.entry, is_settled=False)
+        position = self._position_left(copy)
+        is_done = copy.state.current is PartitionState.DONE
+        return Left(copy.entry, position, bool(position) or not copy.is_in_doubt, is_done)
 
-    def _left(self, copy: PartitionCopy) -> InheritedPosition | None:
+    def _position_left(self, copy: PartitionCopy) -> InheritedPosition | None:
+        if copy.seen_interruptions != self._control.interruptions:
+            return None  # another process may have written since
         if copy.inherited is not None:
-            return copy.inherited  # the task has ended before the first alignment
+            return copy.inherited  # it was left before the first alignment
         if not copy.state.is_aligned or not copy.position or copy.source_is_gone:
             return None
         return InheritedPosition(copy.position, copy.leader_epochs, copy.committed, copy.doubts)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the newest document lacks a partition that the worker has; for any thread."""
+        return self._control.assignment is not self._kept and any(
+            not self._is_assigned(copy) for copy in self.copies
+        )
+
+    def _is_assigned(self, copy: PartitionCopy) -> bool:
+        assignment = self._control.assignment
+        if assignment is None:
+            return True
+        assigned = assignment.get(copy.source)
+        return assigned is not None and assigned.entry == copy.entry
 
     # Its own thread
 
@@ -260,6 +277,8 @@ class Worker(ABC):
             admitted, self._admitted = self._admitted, []
             # Replaced, not changed: other threads read it.
             self.copies = [*self.copies, *admitted]
+        if admitted:
+            self._kept = None
         return admitted
 
     def _close(self) -> None:
@@ -288,6 +307,28 @@ class Worker(ABC):
         passed = set(copies)
         with self._admitting:
             self.copies = [copy for copy in self.copies if copy not in passed]
+
+    def _take_left(self) -> list[PartitionCopy]:
+        """Return the partitions that the newest document lacks, without those whose commit is under way."""
+        assignment = self._control.assignment
+        if assignment is self._kept:
+            return []
+        lacking = [copy for copy in self.copies if not self._is_assigned(copy)]
+        left = [copy for copy in lacking if not self._commits.is_under_way(copy)]
+        if len(left) == len(lacking):
+            self._kept = assignment
+        return left
+
+    def _leave(self, copies: Sequence[PartitionCopy]) -> None:
+        """Report that this task writes partitions no more; nothing of them is in flight."""
+        if not copies:
+            return
+        self._reports.send(self.copies)
+        self._reports.forget(copies)
+        left = set(copies)
+        with self._admitting:
+            self.copies = [copy for copy in self.copies if copy not in left]
+        self._report(self.leaving(copies))
 
     def _hold_up(self, copies: Sequence[PartitionCopy], error: ShoalError) -> None:
         """

@@ -13,7 +13,7 @@ with PySpark 4.3 and Java 17). With the settings of this module it is about 5:
    ``jars/*`` has 280 jars in no order.
 
 **The heap stays small**, with the serial collector and a young generation of fixed size. In that JVM, a
-service that has run for months has about 60 MB. After 250 windows, the JVM had used 424 MB in all and 21
+service that has run for months has about 60 MB. After 250 jobs, the JVM had used 424 MB in all and 21
 CPU-seconds. With G1, it had used 475 MB and 23 CPU-seconds, and grew further towards its limit: G1 sizes the
 heap for short pauses, which do not matter here.
 
@@ -45,7 +45,6 @@ from pyspark.sql import SparkSession
 from ...errors import ConfigError, ShoalError, Stopped
 from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
-from ..slots import doubled
 from .java import OLDEST_JAVA, find_java
 from .jvm import Abort, conf_dir, during, slim_java, start_jvm, using_state_directory
 
@@ -106,7 +105,6 @@ def spark_context(
     *,
     daemon: str | None = None,
     on_warning: Callable[[str], object] = lambda _: None,
-    overlapping: bool = False,
     abort: Abort | None = None,
 ) -> SparkContext:
     """
@@ -133,8 +131,6 @@ def spark_context(
             executors' Python may not have it. None for PySpark's.
         on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
         abort: Ends the start of a new JVM, and of Spark in it.
-        overlapping: Whether the tasks of one job start before those of the job before have ended
-            (:func:`~shoal.spark.slots.doubled`).
 
     Raises:
         ConfigError: No Java, an invalid master or setting, or a directory that cannot be used.
@@ -153,7 +149,7 @@ def spark_context(
         settings = {**authentication_settings(settings), **settings}
     abort = abort or Abort()
     try:
-        return _start(settings, environ, log_file, state_dir, on_warning, abort, overlapping=overlapping)
+        return _start(settings, environ, log_file, state_dir, on_warning, abort)
     except Exception as error:
         if abort.requested:
             raise Stopped("the start of Spark was aborted") from error
@@ -167,8 +163,6 @@ def _start(
     state_dir: Path,
     on_warning: Callable[[str], object],
     abort: Abort,
-    *,
-    overlapping: bool,
 ) -> SparkContext:
     with contextlib.ExitStack() as started:
         gateway = None
@@ -182,7 +176,7 @@ def _start(
             environ["JAVA_HOME"] = str(slim_java(java.executable, state_dir.resolve()))
             gateway = started.enter_context(start_jvm(settings, environ, log_file, abort))
         started.enter_context(during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]))
-        return _context(gateway, settings, log_file, overlapping=overlapping)
+        return _context(gateway, settings, log_file)
 
 
 def driver_host(context: SparkContext) -> str:
@@ -290,12 +284,10 @@ def authentication_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
-def _context(gateway: Any, settings: Mapping[str, str], log_file: Path, *, overlapping: bool) -> SparkContext:
+def _context(gateway: Any, settings: Mapping[str, str], log_file: Path) -> SparkContext:
     """Start Spark in a new JVM, or without a gateway in the JVM of a stopped session."""
     try:
         SparkContext._ensure_initialized(gateway=gateway)
-        if overlapping:
-            settings = doubled(settings, SparkContext._jvm)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
         context = SparkContext(conf=conf)
         if not settings["spark.master"].startswith("local["):

@@ -1,23 +1,24 @@
-"""Windows of a mirror, one after the other: each task takes over what the one before has left."""
+"""Tasks of a mirror, one after the other: each takes over what the one before has left."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from shoal.mirroring.model.handover import Handover, InheritedPosition
+from shoal.mirroring.model.handover import Assigned, Document, InheritedPosition
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import CheckedGate, Watched
 
-__all__ = ["Driver", "Window"]
+__all__ = ["Driver", "Turn"]
 
 
 class Driver:
     """
-    A driver's knowledge of partitions between two windows, by the reports of their tasks.
+    A driver's knowledge of partitions between two tasks, by their reports.
 
     Attributes:
         left: The positions that tasks left in good order.
@@ -31,33 +32,35 @@ class Driver:
 
     def take(self, report: TaskReport) -> None:
         """Take a report of a task."""
-        self.left |= report.leaves
+        self.left |= {each: left.position for each, left in report.leaves.items() if left.is_settled}
         for each in report.partitions:
             if each.waiting_for:
                 self.in_trouble[each.partition] = each.waiting_for
             else:
                 self.in_trouble.pop(each.partition, None)
 
-    def hand_over(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Return what a task of the next window gets, as it reads it from the control connection."""
-        left = {each: kept for each in partitions if (kept := self.left.pop(each, None)) is not None}
-        told = Handover(left, {each: why for each, why in self.in_trouble.items() if each in partitions})
-        return Handover.from_json_object(json.loads(json.dumps(told.to_json_object())))
+    def hand_over(self) -> Mapping[TopicPartition, Assigned]:
+        """Return what the next task gets, as it reads it from the control connection."""
+        given = {
+            each: Assigned(1, CopyRange(*each, each.topic, 0, 0), left, self.in_trouble.get(each))
+            for each, left in self.left.items()
+        }
+        self.left.clear()
+        read = json.loads(json.dumps(Document(given).to_json_object()))
+        return Document.from_json_object(read).partitions
 
 
-class Window(Watched):
-    """A task's control in a window of a driver: the window ends at some check of the lease, or as told."""
+class Turn(Watched):
+    """A task's control in its turn: the turn ends at some check of the lease, or as told."""
 
     def __init__(self, driver: Driver, at_check: int | None = None) -> None:
         super().__init__()
-        #: The partitions that the task of a former window has left.
+        #: The partitions that a former task has left.
         self.takes_over = frozenset(driver.left)
+        self.assignment = driver.hand_over()
         self._driver = driver
         self._checks_left = at_check
         self._lock = threading.Lock()
-
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        return self._driver.hand_over(partitions)
 
     def report(self, report: TaskReport) -> None:
         super().report(report)
@@ -75,7 +78,7 @@ class Window(Watched):
                 self.end()
 
     def end(self) -> None:
-        """End the window: another one follows."""
+        """End the turn: another task follows."""
         self.request_stop()
         self.mirror_ends = False
 

@@ -1,0 +1,290 @@
+"""
+Which task has which partition: the rules that ``tests/model/assignment.py`` searches.
+
+A partition is in one document at a time. It goes into another one when the former task has reported that it
+left, has closed its connection, or has no lease any more. The position that it left goes with it: the next
+task continues from there, without asking both clusters, and commits what is not committed yet. After a task
+that left no position, a commit may take effect late. The partition is *unsettled*, and waits for a new
+generation of the group, which refuses that commit (FENCE in docs/resume-protocol.md).
+
+After an interruption of the mirror's membership all positions are dropped: another process may have written.
+Each interruption begins a *term*, and a position that a task left in an earlier one does not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ...client.coordinator import MemberId
+from ...timing import Timing
+from ...topic_partition import TopicPartition
+from ..assignment import Wanted, share_out
+from ..model.handover import Assigned, InheritedPosition, Left
+from ..model.incidents import IncidentKind
+from ..model.position import MirrorPosition
+from .member import Member
+
+__all__ = ["Assignment", "Partitions"]
+
+
+class Partitions(Protocol):
+    """The driver's knowledge of partitions when it gives them to a task."""
+
+    def takeable(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those that a task may take now: neither stopped nor revoked."""
+
+    def in_trouble(self) -> Mapping[TopicPartition, str]:
+        """Return the partitions that wait, with the reason that they reported last."""
+
+    def accepted(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, IncidentKind]:
+        """Return the kinds of incidents that an operator has accepted once, of some partitions."""
+
+
+class Assignment:
+    """
+    The documents of all tasks. Not thread-safe: the control server holds its lock.
+
+    Attributes:
+        members: The tasks that are connected.
+        membership: The mirror's own member of its group.
+        term: The number of interruptions of the membership.
+        done: The partitions of which everything up to their end is copied.
+        lease_s: The length of a lease.
+
+    """
+
+    def __init__(self, partitions: Partitions, timing: Timing) -> None:
+        self._partitions = partitions
+        self._timing = timing
+        self.members: set[Member] = set()
+        self.membership = MemberId()
+        self.term = 0
+        self.done: set[TopicPartition] = set()
+        self.lease_s = 0.0
+        #: Whether the group refuses late commits of a former generation.
+        self.has_generations = False
+        #: Members without a connection that still have partitions.
+        self._former: set[Member] = set()
+        self._wanted: Mapping[TopicPartition, Wanted] = {}
+        self._holders: dict[TopicPartition, Member] = {}
+        self._desired: dict[TopicPartition, Member] = {}
+        self._is_stale = False
+        self._recalled: set[TopicPartition] = set()
+        self._left: dict[TopicPartition, InheritedPosition] = {}
+        self._unsettled: dict[TopicPartition, MemberId] = {}
+        self._entries = itertools.count(1)
+        #: The members whose documents have changed since they were sent.
+        self._changed: set[Member] = set()
+        self._expected = 0
+        self._gathers_until = 0.0
+
+    # The tasks
+
+    def expect(self, tasks: int) -> None:
+        """Wait a moment for so many tasks that start together, before the first of them gets partitions."""
+        self._expected, self._gathers_until = len(self.members) + tasks, 0.0
+
+    def join(self, member: Member) -> None:
+        """Add a task."""
+        if self._expected and not self._gathers_until:
+            self._gathers_until = time.monotonic() + self._timing.gathering_s
+        self.members.add(member)
+        self._is_stale = True
+
+    def end(self, member: Member) -> None:
+        """Give a task nothing more: it was asked to end."""
+        member.ends = True
+        self._is_stale = True
+
+    def part(self, member: Member) -> None:
+        """Remove a task whose connection has ended."""
+        if member in self.members:
+            self.members.discard(member)
+            self._former.add(member)
+            self._is_stale = True
+
+    def leave(self, member: Member, leaves: Mapping[TopicPartition, Left], term: int) -> None:
+        """Note that a task writes partitions no more."""
+        for partition, left in leaves.items():
+            if not member.leave(partition, left.entry):
+                continue  # it is about an entry that another task has taken since
+            self._changed.add(member)
+            del self._holders[partition]
+            self._unsettled.pop(partition, None)
+            if left.position:
+                self._left[partition] = left.position
+            elif not left.is_settled:
+                self._unsettled[partition] = self.membership
+            if term != self.term or partition in self._recalled:
+                self._drop(partition)
+            self._recalled.discard(partition)
+            if left.is_done:
+                self.done.add(partition)
+            self._is_stale = True
+
+    # The partitions
+
+    def want(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """Set the partitions that tasks are to copy."""
+        self._wanted = wanted
+        self._is_stale = True
+
+    def withdraw(self, partitions: Iterable[TopicPartition]) -> None:
+        """Want partitions no more."""
+        gone = frozenset(partitions)
+        self.want({each: wanted for each, wanted in self._wanted.items() if each not in gone})
+
+    def recall(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have partitions aligned by another task, or by the same one once it has left them."""
+        for partition in partitions:
+            self._drop(partition)
+            if partition in self._holders:
+                self._recalled.add(partition)
+        self._is_stale = True
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop the positions of partitions that another mirror has now."""
+        for partition in partitions:
+            self._drop(partition)
+
+    def _drop(self, partition: TopicPartition) -> None:
+        """Drop a position; the next task does not know of its commits in doubt then."""
+        left = self._left.pop(partition, None)
+        if left is not None and left.doubts:
+            self._unsettled[partition] = self.membership
+
+    def begin_term(self) -> None:
+        """Drop all positions, and those that tasks report which do not know of this interruption."""
+        self.term += 1
+        for partition in list(self._left):
+            self._drop(partition)
+
+    def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
+        """Return positions that are not committed."""
+        return {partition: left.position for partition, left in self._left.items() if not left.is_committed}
+
+    def holders(self, partitions: Iterable[TopicPartition]) -> set[Member]:
+        """Return the tasks that may still write some of these partitions."""
+        return {self._holders[each] for each in partitions if each in self._holders}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all wanted partitions are copied up to their ends."""
+        return all(each in self.done for each in self._wanted)
+
+    @property
+    def needs_generation(self) -> bool:
+        """Whether a partition that a task could take waits for a new generation."""
+        waits = any(self._is_unsettled(each) for each in self._unsettled if each in self._wanted)
+        return waits and bool(self._able)
+
+    # Documents
+
+    def converge(self, *, may_grant: bool = True) -> set[Member]:
+        """
+        Bring the documents closer to what is wanted; return the tasks whose document has changed.
+
+        Args:
+            may_grant: Whether the mirror has its place in the group, so that a task may begin.
+
+        """
+        self._lose()
+        self._free()
+        if self._is_stale and not self._gathers:
+            self._ask()
+        if may_grant:
+            self._grant()
+        changed, self._changed = self._changed & self.members, set()
+        return changed
+
+    @property
+    def _gathers(self) -> bool:
+        if self._expected and len(self.members) < self._expected:
+            return time.monotonic() < self._gathers_until
+        self._expected = 0
+        return False
+
+    @property
+    def _able(self) -> list[Member]:
+        staying = [each for each in self.members if not each.ends and not each.is_cut]
+        if not self.lease_s:
+            return staying
+        return [each for each in staying if each.silent_s < self.lease_s and not self._is_late(each)]
+
+    def _is_late(self, member: Member) -> bool:
+        return member.overdue_s > self._timing.leaving_patience_s
+
+    def gets_lease(self, member: Member) -> bool:
+        """Whether a task gets leases: not if it does not leave its partitions in time."""
+        return not self._is_late(member)
+
+    def _lose(self) -> None:
+        """Cut the tasks off that have no lease any more, if another one can take their partitions."""
+        if not self.lease_s or not any(self._able):
+            return
+        for each in list(self.members):
+            is_lost = each.silent_s >= self.lease_s or self._is_late(each)
+            if is_lost and not each.may_write and not each.is_cut and (each.partitions or each.leaving):
+                each.cut()
+                self.part(each)
+
+    def _free(self) -> None:
+        """Take the partitions of tasks that can write no more."""
+        for member in [each for each in self._former if not each.may_write]:
+            self._former.discard(member)
+            for partition in (*member.partitions, *member.leaving):
+                del self._holders[partition]
+                self._recalled.discard(partition)
+                self._unsettled[partition] = self.membership
+            member.partitions.clear()
+            member.leaving.clear()
+            self._is_stale = True
+
+    def _ask(self) -> None:
+        """Decide which task should have each partition, and ask others to leave it."""
+        able = self._able
+        if not able:
+            return
+        self._is_stale = False
+        wanted = {each: wanted for each, wanted in self._wanted.items() if each not in self.done}
+        self._desired = share_out(wanted, able, self._holders)
+        # An alignment may take long, and would begin again in another task.
+        for partition in self._partitions.in_trouble():
+            if partition in wanted and (holder := self._holders.get(partition)) in able:
+                self._desired[partition] = holder
+        for partition, member in self._holders.items():
+            leaves = self._desired.get(partition) is not member or partition in self._recalled
+            if leaves and partition in member.partitions and not member.is_cut:
+                member.ask_to_leave(partition)
+                self._changed.add(member)
+
+    def _grant(self) -> None:
+        """Give partitions that no task has to those that should have them."""
+        able = set(self._able)
+        free = [
+            each
+            for each, member in self._desired.items()
+            if each not in self._holders and member in able and not self._is_unsettled(each)
+        ]
+        free = self._partitions.takeable(free) if free else []
+        if not free:
+            return
+        in_trouble, accepted = self._partitions.in_trouble(), self._partitions.accepted(free)
+        for partition in free:
+            member = self._desired[partition]
+            self._holders[partition] = member
+            self._unsettled.pop(partition, None)
+            member.partitions[partition] = Assigned(
+                next(self._entries),
+                self._wanted[partition].range,
+                self._left.pop(partition, None),
+                in_trouble.get(partition),
+                accepted.get(partition),
+            )
+            self._changed.add(member)
+
+    def _is_unsettled(self, partition: TopicPartition) -> bool:
+        return self.has_generations and self._unsettled.get(partition) == self.membership

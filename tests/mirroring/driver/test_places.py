@@ -1,0 +1,239 @@
+"""The driver finds what its tasks are to copy: places to begin and to end, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from shoal.client.coordinator import MemberId
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.error_codes import ErrorCode
+from shoal.errors import ShoalError
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.driver.places import Places
+from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
+from shoal.topic_partition import TopicPartition
+from tests.metrics_fed import report
+from tests.two_brokers import History, TwoBrokers, wait_until
+
+
+class Driver:
+    """The places of a mirror, and a task that has a document with all of them."""
+
+    def __init__(self, brokers: TwoBrokers, topics: Mapping[str, int], **given: Any) -> None:
+        self.metrics = Metrics()
+        prepared = {name: PreparedTopic(name, name, count, created=False) for name, count in topics.items()}
+        self.work = PartitionSchedule(prepared, self.metrics, streams=given.pop("streams", None))
+        self.server = ControlServer("127.0.0.1", "secret", self.work)
+        self.server.renew(MemberId(), 60.0)
+        source, destination = brokers.settings.source, brokers.settings.destination
+        start = Start(given.pop("start", EARLIEST))
+        timing = Timing(plan_look_s=0.01, places_look_s=0.05)
+        options = MirrorOptions(
+            source, destination, TopicSelection("topic"), start=start, timing=timing, **given
+        )
+        self.places = Places(options, "mirror", self.work, self.server, is_first_start=True)
+        self.wanted: dict[TopicPartition, CopyRange] = {}
+        want = self.server.want
+
+        def keep(wanted: Any) -> None:
+            self.wanted = {each: known.range for each, known in wanted.items()}
+            want(wanted)
+
+        self.server.want = keep  # type: ignore[method-assign]
+
+    @property
+    def rows(self) -> list[tuple[str, int, int, int]]:
+        return sorted(
+            (each.topic, each.partition, each.start_offset, each.end_offset) for each in self.wanted.values()
+        )
+
+    def waiting(self) -> dict[str, str]:
+        return dict(self.metrics.progress().waiting)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def begun(stack: ExitStack, brokers: TwoBrokers, topics: Mapping[str, int], **given: Any) -> Driver:
+    driver = Driver(brokers, topics, **given)
+    stack.callback(driver.server.close)
+    driver.places.begin()
+    stack.enter_context(driver.places)
+    return driver
+
+
+def awaited(driver: Driver, *rows: tuple[str, int, int, int]) -> None:
+    wait_until(lambda: driver.rows == list(rows))
+
+
+def test_each_partition_has_an_open_range(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 2)[1].plain(3)
+    awaited(begun(stack, brokers, {"topic": 2}), ("topic", 0, 0, OPEN_END), ("topic", 1, 0, OPEN_END))
+
+
+def test_partition_with_position_continues_there_and_latest_is_resolved_once(
+    brokers: TwoBrokers, stack: ExitStack
+) -> None:
+    first, second = brokers.topic("topic", 2)
+    first.plain(3, 3)
+    brokers.run(brokers.ranges()[:1])
+    second.plain(4)
+    driver = begun(stack, brokers, {"topic": 2}, start=LATEST)
+    awaited(driver, ("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END))
+    second.plain(5)
+    looks = brokers.source.faults.add(ApiKey.METADATA, times=None)
+    wait_until(lambda: looks.hits >= 3)
+    assert driver.rows[1] == ("topic", 1, 4, OPEN_END)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_recreated_topic_is_mirrored_from_its_beginning(
+    brokers: TwoBrokers, stack: ExitStack, both: bool
+) -> None:
+    """Kafka deletes committed offsets with a topic; the old position does not apply to the new topic."""
+    reset_is_gone_on_from = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
+    (history, _) = brokers.topic("topic", 2)
+    history.plain(3, 3)
+    brokers.run()
+    driver = begun(stack, brokers, {"topic": 2})
+    awaited(driver, ("topic", 0, 0, OPEN_END), ("topic", 1, 0, OPEN_END))
+    for broker in (brokers.source, brokers.destination) if both else (brokers.source,):
+        broker.topics.delete(broker.topics.topic("topic"))
+        broker.create_topic("topic", 2)
+    brokers.forget_pairs()
+    before = 0 if both else len(brokers.copied())
+    created_anew = History(brokers.source.log("topic")).plain(2, 3)
+    looks = brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None)
+    wait_until(lambda: looks.hits >= 1 and len(driver.rows) == 2)
+    ends = [log.log_end_offset for log in brokers.source.topics.topic("topic").logs]
+    reset_is_gone_on_from.run(
+        [each._replace(end_offset=ends[each.partition]) for each in driver.wanted.values()]
+    )
+    assert brokers.copied()[before:] == created_anew.committed
+
+
+def test_later_topic_is_mirrored_whole(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 2)
+    driver = begun(stack, brokers, {"topic": 2}, start=LATEST)
+    wait_until(lambda: len(driver.rows) == 2)
+    brokers.topic("later", 1)[0].plain(4)
+    driver.work.add(PreparedTopic("later", "later", 1, created=True))
+    wait_until(lambda: len(driver.rows) == 3)
+    assert driver.rows[0] == ("later", 0, 0, OPEN_END)
+
+
+def test_stopped_unready_or_deleted_partitions_are_not_wanted(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 3)
+    driver = begun(stack, brokers, {"topic": 2, "deleted": 4})
+    driver.work.apply(report(stopped=[7, "a reason", None, True]))
+    awaited(driver, ("topic", 1, 0, OPEN_END))
+    waiting = driver.waiting()
+    assert list(waiting) == [f"deleted-{number}" for number in range(4)]
+    assert "it was deleted" in waiting["deleted-0"]
+
+
+def test_partition_that_is_tried_again_is_wanted_again(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 1)
+    driver = begun(stack, brokers, {"topic": 1})
+    driver.work.apply(report(stopped=[7, "a reason", None, True]))
+    wait_until(lambda: not driver.rows)
+    driver.work.try_again([TopicPartition("topic", 0)])
+    awaited(driver, ("topic", 0, 0, OPEN_END))
+
+
+def test_partition_without_start_offset_is_left_out_and_named(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 2)
+    brokers.source.faults.add(
+        ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE, partition=1
+    )
+    driver = begun(stack, brokers, {"topic": 2})
+    awaited(driver, ("topic", 0, 0, OPEN_END))
+    wait_until(lambda: "start offset" in driver.waiting().get("topic-1", ""))
+    brokers.source.faults.clear()
+    wait_until(lambda: len(driver.rows) == 2)
+
+
+def test_cluster_that_does_not_answer_is_asked_again(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 2)
+    refused = brokers.source.faults.add(ApiKey.METADATA, times=3, drop="before")
+    driver = begun(stack, brokers, {"topic": 2})
+    wait_until(lambda: len(driver.rows) == 2)
+    assert refused.hits == 3
+
+
+def test_topic_that_may_no_longer_be_described_is_not_called_deleted(
+    brokers: TwoBrokers, stack: ExitStack
+) -> None:
+    brokers.topic("topic", 1)
+    brokers.topic("hidden", 1)
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    brokers.source.faults.add(ApiKey.METADATA, times=None, topic="hidden", error=refused)
+    driver = begun(stack, brokers, {"topic": 1, "hidden": 1})
+    awaited(driver, ("topic", 0, 0, OPEN_END))
+    wait_until(lambda: "hidden-0" in driver.waiting())
+    hidden = driver.waiting()["hidden-0"]
+    assert all(each in hidden for each in ("--operation Describe", "--topic hidden"))
+    assert "deleted" not in hidden
+
+
+@pytest.mark.parametrize(("streams", "cores", "tasks"), [(4, 2, 2), (4, 8, 4), (1, 8, 1), (None, 8, 1)])
+def test_as_many_tasks_are_of_use_as_can_run_and_fill_their_requests(
+    brokers: TwoBrokers, stack: ExitStack, streams: int | None, cores: int, tasks: int
+) -> None:
+    brokers.topic("wide", 4)
+    driver = begun(stack, brokers, {"wide": 4}, streams=streams)
+    wait_until(lambda: len(driver.rows) == 4)
+    assert driver.places.tasks_of_use(cores) == tasks
+
+
+def test_no_task_is_of_use_without_a_partition(brokers: TwoBrokers, stack: ExitStack) -> None:
+    assert begun(stack, brokers, {}).places.tasks_of_use(4) == 0
+
+
+# With an end
+
+
+def test_ranges_of_once_end_with_the_logs(brokers: TwoBrokers, stack: ExitStack) -> None:
+    first, second = brokers.topic("topic", 2)
+    first.plain(3)
+    brokers.run(brokers.ranges()[:1])
+    first.plain(2)
+    second.plain(4)
+    driver = begun(stack, brokers, {"topic": 2}, once=True)
+    assert driver.rows == [("topic", 0, 0, 5), ("topic", 1, 0, 4)]
+    first.plain(7)
+    driver.work.on_news()
+    assert not driver.places.is_done
+    assert driver.rows[0] == ("topic", 0, 0, 5)
+
+
+def test_once_is_done_without_the_partitions_that_stopped(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 1)[0].plain(3)
+    driver = begun(stack, brokers, {"topic": 1}, once=True)
+    assert not driver.places.is_done
+    driver.work.apply(report(stopped=[7, "a reason", None, True]))
+    wait_until(lambda: driver.places.is_done)
+
+
+def test_once_that_gets_no_answer_fails(
+    brokers: TwoBrokers, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic("topic", 1)
+    brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ShoalError, match="TOPIC_AUTHORIZATION_FAILED"):
+        begun(stack, brokers, {"topic": 1}, once=True)

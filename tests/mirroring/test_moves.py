@@ -1,0 +1,443 @@
+"""Partitions move from task to task, with what one leaves to the next."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.batches import batch
+from tests.task_driver import Driver, Following
+from tests.two_brokers import NOW_MS, Held, History, TwoBrokers, lose_tail, wait_until
+
+PARTITION = TopicPartition("topic", 0)
+
+#: A wait for a stalled answer would take so long. A task has to end before.
+STALL_S = 600.0
+
+
+@pytest.fixture
+def driver(brokers: TwoBrokers) -> Iterator[Driver]:
+    started = Driver(brokers)
+    started.want(0)
+    yield started
+    started.close()
+
+
+def asked(brokers: TwoBrokers, api: ApiKey) -> Any:
+    """Count requests, and let them pass."""
+    return brokers.destination.faults.add(api, times=None)
+
+
+def stop(driver: Driver, task: Following) -> None:
+    driver.server.request_stop()
+    task.finish()
+
+
+def test_task_copies_new_records_until_it_is_asked_to_end(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    for _ in range(3):
+        wait_until(lambda: brokers.copied() == history.committed)
+        history.plain(1)
+    wait_until(lambda: brokers.copied() == history.committed)
+    assert task.running.is_running
+    stop(driver, task)
+    assert brokers.position().source_offset == history.next_offset
+
+
+def test_next_task_continues_without_questions(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    history.plain(2, 3)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    positions = brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None)
+    for _ in range(2):
+        task = driver.replace(task)
+        history.plain(1)
+        wait_until(lambda: brokers.copied() == history.committed)
+    assert (ends.hits, positions.hits) == (0, 0)
+    stop(driver, task)
+    assert brokers.position().destination_offset == 7
+
+
+def test_partition_that_moves_delays_no_other(brokers: TwoBrokers, driver: Driver) -> None:
+    """Both tasks live: the first leaves one partition, and copies the other."""
+    for cluster in (brokers.source, brokers.destination):
+        cluster.create_topic("topic", 2)
+    histories = [History(brokers.source.log("topic", number)) for number in range(2)]
+    driver.want(0, 1, weights=(10, 10))
+    for each in histories:
+        each.plain(2)
+
+    def copied() -> list[int]:
+        return [brokers.destination.log("topic", number).log_end_offset for number in range(2)]
+
+    first = driver.start()
+    wait_until(lambda: copied() == [2, 2])
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    second = driver.start()
+    wait_until(lambda: bool(second.control.assignment))
+    assert len(first.control.assignment) == 1
+    for each in histories:
+        each.plain(3)
+    wait_until(lambda: copied() == [5, 5])
+    assert ends.hits == 0
+    assert driver.waits_for() is None
+    driver.server.request_stop()
+    first.finish()
+    second.finish()
+
+
+def test_position_not_committed_in_time_is_committed_by_the_next_task(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    task = driver.replace(task)
+    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=STALL_S, times=None)
+    history.plain(3)
+    wait_until(lambda: brokers.copied() == history.committed)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    driver.end(task)
+    assert brokers.position().source_offset == 2
+    brokers.source.faults.remove(stall)
+    seen = len(driver.reports)
+    task = driver.start()
+    wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
+    stop(driver, task)
+    assert ends.hits == 0
+    assert brokers.position().source_offset == history.next_offset
+
+
+def test_position_not_committed_by_tasks_is_left_to_the_driver(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    task = driver.replace(task)
+    wait_until(lambda: bool(task.control.assignment))
+    assert driver.server.uncommitted()[0] == {}
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=2.0, times=None)
+    history.plain(3)
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    positions, _ = driver.server.uncommitted()
+    assert {partition: position.source_offset for partition, position in positions.items()} == {
+        PARTITION: history.next_offset
+    }
+
+
+def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+    """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
+    driver.brokers = brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
+    driver.join_group()
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    task = driver.replace(task)
+    late = Held(brokers.source, ApiKey.OFFSET_COMMIT, times=1)
+    history.plain(3)
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    late.wait_for_one()
+    # A position of the topic that is deleted now comes after those of the one that takes its place.
+    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+    brokers.source.create_topic("topic", 1)
+    History(brokers.source.log("topic")).plain(1, 1, 1)
+    task = driver.start()
+    wait_until(lambda: len(brokers.copied()) == 8)
+    stop(driver, task)
+    newest = brokers.position()
+    late.release()
+    assert brokers.position() == newest
+    assert newest.source_offset == 3
+
+
+def test_partition_of_a_task_that_died_begins_in_a_new_generation(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    driver.join_group()
+    history.plain(2, 3)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    before = task.control.membership()
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    task.kill()
+    history.plain(1)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    assert ends.hits >= 1
+    assert task.control.membership().generation > before.generation
+    stop(driver, task)
+    assert brokers.position().source_offset == history.next_offset
+
+
+def test_incident_is_reported_if_the_task_ends_during_its_commit(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    driver.brokers = brokers = brokers.with_settings(
+        continue_after=frozenset({IncidentKind.SOURCE_RETENTION})
+    )
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    history.plain(3, 1)
+    history.log.delete_records(5)
+    slow = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, delay_s=1.5, times=1)
+    task = driver.start()
+    wait_until(lambda: slow.hits == 1)
+    task = driver.replace(task)
+    wait_until(lambda: len(brokers.copied()) == 3)
+    stop(driver, task)
+    (incident,) = [
+        incident
+        for report in driver.reports
+        for each in report["partitions"]
+        for incident in each["incidents"]
+    ]
+    assert (incident[0], incident[2]) == ("source-retention", 3)
+
+
+def test_commit_at_the_end_waits_for_the_coordinator(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    task = driver.start()
+    history.plain(2)
+    wait_until(lambda: len(brokers.copied()) == 2)
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    history.plain(1)
+    wait_until(lambda: bool(driver.waits_for()))
+    away = brokers.source.faults.add(
+        ApiKey.OFFSET_COMMIT, times=None, error=ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    threading.Timer(1.5, lambda: brokers.source.faults.remove(away)).start()
+    stop(driver, task)
+    assert brokers.position().source_offset == 2
+
+
+def test_idle_partition_stops_waiting_once_answered(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    brokers.source.faults.add(ApiKey.FETCH, drop="before", times=1)
+    wait_until(
+        lambda: any(each["retries"] for report in list(driver.reports) for each in report["partitions"])
+    )
+    wait_until(lambda: driver.waits_for() is None)
+    stop(driver, task)
+
+
+def test_partition_whose_copy_is_compared_does_not_move(brokers: TwoBrokers) -> None:
+    """Another task would begin the comparison again."""
+    for cluster in (brokers.source, brokers.destination):
+        cluster.create_topic("topic", 2)
+    other = History(brokers.source.log("topic", 0))
+    history = History(brokers.source.log("topic", 1))
+    for _ in range(24):
+        history.store(batch([bytes(900_000)], base_offset=history.next_offset, base_timestamp=NOW_MS))
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    other.plain(1)
+    history.plain(1)
+    brokers = brokers.with_settings(adopt=True)
+    driver = Driver(brokers)
+    slow = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.7, times=None)
+    driver.want(0, 1, weights=(1, 1000))
+    first = driver.start()
+    wait_until(lambda: driver.waits_for() is not None)
+    second = driver.start()
+    assert brokers.source.faults.wait_for(slow, slow.hits + 3)
+    assert TopicPartition("topic", 1) in first.control.assignment
+    brokers.source.faults.remove(slow)
+    wait_until(lambda: brokers.destination.log("topic", 1).log_end_offset > 24)
+    driver.server.request_stop()
+    first.finish()
+    second.finish()
+    driver.close()
+
+
+def test_interrupted_mirror_hands_no_position_over(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    driver.server.renew(MemberId("another", 2), 60.0)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    history.plain(1)
+    task = driver.start()
+    wait_until(lambda: ends.hits == 1)
+    task.kill()  # no coordinator knows that member
+
+
+def test_partition_that_was_recalled_is_aligned_again(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    driver.server.recall([PARTITION])
+    wait_until(lambda: ends.hits == 1)
+    history.plain(1)
+    wait_until(lambda: brokers.copied() == history.committed)
+    stop(driver, task)
+
+
+def test_destination_after_an_election_is_checked(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    lose_tail(brokers.destination, "topic", 2)
+    task = driver.start()
+    wait_until(lambda: bool(driver.stopped))
+    assert "lost its tail" in driver.stopped[PARTITION]
+    stop(driver, task)
+
+
+def test_unclean_source_election_between_two_tasks_is_detected(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    lose_tail(brokers.source, "topic", 3)
+    # Others are at the offsets of those that were mirrored, and one comes behind them.
+    History(brokers.source.log("topic")).plain(1, 1, 1)
+    task = driver.start()
+    wait_until(lambda: bool(driver.stopped))
+    assert brokers.copied() == history.committed
+    stop(driver, task)
+
+
+def test_recreated_destination_topic_is_detected(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    brokers.destination.create_topic("topic")
+    task = driver.start()
+    wait_until(lambda: bool(driver.stopped))
+    assert "created again" in driver.stopped[PARTITION]
+    stop(driver, task)
+
+
+def test_stopped_partition_is_not_given_out_again(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    driver.end(task)
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    brokers.destination.create_topic("topic")
+    task = driver.start()
+    wait_until(lambda: any("leaves" in report for report in list(driver.reports)[-3:]))
+    driver.server.look()
+    entries = {each.entry for each in task.control.assignment.values()}
+    stop(driver, task)
+    assert len(entries) <= 1
+
+
+def test_partition_of_a_silent_broker_is_left_in_time(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5, give_up_patience_s=0.2)
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)
+    history.plain(1)
+    wait_until(lambda: bool(driver.waits_for()))
+    began_at = time.monotonic()
+    driver.server.withdraw([PARTITION])
+    assert driver.server.await_left([PARTITION], 20.0)
+    assert time.monotonic() - began_at < 15
+    stop(driver, task)
+
+
+def test_bounded_partitions_are_done_once_all_is_copied(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2, 3)
+    driver.want(0, end=history.next_offset)
+    assert not driver.server.is_done
+    task = driver.start()
+    wait_until(lambda: driver.server.is_done)
+    assert brokers.copied() == history.committed
+    assert brokers.position().source_offset == history.next_offset
+    stop(driver, task)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
+def test_every_record_is_copied_once_whatever_ends_the_tasks(
+    brokers: TwoBrokers, history: History, driver: Driver, seed: int
+) -> None:
+    driver.join_group()
+    dice = random.Random(seed)
+    over = threading.Event()
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
+
+    def produce() -> None:
+        while not over.wait(0.002):
+            history.plain(dice.randint(1, 3))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    tasks = [driver.start()]
+    try:
+        for _ in range(8):
+            copied = len(brokers.copied())
+            wait_until(lambda least=copied: len(brokers.copied()) > least)  # type: ignore[misc]
+            match dice.choice(["join", "kill", "end", "recall", "interrupt", "kill and join"]):
+                case "join":
+                    tasks.append(driver.start())
+                case "kill":
+                    tasks.pop(dice.randrange(len(tasks))).kill()
+                case "end":
+                    driver.end(tasks.pop(dice.randrange(len(tasks))))
+                case "recall":
+                    driver.server.recall([PARTITION])
+                case "interrupt":
+                    driver.begin_generation()
+                case "kill and join":
+                    tasks.append(driver.start())
+                    tasks.pop(0).kill()
+            if not tasks:
+                tasks.append(driver.start())
+        over.set()
+        producer.join()
+        wait_until(lambda: len(brokers.copied()) >= len(history.committed))
+        driver.server.request_stop()
+        for each in tasks:
+            each.finish()
+    finally:
+        over.set()
+        producer.join()
+    assert brokers.copied() == history.committed
+    assert brokers.position().source_offset == history.next_offset

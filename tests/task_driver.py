@@ -1,0 +1,129 @@
+"""A mirror's driver that starts its tasks in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.client.coordinator import MemberId
+from shoal.errors import BrokerError, Stopped
+from shoal.mirroring.assignment import Wanted
+from shoal.mirroring.control import ControlConnection, ControlServer
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.task.task import TaskResult, follow_documents
+from shoal.topic_partition import TopicPartition
+from tests.driver_events import Events
+from tests.two_brokers import RunningTask, TwoBrokers, wait_until
+from tests.world.fencing import Fencing
+
+__all__ = ["Driver", "Following"]
+
+
+class Following:
+    """A task that follows its documents, in a thread."""
+
+    def __init__(self, driver: Driver, job: int) -> None:
+        self.job = job
+        self.control = ControlConnection(driver.server.address, "secret", job)
+        self.running = RunningTask(lambda: self._follow(driver))
+
+    def _follow(self, driver: Driver) -> TaskResult:
+        follow_documents(driver.brokers.settings, self.control)
+        return TaskResult((), complete=True)
+
+    def kill(self) -> None:
+        """Close its connection. Its last requests may still arrive."""
+        self.control.close()
+        with contextlib.suppress(Stopped, BrokerError):
+            self.running.result()
+
+    def finish(self) -> None:
+        """Wait for its end, and for the end of its connection."""
+        self.running.result()
+        self.control.close()
+
+
+class Driver:
+    """A mirror's driver for its tasks."""
+
+    def __init__(self, brokers: TwoBrokers) -> None:
+        """Listen for tasks, as no member of the mirror's group."""
+        self.brokers = brokers
+        self.reports: list[dict[str, Any]] = []
+        self.stopped: dict[TopicPartition, str] = {}
+        self._waiting: dict[TopicPartition, str] = {}
+        self._lock = threading.Lock()
+        self._fencing: Fencing | None = None
+        self.server = ControlServer(
+            "127.0.0.1",
+            "secret",
+            Events(self._keep, in_trouble=lambda: dict(self._waiting), stopped=lambda: dict(self.stopped)),
+            timing=brokers.settings.timing,
+        )
+        self.server.renew(MemberId(), 60.0)
+        self._jobs = 0
+
+    def join_group(self) -> None:
+        """Be the only member of the mirror's group from now on, and begin a generation of it if needed."""
+        self._fencing = Fencing(self.brokers.source.groups)
+        self.begin_generation()
+        self.server.use_group(self.begin_generation)
+
+    def begin_generation(self) -> None:
+        """Begin a generation of the group."""
+        assert self._fencing is not None
+        with self._lock:
+            self.server.renew(self._fencing.begin(self.brokers.settings.group), 60.0)
+
+    def _keep(self, report: TaskReport) -> None:
+        for each in report.partitions:
+            if each.stopped:
+                self.stopped[each.partition] = each.stopped.reason
+            if each.waiting_for:
+                self._waiting[each.partition] = each.waiting_for
+            else:
+                self._waiting.pop(each.partition, None)
+        self.reports.append(report.to_json_object())
+
+    def waits_for(self) -> str | None:
+        """The reason for which the last reported partition waits."""
+        told = [each["waiting_for"] for report in list(self.reports) for each in report["partitions"]]
+        return told[-1] if told else None
+
+    def want(self, *numbers: int, end: int = OPEN_END, weights: Iterable[int] = ()) -> None:
+        """Have partitions copied."""
+        of_each = dict(zip(numbers, weights, strict=False))
+        self.server.want(
+            {
+                TopicPartition("topic", number): Wanted(
+                    CopyRange("topic", number, "topic", 0, end), (number, number), of_each.get(number, 0)
+                )
+                for number in numbers
+            }
+        )
+
+    def connect(self, job: int = 0) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret", job)
+
+    def start(self) -> Following:
+        """Start a task, of a job of its own."""
+        self._jobs += 1
+        return Following(self, self._jobs)
+
+    def end(self, task: Following) -> None:
+        """End a task in good order, and wait until it is gone."""
+        self.server.end_one(task.job)
+        task.finish()
+        wait_until(lambda: task.job not in self.server.attempts)
+
+    def replace(self, task: Following) -> Following:
+        """Let another task take over, once the former one has left everything."""
+        self.end(task)
+        return self.start()
+
+    def close(self) -> None:
+        self.server.request_stop()
+        self.server.close()
