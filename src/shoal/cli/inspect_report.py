@@ -8,26 +8,20 @@ from contextlib import contextmanager
 from ..inspect import ClusterReport, InspectProgress
 from ..inspect.tables import tables
 from ..printable import printable
-from .output import say, table
+from .output import say_now_and_then, table
 
 __all__ = ["lines", "print_report", "progress_to"]
-
-#: Between two lines of progress.
-_INTERVAL_S = 10.0
 
 
 @contextmanager
 def progress_to(*, as_json: bool) -> Iterator[Callable[[InspectProgress], object]]:
     """Print a line of progress on stderr now and then; none with ``--json``."""
-    next_s = _INTERVAL_S
+    show = say_now_and_then(_line, lambda progress: progress.elapsed_s)
+    yield (lambda progress: None) if as_json else show
 
-    def show(progress: InspectProgress) -> None:
-        nonlocal next_s
-        if not as_json and progress.elapsed_s >= next_s:
-            say(f"{progress.done:,}/{progress.partitions:,} partitions, {progress.batches:,} batches")
-            next_s = progress.elapsed_s + _INTERVAL_S
 
-    yield show
+def _line(progress: InspectProgress) -> str:
+    return f"{progress.done:,}/{progress.partitions:,} partitions, {progress.batches:,} batches"
 
 
 def print_report(report: ClusterReport) -> None:

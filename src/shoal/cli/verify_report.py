@@ -15,12 +15,9 @@ from ..printable import printable
 from ..static_page import Column
 from ..verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from ..verify.tables import TERMINAL_COLUMNS, details, name_of, partitions_table, the_same, total
-from .output import say
+from .output import say_now_and_then
 
 __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
-
-#: Between two plain lines.
-_PLAIN_INTERVAL_S = 10.0
 
 _STYLES = {
     Outcome.EQUAL.value: "green",
@@ -39,16 +36,11 @@ _NARROW = 80
 @contextmanager
 def progress_to(*, as_json: bool) -> Iterator[Callable[[VerifyProgress], object]]:
     """Show progress on stderr: a bar on a terminal, a line now and then elsewhere; none with ``--json``."""
-    next_s = _PLAIN_INTERVAL_S
-
-    def show_line(progress: VerifyProgress) -> None:
-        nonlocal next_s
-        if not as_json and progress.elapsed_s >= next_s:
-            say(f"{line(progress)}, {progress.fraction:.0%}")
-            next_s = progress.elapsed_s + _PLAIN_INTERVAL_S
-
-    if as_json or not sys.stderr.isatty():
-        yield show_line
+    if as_json:
+        yield lambda progress: None
+        return
+    if not sys.stderr.isatty():
+        yield say_now_and_then(lambda each: f"{line(each)}, {each.fraction:.0%}", lambda each: each.elapsed_s)
         return
     columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.percentage:>3.0f}%")
     with Progress(*columns, console=Console(stderr=True), expand=True, transient=True) as bar:

@@ -29,8 +29,9 @@ from shoal.spark.launch.session import spark_context
 from shoal.state_directory import make_state_directory, state_dir
 from shoal.verify.partition import Assignment, PartitionComparison
 from shoal.verify.report import PartitionReport
+from shoal.verify.run import Compare
 
-__all__ = ["CompareTask", "SparkComparison", "comparison_on_spark"]
+__all__ = ["CompareTask", "comparison_on_spark"]
 
 _LOG_FILE = "verify-spark.log"
 
@@ -56,26 +57,6 @@ class CompareTask:
     key: str | Path = field(repr=False)
     options: CopyOptions
     patience_s: float
-
-    @classmethod
-    def of(
-        cls,
-        source: ClientConfig,
-        destination: ClientConfig,
-        key: str | Path,
-        options: CopyOptions,
-        patience_s: float,
-    ) -> CompareTask:
-        """Return the task for clusters that may have credentials."""
-        credentials = Credentials.of(source, destination)
-        return cls(
-            dataclasses.replace(source, security=None),
-            dataclasses.replace(destination, security=None),
-            credentials.seal(PROCESS_KEY) if credentials else None,
-            key,
-            options,
-            patience_s,
-        )
 
     def __call__(self, assignments: Iterable[Assignment]) -> list[PartitionReport]:
         """
@@ -103,31 +84,6 @@ class CompareTask:
         return comparison.run(source, destination)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkComparison:
-    """Compares partitions by tasks: the ``compare`` of :func:`~shoal.verify.run.verify`."""
-
-    context: SparkContext
-    task: CompareTask
-    log_file: Path
-
-    def __call__(self, assignments: Sequence[Assignment]) -> list[PartitionReport]:
-        """
-        Compare all partitions, each by one task.
-
-        Raises:
-            ShoalError: Spark failed, or a cluster does not answer.
-
-        """
-        if not assignments:
-            return []
-        try:
-            return self.context.parallelize(assignments, len(assignments)).mapPartitions(self.task).collect()
-        except (PySparkException, Py4JError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise ShoalError(f"Spark failed: {first}. See {self.log_file}") from error
-
-
 @contextlib.contextmanager
 def comparison_on_spark(
     source: ClientConfig,
@@ -139,7 +95,7 @@ def comparison_on_spark(
     options: CopyOptions,
     patience_s: float,
     on_warning: Callable[[str], object],
-) -> Iterator[SparkComparison]:
+) -> Iterator[Compare]:
     """
     Start Spark for a comparison, or use the context that this process has.
 
@@ -158,10 +114,23 @@ def comparison_on_spark(
         if is_ours:
             stack.callback(context.stop)
         key: str | Path = ""
-        if Credentials.of(source, destination):
+        credentials = Credentials.of(source, destination)
+        if credentials:
             if not allow_unauthenticated:
                 refuse_unauthenticated(context)
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-verify-"))
             key = stack.enter_context(key_for_tasks(context, Path(directory)))
-        task = CompareTask.of(source, destination, key, options, patience_s)
-        yield SparkComparison(context, task, log_file)
+        sealed = credentials.seal(PROCESS_KEY) if credentials else None
+        ours, theirs = (dataclasses.replace(each, security=None) for each in (source, destination))
+        task = CompareTask(ours, theirs, sealed, key, options, patience_s)
+
+        def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:
+            if not assignments:
+                return []
+            try:
+                return context.parallelize(assignments, len(assignments)).mapPartitions(task).collect()
+            except (PySparkException, Py4JError) as error:
+                first = str(error).strip().partition("\n")[0]
+                raise ShoalError(f"Spark failed: {first}. See {log_file}") from error
+
+        yield compare

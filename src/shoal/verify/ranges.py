@@ -113,8 +113,8 @@ class Ranges:
     def _joined(self) -> Sequence[_Range]:
         joined: list[_Range] = []
         for each in sorted(self._ranges, key=lambda each: (each.source, each.destination)):
-            if not joined or not joined[-1].takes(replace(each), self._skips):
-                joined.append(each)
+            if not joined or not joined[-1].takes(each, self._skips):
+                joined.append(replace(each))
         return joined
 
     def differences(self) -> list[Difference]:
