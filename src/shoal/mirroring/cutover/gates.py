@@ -214,24 +214,21 @@ def in_step_verdict(
         accepts_at_least: As for :func:`groups_verdict`.
 
     """
-    starts = _starts(partitions)
-    rows = [each for group in groups.groups for each in group.offsets]
-    allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=True)
-    refused = [
-        _row(each)
-        for each in rows
-        if each.action in (Action.REFUSED, Action.FURTHER)
-        or _is_inexact(each, allowed)
-        or _misses_records(each, starts)
-    ]
+    unready = _unready(
+        groups,
+        partitions,
+        frozenset({Action.REFUSED, Action.FURTHER}),
+        _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=True),
+    )
     ends = {each.source: each.log_end for each in partitions}
     beyond = [
         f"group {each.group!r} at {each.partition} is at {each.committed}, beyond the end at the source "
         f"({ends[each.partition]})"
-        for each in rows
+        for group in groups.groups
+        for each in group.offsets
         if each.partition in ends and each.committed > ends[each.partition]
     ]
-    return _waiting_if([*drift, *_untranslated(groups), *refused, *beyond])
+    return _waiting_if([*drift, *_untranslated(groups), *unready, *beyond])
 
 
 def quiet_verdict(seen: QuietSeen, quiet_s: float) -> Verdict:
@@ -347,22 +344,40 @@ def groups_verdict(
         is_rehearsal: Whether consumers and the mirror are still at work.
 
     """
-    starts = _starts(partitions)
     empty = {each.source for each in partitions if each.start == each.end}
-    reasons = _untranslated(report)
-    for group in report.groups:
-        if group.is_active and not is_rehearsal and _may_read_what_moves(group):
-            reasons.append(f"group {group.name!r} has members at the source")
-        allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
-        reasons += [
-            _row(each)
-            for each in group.offsets
-            if each.action in _IN_THE_WAY
-            or (each.action is Action.NO_POSITION and each.partition not in empty)
-            or _is_inexact(each, allowed)
-            or _misses_records(each, starts)
-        ]
-    return _waiting_if(reasons)
+    active = [
+        f"group {group.name!r} has members at the source"
+        for group in report.groups
+        if group.is_active and not is_rehearsal and _may_read_what_moves(group)
+    ]
+    without = [
+        _row(each)
+        for group in report.groups
+        for each in group.offsets
+        if each.action is Action.NO_POSITION and each.partition not in empty
+    ]
+    allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
+    unready = _unready(report, partitions, _IN_THE_WAY, allowed)
+    return _waiting_if([*_untranslated(report), *active, *without, *unready])
+
+
+def _unready(
+    report: GroupsReport,
+    partitions: Sequence[PartitionSeen],
+    in_the_way: Collection[Action],
+    allowed: Collection[Exactness],
+) -> list[str]:
+    """Return phrases about the offsets from which consumers cannot continue."""
+    starts = {each.source: each.start for each in partitions}
+    return [
+        _row(each)
+        for group in report.groups
+        for each in group.offsets
+        if each.action in in_the_way
+        or (each.exactness is not None and each.exactness not in allowed)
+        # Consumers would read records at the source that the destination lacks.
+        or (each.begins_late and each.committed >= starts.get(each.partition, 0))
+    ]
 
 
 def _may_read_what_moves(group: GroupReport) -> bool:
@@ -380,19 +395,6 @@ def staying_topics(report: GroupsReport) -> Iterator[str]:
         )
         if others and _may_read_what_moves(group):
             yield f"group {group.name!r} also has offsets of topics that do not move: {first_few(others)}"
-
-
-def _is_inexact(offset: GroupOffset, allowed: Collection[Exactness]) -> bool:
-    return offset.exactness is not None and offset.exactness not in allowed
-
-
-def _starts(partitions: Sequence[PartitionSeen]) -> dict[TopicPartition, int]:
-    return {each.source: each.start for each in partitions}
-
-
-def _misses_records(offset: GroupOffset, starts: Mapping[TopicPartition, int]) -> bool:
-    """Whether consumers would read records at the source that the destination lacks."""
-    return offset.begins_late and offset.committed >= starts.get(offset.partition, 0)
 
 
 #: These keep an offset from the destination. The other actions need nothing more, or only the commit.

@@ -27,7 +27,7 @@ from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
-from .log_ends import log_ends, not_before, written_ends
+from .logs import answered, log_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
 
@@ -117,11 +117,10 @@ class Observer:
             for number in sorted(topics[name].partitions if name in topics else ())
         ]
         self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
-        written = written_ends(self._source, wanted)
-        shown = list_offsets(self._source, dict.fromkeys(wanted, LATEST))
-        stable = _answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
-        ends, log_end = _answered(shown), _answered(not_before(shown, written))
-        starts = _answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
+        written = log_ends(self._source, wanted)
+        ends = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
+        stable = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
+        starts = answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
         copies_open = self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
         seen = []
         for each in wanted:
@@ -138,7 +137,7 @@ class Observer:
                     copies_open,
                     "" if position is None else self._recreated(each, position),
                     None if position is None else position.destination_offset,
-                    log_end[each] - ends[each],
+                    max(0, written.get(each, 0) - ends[each]),
                 )
             )
         return seen
@@ -172,10 +171,10 @@ class Observer:
 
         """
         copies = [each.destination for each in seen]
-        ends = _answered(list_offsets(self._destination, dict.fromkeys(copies, LATEST)))
-        starts = _answered(list_offsets(self._destination, dict.fromkeys(copies, EARLIEST)))
+        ends = answered(list_offsets(self._destination, dict.fromkeys(copies, LATEST)))
+        starts = answered(list_offsets(self._destination, dict.fromkeys(copies, EARLIEST)))
         # A leader of a later epoch than that of the metadata, which the certificate gets, refuses this.
-        _answered(log_ends(self._destination, ends))
+        log_ends(self._destination, copies)
         return {
             each.source: (
                 _log(self._source, each.source, each.start, each.end),
@@ -340,13 +339,6 @@ def _has_authorizer(cluster: Cluster) -> bool:
             raise
         return False
     return True
-
-
-def _answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[TopicPartition, int]:
-    for answer in answers.values():
-        if isinstance(answer, ShoalError):
-            raise answer
-    return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
 
 
 def _log(cluster: Cluster, partition: TopicPartition, start: int, end: int) -> CutLog:

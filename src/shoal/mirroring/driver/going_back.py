@@ -16,7 +16,7 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
 from ...client.groups import group_assignment
 from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
-from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
+from ...errors import BrokerError, ConfigError, ProtocolError
 from ...topic_partition import TopicPartition
 from ..cutover.certificate import Certificate, CutLog, CutPartition, read_certificate
 from ..cutover.failback import (
@@ -26,7 +26,7 @@ from ..cutover.failback import (
     failback_positions,
     failback_problems,
 )
-from ..cutover.log_ends import log_ends
+from ..cutover.logs import answered, log_ends
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..positions import GroupOffsets, GroupPositions
@@ -199,24 +199,19 @@ def _logs(cluster: Cluster, cuts: Mapping[TopicPartition, CutLog]) -> Mapping[To
     present = [
         each for each in cuts if each.topic in known and each.partition in known[each.topic].partitions
     ]
-    starts = list_offsets(cluster, dict.fromkeys(present, EARLIEST))
-    ends = log_ends(cluster, list_offsets(cluster, dict.fromkeys(present, LATEST)))
+    starts = answered(list_offsets(cluster, dict.fromkeys(present, EARLIEST)))
+    shown = answered(list_offsets(cluster, dict.fromkeys(present, LATEST)))
+    ends = log_ends(cluster, present)
     epochs = {each: cuts[each].leader_epoch for each in present if cuts[each].leader_epoch >= 0}
-    epoch_ends = epoch_end_offsets(cluster, epochs)
+    epoch_ends = answered(epoch_end_offsets(cluster, epochs))
     found = {}
     for each in present:
         topic = known[each.topic]
         found[each] = FailbackLog(
             None if topic.topic_id is None else str(topic.topic_id),
-            _answer(starts[each]),
-            _answer(ends[each]),
+            starts[each],
+            max(shown[each], ends.get(each, 0)),
             topic.partitions[each.partition].leader_epoch,
-            None if (end := epoch_ends.get(each)) is None else _answer(end),
+            epoch_ends.get(each),
         )
     return found
-
-
-def _answer(answer: int | ShoalError) -> int:
-    if isinstance(answer, ShoalError):
-        raise answer
-    return answer

@@ -121,6 +121,11 @@ class TopicState:
         value = self.number(name, default) if "delete" in self.cleanup_policies else -1
         return _FOREVER if value < 0 else value
 
+    @property
+    def takes_append_time(self) -> bool:
+        """Whether records have the time of their append."""
+        return self.text("message.timestamp.type", "CreateTime") == "LogAppendTime"
+
     def timestamp_range(self, name: str) -> int:
         """
         Return ``message.timestamp.before.max.ms`` or ``…after…``.
@@ -195,25 +200,50 @@ def _is_set(configs: Configs, name: str) -> bool:
 
 def compare(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     """Yield the settings that prevent a mirror of a source topic into a destination topic."""
-    yield from _compare_partitions(source, destination)
-    if destination.configs:
-        yield from _check_compression(source, destination)
-        yield from _check_timestamps(destination)
-        yield from _check_replicas(destination)
-    if destination.configs and source.configs:
-        yield from _compare_sizes(source, destination)
-        yield from _compare_decompressed(source, destination)
-        yield from _compare_timestamps(source, destination)
-        yield from _compare_cleanup(source, destination)
-        yield from _compare_retention(source, destination)
-
-
-def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if destination.partitions > source.partitions:
         yield ConfigFinding(
             False,
             f"has {destination.partitions} partitions and the source {source.partitions}: "
             "the others stay empty, and producers at either side place a key differently",
+        )
+    if destination.configs:
+        yield from _check(source, destination)
+    if destination.configs and source.configs:
+        yield from _compare_sizes(source, destination)
+        yield from _compare_times_and_cleanup(source, destination)
+
+
+def _check(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
+    """Yield the problems that do not depend on the source's limits."""
+    compression = destination.text("compression.type", "producer")
+    # If the source's brokers compressed everything alike, the destination's have nothing to do.
+    if compression not in ("producer", source.text("compression.type", "producer")):
+        yield ConfigFinding(
+            False,
+            f"compression.type is {compression}: the destination's brokers recompress every batch of "
+            "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte. "
+            "Set it to producer",
+        )
+    # Not compared with the source's: that limited records which were new then, and are old now.
+    before = destination.timestamp_range(_TIMESTAMP_BEFORE)
+    if destination.takes_append_time:
+        yield ConfigFinding(
+            False,
+            "message.timestamp.type is LogAppendTime: every record gets the time of its copying. "
+            "Set it to CreateTime to keep the times of the source",
+        )
+    elif before < _FOREVER:
+        yield ConfigFinding(
+            False,
+            f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
+            f"its partition. Set it to {_FOREVER} to take all",
+        )
+    least = destination.number("min.insync.replicas", 1)
+    if least > destination.replicas:
+        yield ConfigFinding(
+            True,
+            f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
+            "acknowledge a batch. Add replicas, or lower min.insync.replicas",
         )
 
 
@@ -230,9 +260,6 @@ def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Conf
                 f"{name} is {size}, but a batch of the source may have {most} bytes "
                 f"(its {limit}). Raise it to {most}",
             )
-
-
-def _compare_decompressed(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     name = "max.decompressed.message.bytes"
     size, most = (topic.number(name, _LARGEST_RECORD) for topic in (destination, source))
     if size < most:
@@ -243,93 +270,38 @@ def _compare_decompressed(source: TopicState, destination: TopicState) -> Iterat
         )
 
 
-def _check_compression(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    compression = destination.text("compression.type", "producer")
-    # If the source's brokers compressed everything alike, the destination's have nothing to do.
-    if compression not in ("producer", source.text("compression.type", "producer")):
-        yield ConfigFinding(
-            False,
-            f"compression.type is {compression}: the destination's brokers recompress every batch of "
-            "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte. "
-            "Set it to producer",
-        )
-
-
-def _takes_append_time(topic: TopicState) -> bool:
-    return topic.text("message.timestamp.type", "CreateTime") == "LogAppendTime"
-
-
-def _check_timestamps(destination: TopicState) -> Iterator[ConfigFinding]:
-    if _takes_append_time(destination):
-        yield ConfigFinding(
-            False,
-            "message.timestamp.type is LogAppendTime: every record gets the time of its copying. "
-            "Set it to CreateTime to keep the times of the source",
-        )
-        return
-    # Not compared with the source's: that limited records which were new then, and are old now.
-    before = destination.timestamp_range(_TIMESTAMP_BEFORE)
-    if before < _FOREVER:
-        yield ConfigFinding(
-            False,
-            f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
-            f"its partition. Set it to {_FOREVER} to take all",
-        )
-
-
-def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    if _takes_append_time(destination):
-        return
-    if _takes_append_time(source):
+def _compare_times_and_cleanup(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
+    after, accepted = (topic.timestamp_range(_TIMESTAMP_AFTER) for topic in (destination, source))
+    if not destination.takes_append_time and source.takes_append_time:
         yield ConfigFinding(
             False,
             "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied: "
             "every record gets its producer's create time, and retention and lookups by time follow that",
         )
-    after = destination.timestamp_range(_TIMESTAMP_AFTER)
-    accepted = source.timestamp_range(_TIMESTAMP_AFTER)
-    if after < accepted:
+    if not destination.takes_append_time and after < accepted:
         yield ConfigFinding(
             False,
             f"{_TIMESTAMP_AFTER} is {_with_duration(after)}, and the source takes records further in the "
             f"future: such a record is refused and stops its partition. Set it to {accepted} to take all",
         )
-
-
-def _compare_cleanup(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if "compact" in destination.cleanup_policies - source.cleanup_policies:
         yield ConfigFinding(
             False,
             "is compacted and the source is not: only the last record of each key is kept, and a record "
             "without a key is refused and stops its partition. Set cleanup.policy=delete",
         )
-
-
-def _compare_retention(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    kept_ms = destination.retention("retention.ms", 604_800_000)
-    if kept_ms < source.retention("retention.ms", 604_800_000):
-        yield ConfigFinding(
-            False,
-            f"retention.ms is {_with_duration(kept_ms)} and the source keeps records longer: older ones "
-            "are deleted soon after they arrive. Raise it to keep them",
-        )
-    kept_bytes = destination.retention("retention.bytes", -1)
-    if kept_bytes < source.retention("retention.bytes", -1):
-        yield ConfigFinding(
-            False,
-            f"retention.bytes is {kept_bytes} and the source keeps more: the oldest records of a larger "
-            "partition are deleted soon after they arrive. Raise it to keep them",
-        )
-
-
-def _check_replicas(destination: TopicState) -> Iterator[ConfigFinding]:
-    least = destination.number("min.insync.replicas", 1)
-    if least > destination.replicas:
-        yield ConfigFinding(
-            True,
-            f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
-            "acknowledge a batch. Add replicas, or lower min.insync.replicas",
-        )
+    for name, default, what in (
+        ("retention.ms", 604_800_000, "records longer: older ones"),
+        ("retention.bytes", -1, "more: the oldest records of a larger partition"),
+    ):
+        kept = destination.retention(name, default)
+        if kept < source.retention(name, default):
+            value = _with_duration(kept) if name == "retention.ms" else kept
+            yield ConfigFinding(
+                False,
+                f"{name} is {value} and the source keeps {what} are deleted soon after they arrive. Raise it "
+                "to keep them",
+            )
 
 
 _DURATIONS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds"))
