@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
@@ -18,9 +17,7 @@ from ..model.acls import THE_CLUSTER, Acl, grant_command
 from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
-from ..model.text import first_few
 from ..monitoring.followed import Followed, FollowRound
-from ..prepare.topic_configs import harm_sentence
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
 from .lookout import Lookout
@@ -83,9 +80,9 @@ class Following(Lookout):
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Compare both clusters once."""
         names = _names_at_both(self._schedule.names, source, destination)
-        for follower, compare in ((Follower.CONFIGS, self._configs), (Follower.ACLS, self._acls)):
+        for follower in Follower:
             if names and self._is_due(follower):
-                self._look_at(follower, partial(compare, source, destination, names))
+                self._look_at(follower, source, destination, names)
 
     def _is_due(self, follower: Follower) -> bool:
         now = time.monotonic()
@@ -95,38 +92,47 @@ class Following(Lookout):
         self._compared_at[follower] = now
         return True
 
-    def _look_at(self, follower: Follower, compare: Callable[[], FollowRound]) -> None:
+    def _look_at(
+        self, follower: Follower, source: Cluster, destination: Cluster, names: Mapping[str, str]
+    ) -> None:
+        follow, selection = self._options.follow, self._options.group_selection
         try:
-            self._followed.set(follower, compare())
+            report = _report(follower, source, destination, names, self._group, follow, selection)
         except Stopped:
             raise
         except ShoalError as error:
-            if not self._options.follow.has(follower):
+            if not follow.has(follower):
                 return
             if is_transient(error):
                 raise
             problem = _problem(error, self._options.source, self._options.destination)
             self._warn(f"{follower.value} cannot follow: {problem}")
+            return
+        for change in report.changes:
+            self._notify(change)
+        for sentence in (*map(str, report.refused.values()), *(report.warnings * follow.has(follower))):
+            self._warn(sentence)
+        differences = report.differences
+        sentences = [*differences, *map(str, report.refused.values())][:_SENTENCES]
+        self._followed.set(
+            follower, FollowRound(time.time(), follow.has(follower), len(differences), sentences)
+        )
 
-    def _configs(self, source: Cluster, destination: Cluster, names: Mapping[str, str]) -> FollowRound:
-        report = follow_configs(source, destination, names, self._options.follow)
-        for copy in sorted(report.applied):
-            self._notify(f"topic {copy}: {_values(report.drift[copy])}, as at the source")
-        for error in report.refused.values():
-            self._warn(str(error))
-        if self._options.follow.has(Follower.CONFIGS):
-            for name, values in report.harmful.items():
-                self._warn(harm_sentence(name, values))
-        return _configs_round(report, self._options.follow)
 
-    def _acls(self, source: Cluster, destination: Cluster, names: Mapping[str, str]) -> FollowRound:
-        selection = self._options.group_selection
-        report = follow_acls(source, destination, names, self._group, self._options.follow, selection)
-        if report.created:
-            self._notify(f"ACLs created at the destination: {first_few(report.created)}")
-        for error in report.refused.values():
-            self._warn(str(error))
-        return _acls_round(report, self._options.follow)
+def _report(
+    follower: Follower,
+    source: Cluster,
+    destination: Cluster,
+    names: Mapping[str, str],
+    group: str,
+    follow: FollowOptions,
+    selection: GroupSelection | None,
+    *,
+    compare_only: bool = False,
+) -> ConfigsReport | AclsReport:
+    if follower is Follower.CONFIGS:
+        return follow_configs(source, destination, names, follow, compare_only=compare_only)
+    return follow_acls(source, destination, names, group, follow, selection, compare_only=compare_only)
 
 
 def compare_followers(
@@ -149,45 +155,16 @@ def compare_followers(
         A sentence for each difference, and for each comparison that this principal may not make.
 
     """
-    kinds: Mapping[Follower, Callable[[], FollowRound]] = {
-        Follower.CONFIGS: lambda: _configs_round(
-            follow_configs(source, destination, names, follow, compare_only=True), follow
-        ),
-        Follower.ACLS: lambda: _acls_round(
-            follow_acls(source, destination, names, group, follow, selection, compare_only=True), follow
-        ),
-    }
-    for follower, compare in kinds.items():
+    for follower in Follower:
         try:
-            yield from compare().sentences
+            report = _report(
+                follower, source, destination, names, group, follow, selection, compare_only=True
+            )
+            yield from report.differences[:_SENTENCES]
         except ShoalError as error:
             if follower is Follower.CONFIGS or follow.has(follower):
                 problem = _problem(error, source.config, destination.config)
                 yield f"{follower.value} are not compared: {problem}"
-
-
-def _configs_round(report: ConfigsReport, follow: FollowOptions) -> FollowRound:
-    """Return what is left to do after a round over configurations."""
-    sentences = [
-        f"topic {copy}: {_values(changes)} at the source" for copy, changes in sorted(report.left.items())
-    ]
-    sentences += [str(error) for error in report.refused.values()]
-    return FollowRound(time.time(), follow.has(Follower.CONFIGS), len(report.left), sentences[:_SENTENCES])
-
-
-def _acls_round(report: AclsReport, follow: FollowOptions) -> FollowRound:
-    """Return what is left to do after a round over ACLs."""
-    sentences = [f"{each}: only at the source" for each in report.left]
-    sentences += [f"{each}: only at the destination" for each in report.only_there]
-    sentences += [str(error) for error in report.refused.values()]
-    differing = len(report.left) + len(report.only_there)
-    return FollowRound(time.time(), follow.has(Follower.ACLS), differing, sentences[:_SENTENCES])
-
-
-def _values(changes: Mapping[str, str | None]) -> str:
-    return ", ".join(
-        f"{name} has its default" if value is None else f"{name}={value}" for name, value in changes.items()
-    )
 
 
 def _names_at_both(names: Mapping[str, str], source: Cluster, destination: Cluster) -> dict[str, str]:

@@ -35,6 +35,7 @@ from ...client.groups import list_groups
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions, KeptAcls
 from ..model.group_selection import GroupSelection
+from ..model.text import first_few
 
 __all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "only_there", "translate_acls"]
 
@@ -69,6 +70,24 @@ class AclsReport:
         """The ACLs that are still missing."""
         created = frozenset(self.created)
         return tuple(each for each in self.missing if each not in created)
+
+    @property
+    def changes(self) -> list[str]:
+        """A sentence about the ACLs that were created."""
+        return [f"ACLs created at the destination: {first_few(self.created)}"] if self.created else []
+
+    @property
+    def differences(self) -> list[str]:
+        """A sentence for each difference that is left."""
+        return [
+            *(f"{each}: only at the source" for each in self.left),
+            *(f"{each}: only at the destination" for each in self.only_there),
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """No ACL needs one."""
+        return []
 
 
 def follow_acls(

@@ -22,7 +22,7 @@ from ...client.admin import ConfigEntry, alter_topic_configs, describe_topic_con
 from ...client.cluster import Cluster
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions
-from ..prepare.topic_configs import COPIED_ALWAYS, harmful_values
+from ..prepare.topic_configs import COPIED_ALWAYS, harm_sentence, harmful_values
 
 __all__ = ["ConfigsReport", "config_drift", "follow_configs"]
 
@@ -53,6 +53,31 @@ class ConfigsReport:
     def left(self) -> Mapping[str, Mapping[str, str | None]]:
         """The drift that is still there."""
         return {copy: changes for copy, changes in self.drift.items() if copy not in self.applied}
+
+    @property
+    def changes(self) -> list[str]:
+        """A sentence for each change of this round."""
+        return [
+            f"topic {copy}: {_values(self.drift[copy])}, as at the source" for copy in sorted(self.applied)
+        ]
+
+    @property
+    def differences(self) -> list[str]:
+        """A sentence for each difference that is left."""
+        return [
+            f"topic {copy}: {_values(changes)} at the source" for copy, changes in sorted(self.left.items())
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each topic with values that its copy does not get."""
+        return [harm_sentence(name, values) for name, values in self.harmful.items()]
+
+
+def _values(changes: Mapping[str, str | None]) -> str:
+    return ", ".join(
+        f"{name} has its default" if value is None else f"{name}={value}" for name, value in changes.items()
+    )
 
 
 def follow_configs(
