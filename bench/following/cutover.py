@@ -77,7 +77,7 @@ def measure_cutover(clusters: str, source: KafkaCluster, destination: KafkaClust
     commit(source.bootstrap, positions)
     with tempfile.TemporaryDirectory(prefix="bench-cutover-") as path:
         directory = Path(path)
-        options = ("--topics", size.topics_regex, "--groups", "app-.*", "--sync-configs")
+        options = ("--topics", size.topics_regex, "--groups", "app-.*", "--sync=configs")
         with mirroring(source.bootstrap, destination.bootstrap, directory, "mirror", *options) as mirror:
             cut = _cut_over(source, destination, size, directory)
             mirror.check()

@@ -176,7 +176,7 @@ def test_groups_of_no_topic_exits_2(two: TwoBrokers, capsys: pytest.CaptureFixtu
 def test_groups_with_an_invalid_expression_exits_2(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    assert main([*command(two), "--exclude-groups", "*"]) == 2
+    assert main([*command(two), "--groups", "*"]) == 2
     texts(capsys.readouterr().err)
 
 

@@ -106,10 +106,6 @@ def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
             ("--refresh '0': not between 1 and 86400 seconds",),
         ),
         (
-            ("mirror", *CLUSTERS, "--topics", "a", "--groups-interval", "20"),
-            ("--groups-interval '20' has no effect without --groups. Name the groups to follow",),
-        ),
-        (
             ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
             ("--metrics ':9100': the host is missing. Use 127.0.0.1:9100",),
         ),

@@ -43,7 +43,7 @@ def every_verb(open_bootstrap: str, logins: tuple[Path, Path], topic: str, direc
         assert done.returncode == 0, (verb, done.stdout, done.stderr)
         return done.stdout
 
-    with Shoal("mirror", "--json", *topics, "--sync-configs", state=directory / "state") as mirror:
+    with Shoal("mirror", "--json", *topics, "--sync=configs", state=directory / "state") as mirror:
         mirror.wait_for(lambda line: line.get("records", 0) >= RECORDS, timeout_s=600)
         run("verify")
         found = json.loads(run("groups", "--groups", group, "--apply", "--json"))

@@ -50,7 +50,7 @@ class Way(NamedTuple):
     @contextmanager
     def mirrored(self, *more: str) -> Iterator[Shoal]:
         """Run the mirror from the moment at which it has copied records, and end it."""
-        with Shoal("mirror", "--json", *self.clusters, "--sync-configs", *more, state=self.state) as mirror:
+        with Shoal("mirror", "--json", *self.clusters, "--sync=configs", *more, state=self.state) as mirror:
             mirror.wait_for(lambda line: line.get("records", 0) > 0)
             yield mirror
             mirror.send_signal(signal.SIGTERM)

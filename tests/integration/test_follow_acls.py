@@ -21,7 +21,7 @@ from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
-from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
+from shoal.mirroring.model.follow_options import FollowOptions, Sync
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE_S = 300
 TOPIC, GROUP = "followed", "billing"
 THE_CLUSTER = "cluster", "kafka-cluster"
-WHAT_FOLLOWS = ("--groups", GROUP, "--sync-configs", "--sync-acls", "read")
+WHAT_FOLLOWS = ("--groups", GROUP, "--sync", "configs,acls")
 
 FURTHER = {
     ("source", "group", GROUP, "DESCRIBE"),
@@ -93,7 +93,7 @@ class Clusters:
             for name, kafka in (("source", self.source), ("destination", self.destination))
         )
         mirror = MirrorOptions(source, destination, TopicSelection(TOPIC), group=group)
-        follow = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)
+        follow = FollowOptions(sync=frozenset({Sync.CONFIGS, Sync.ACLS}))
         names = {TOPIC: TOPIC}
         found: list[str] = []
         try:

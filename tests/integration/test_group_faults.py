@@ -300,7 +300,7 @@ def test_refused_acls_and_groups_are_named_and_the_mirror_goes_on(
     (tmp_path / "bob.properties").chmod(0o600)
     done = run_shoal(
         *("mirror", "--from", kafka, "--to-config", str(tmp_path / "bob.properties"), "--topics", topic),
-        *("--rename", r"(.*)=copy.\1", "--once", "--sync-acls", "read", "--groups", f"{topic}-.*"),
+        *("--rename", r"(.*)=copy.\1", "--once", "--sync", "acls", "--groups", f"{topic}-.*"),
         state=tmp_path,
     )
     assert done.returncode == 0, done.stderr

@@ -219,7 +219,7 @@ def test_groups_of_a_running_mirror_continue_at_any_moment(
     create_topic(source.bootstrap, topic, PARTITIONS)
     load(source.bootstrap, topic, rng, rounds=2)
     clusters = ("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", topic)
-    follow = ("--groups", f"{topic}-.*", "--groups-interval", "1")
+    follow = ("--groups", f"{topic}-.*")
     groups = {f"{topic}-{number}": PROTOCOLS[number % 2] for number in range(6)}
     before: dict[str, dict[tuple[str, int], list[bytes]]] = {name: {} for name in groups}
     stop_all(source, groups, before, rng, topic)

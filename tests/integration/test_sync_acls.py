@@ -26,14 +26,14 @@ from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource, c
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
+from shoal.mirroring.model.follow_options import FollowOptions, Sync
 from shoal.mirroring.sync.acls import follow_acls
 from shoal.mirroring.sync.configs import follow_configs
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
 
 NAMES = {"synced": "copy.synced"}
-FOLLOW = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)
+FOLLOW = FollowOptions(sync=frozenset({Sync.CONFIGS, Sync.ACLS}))
 
 MAY_READ = AclBinding(
     Resource.TOPIC, PatternType.LITERAL, "synced", "User:carol", "*", AclOperation.READ, True
@@ -132,7 +132,7 @@ def test_mirror_lets_configurations_and_acls_follow(cluster: Cluster, bootstrap:
         f"{replace(MAY_READ, name='copy.synced')}:",
     ):
         assert any(each.startswith(difference) for each in plan["differences"])
-    done = shoal("mirror", *clusters, "--once", "--sync-configs", "--sync-acls", "read", state=tmp_path)
+    done = shoal("mirror", *clusters, "--once", "--sync", "configs,acls", state=tmp_path)
     assert done.returncode == 0, done.stderr
     copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]
     assert copy["delete.retention.ms"].value == "5000"

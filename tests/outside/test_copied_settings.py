@@ -57,7 +57,7 @@ def mirror(brokers: tuple[Broker, Broker], state: Path, *more: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("follow", [[], ["--sync-configs"]], ids=["created", "synced"])
+@pytest.mark.parametrize("follow", [[], ["--sync=configs"]], ids=["created", "synced"])
 def test_copy_gets_no_setting_that_makes_it_unwritable(
     brokers: tuple[Broker, Broker], tmp_path: Path, follow: list[str]
 ) -> None:
@@ -77,7 +77,7 @@ def test_setting_that_becomes_harmful_at_the_source_does_not_follow(
 ) -> None:
     create(brokers[0], "odd", HARMFUL)
     brokers[1].create_topic("odd", 1, {"segment.ms": "5000"})
-    err = mirror(brokers, tmp_path, "--sync-configs")
+    err = mirror(brokers, tmp_path, "--sync=configs")
     assert re.search(r"topic.*copy", err)
     assert set_on(brokers[1], "odd")["segment.ms"] == "5000"
     assert "index.interval.bytes" not in set_on(brokers[1], "odd")
@@ -89,5 +89,5 @@ def test_copy_with_the_segments_and_batches_of_its_source_is_mirrored(
     both = {"segment.bytes": "1048576", "max.message.bytes": "1048588"}
     create(brokers[0], "small", both)
     brokers[1].create_topic("small", 1, both)
-    mirror(brokers, tmp_path, "--sync-configs")
+    mirror(brokers, tmp_path, "--sync=configs")
     assert brokers[1].log("small").log_end_offset == 1

@@ -89,7 +89,7 @@ def test_cutover_of_a_running_mirror_moves_records_and_groups(pair: Pair, tmp_pa
         for group in groups
     }
     between = (*pair.between("orders"), "--groups", "orders-.*")
-    with Shoal("mirror", "--json", *between, "--sync-configs", state=tmp_path) as mirror:
+    with Shoal("mirror", "--json", *between, "--sync=configs", state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line.get("records", 0) > 0)
         load(pair.source.bootstrap, "orders", rng, rounds=1)
         file = str(tmp_path / "cut.json")

@@ -23,6 +23,8 @@ __all__ = ["add_parser", "run"]
 #: Between two lines about a gate that still waits.
 _LINE_S = 10.0
 
+_SYNC = "as the mirror has it. all-acls: compare the ACLs of each operation on topics, not only of consumers"
+
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb."""
@@ -48,7 +50,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(TopicSelection),
         declared(GroupSelection),
         declared(CutoverOptions),
-        pick(MirrorOptions, "sync_configs_exclude", "sync_acls", group="gates"),
+        pick(MirrorOptions, "sync", group="gates", help=_SYNC),
         pick(MirrorOptions, "group", "keep_append_time", group="mirror"),
     )
     add_output_options(parser)
@@ -58,10 +60,10 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     # --groups are those that move, and no group follows.
-    mirror = {name: value for name, value in vars(args).items() if name not in ("groups", "exclude_groups")}
+    mirror = {name: value for name, value in vars(args).items() if name != "groups"}
     options = CutoverOptions(
         MirrorOptions(*parse_clusters(args), parse_topics(args), **given(MirrorOptions, mirror)),
-        GroupSelection(args.groups, args.exclude_groups),
+        GroupSelection(args.groups),
         **given(CutoverOptions, vars(args)),
     )
     on_event = _print_event if args.json else _Lines().show
@@ -126,8 +128,8 @@ def _commands(args: argparse.Namespace) -> dict[str, str]:
     """Return the command that repeats each check, by the gate's name."""
     shared = _arguments(args, "from_servers", "from_config", "to_servers", "to_config")
     shared += _arguments(args, "topics", "exclude", "rename", "group")
-    groups = _arguments(args, "groups", "exclude_groups")
-    compared = _arguments(args, "sync_configs_exclude", "sync_acls")
+    groups = _arguments(args, "groups")
+    compared = _arguments(args, "sync")
     return {
         Gate.IN_STEP.value: shlex.join(["shoal", "mirror", *shared, *groups, *compared, "--dry-run"]),
         Gate.COMPLETE.value: shlex.join(["shoal", "verify", *shared]),

@@ -92,7 +92,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
         yield from _creations(found)
     if found.differences:
         yield ""
-        yield "differences besides the records (--sync-configs and --sync-acls change them):"
+        yield "differences besides the records (--sync configs,acls changes them):"
         yield from (f"  {sentence}" for sentence in found.differences)
     yield ""
     yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         group=args.group,
         keep_append_time=args.keep_append_time,
     )
-    selection = GroupSelection(args.groups, args.exclude_groups)
+    selection = GroupSelection(args.groups)
     options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))
     report = translate_groups(options)
     for warning in report.warnings:

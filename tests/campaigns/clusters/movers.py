@@ -91,11 +91,12 @@ class Mover:
 
     def _hasty(self) -> Sequence[str]:
         setup = self.setup
-        return hasty(places_look_s=setup.looks_s, commit_interval_s=setup.commit_interval_ms / 1000)
+        interval_s = setup.commit_interval_ms / 1000
+        return hasty(places_look_s=setup.looks_s, commit_interval_s=interval_s, groups_interval_s=1)
 
     def _follow_groups(self) -> Sequence[str]:
         names = "|".join(re.escape(each.name) for each in self.setup.groups)
-        return ["--groups", names, "--groups-interval", "1"] if names else []
+        return ["--groups", names] if names else []
 
     def _maker(self) -> list[str]:
         setup = self.setup

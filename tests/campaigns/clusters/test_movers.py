@@ -70,7 +70,6 @@ def test_groups_of_moving_consumers_follow_by_their_names(tmp_path: Path) -> Non
         assert all(selection.matches(each.name) for each in setup.groups)
         assert not selection.matches(setup.topic), "the mirror's own group"
         assert not selection.matches(f"{setup.groups[0].name}0")
-        assert options.groups_interval_s == 1
     assert started(setup_with(program=Program.MIRROR, groups=()), tmp_path, once=True).group_selection is None
 
 

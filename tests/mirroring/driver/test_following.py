@@ -11,11 +11,11 @@ import pytest
 
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
-from shoal.declare import given as read
+from shoal.declare import given
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model.follow_options import Follower, FollowOptions
+from shoal.mirroring.model.follow_options import Follower, FollowOptions, Sync
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -76,7 +76,7 @@ def retention_of_copy(brokers: TwoBrokers) -> str | None:
 
 @pytest.mark.usefixtures("topics")
 def test_changed_configuration_follows_while_the_mirror_runs(brokers: TwoBrokers) -> None:
-    with following(brokers, sync_configs=True) as (thread, said), thread:
+    with following(brokers, sync="configs") as (thread, said), thread:
         set_at_source(brokers, RETENTION)
         wait_until(lambda: retention_of_copy(brokers) == "1000000")
         wait_until(lambda: said.differing == 0)
@@ -107,7 +107,7 @@ def test_look_that_a_signal_ends_warns_of_nothing(
         raise Stopped("the mirror was stopped before it began")
 
     monkeypatch.setattr("shoal.mirroring.driver.following.follow_configs", interrupt)
-    with following(brokers, sync_configs=True) as (thread, said), pytest.raises(Stopped):
+    with following(brokers, sync="configs") as (thread, said), pytest.raises(Stopped):
         thread.look_at_once()
     assert said.warnings == []
 
@@ -115,7 +115,7 @@ def test_look_that_a_signal_ends_warns_of_nothing(
 @pytest.mark.usefixtures("topics")
 def test_topic_that_one_cluster_lacks_is_not_compared(brokers: TwoBrokers) -> None:
     brokers.destination.topics.delete(brokers.destination.topics.topic("copy"))
-    with following(brokers, sync_configs=True) as (thread, said):
+    with following(brokers, sync="configs") as (thread, said):
         thread.look_at_once()
     assert (said.differing, said.warnings) == (None, [])
 
@@ -125,20 +125,12 @@ def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBroker
     set_at_source(brokers, RETENTION)
     with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
         found = compare_followers(
-            FollowOptions(sync_configs=True), "group", source, destination, {"orders": "copy"}
+            FollowOptions(sync=frozenset({Sync.CONFIGS})), "group", source, destination, {"orders": "copy"}
         )
         assert next(found).startswith("topic copy: retention.ms=1000000")
     assert retention_of_copy(brokers) == "604800000"
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ({"sync_acls": "write"}, "--sync-acls: 'write' is not one of read, all"),
-        ({"sync_configs_exclude": "("}, "--sync-configs-exclude '\\(' is not a regular expression"),
-        ({"sync_configs_exclude": ""}, "--sync-configs-exclude cannot be empty"),
-    ],
-)
-def test_value_that_cannot_be_used_is_an_error(given: dict[str, str], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        read(FollowOptions, given)
+def test_unknown_kind_of_sync_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="--sync: 'write' is not one of configs, acls, all-acls"):
+        given(FollowOptions, {"sync": "configs,write"})

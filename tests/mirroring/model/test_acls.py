@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shoal.mirroring.model.acls import Acl, acl_commands, acl_sentences, needed_acls
-from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
+from shoal.mirroring.model.follow_options import FollowOptions, Sync
 
 SERVERS = {"source": "a:1", "destination": "b:1,b:2"}
 
@@ -66,7 +66,7 @@ def test_consumer_groups_are_read_at_the_source_and_committed_at_the_destination
 
 
 def test_configurations_and_acls_that_follow_need_to_be_changed_at_the_destination() -> None:
-    follow = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)
+    follow = FollowOptions(sync=frozenset({Sync.CONFIGS, Sync.ACLS}))
     acls = needed_acls({"a": "b"}, "g", created=["b"], grown=(), before_2_8=False, follow=follow)
     assert [parameters(each) for each in acl_sentences(acls)] == [
         ("source", ["READ", "DESCRIBE_CONFIGS"], "topic a"),

@@ -47,12 +47,12 @@ class Groups:
         key = TopicPartition(topic, partition)
         return fetch_offsets(getattr(self, side), group, [key]).get(key)
 
-    def sync(self, groups: str = ".*", exclude: str | None = None, **more: Any) -> GroupSync:
+    def sync(self, groups: str = ".*", **more: Any) -> GroupSync:
         return GroupSync(
             self.source,
             self.destination,
             self.two.settings,
-            GroupSelection(groups, exclude),
+            GroupSelection(groups),
             **{"patience_s": 0.1, **more},
         )
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from shoal.client.admin import ConfigEntry
-from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE
 from shoal.mirroring.sync.configs import config_drift
 
 DEFAULTS = {
@@ -31,9 +28,8 @@ def topic(**changes: str) -> dict[str, ConfigEntry]:
 def drift(
     source: dict[str, ConfigEntry],
     destination: dict[str, ConfigEntry],
-    exclude: str = DEFAULT_CONFIGS_EXCLUDE,
 ) -> dict[str, str | None]:
-    return config_drift(source, destination, re.compile(exclude))
+    return config_drift(source, destination)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +62,5 @@ def test_config_drift_of_retention_follows_the_default_of_the_source_too() -> No
     assert drift(source, topic(retention_ms="86400000")) == {}
 
 
-def test_config_drift_with_own_exclude_has_the_default_ones_too() -> None:
-    source = topic(min_insync_replicas="2", segment_ms="5000")
-    assert drift(source, topic(), "segment.*") == {"min.insync.replicas": "2"}
-
-
 def test_config_drift_never_has_the_compression_of_the_source() -> None:
-    assert drift(topic(compression_type="gzip"), topic(), "nothing") == {}
+    assert drift(topic(compression_type="gzip"), topic()) == {}

@@ -32,7 +32,7 @@ def has_committed(groups: Groups, offset: int) -> bool:
 
 
 #: A round begins so soon after the one before.
-OFTEN = Timing(shortest_refresh_s=0.05)
+OFTEN = Timing(shortest_refresh_s=0.05, groups_interval_s=0.05)
 
 
 class Following:
@@ -49,7 +49,7 @@ class Following:
             **{"groups": ".*", **options},
         )
         found = GroupFollower.of(
-            replace(given, timing=timing, groups_interval_s=timing.shortest_refresh_s),
+            replace(given, timing=timing),
             self.metrics,
             self.warnings.append,
         )

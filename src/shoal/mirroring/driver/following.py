@@ -178,7 +178,7 @@ def _problem(error: ShoalError, source: ClientConfig, destination: ClientConfig)
     if not isinstance(error, BrokerError):
         return str(error)
     if error.code == ErrorCode.SECURITY_DISABLED:
-        return f"{error.where} do not exist: it has no authorizer. Mirror without --sync-acls"
+        return f"{error.where} do not exist: it has no authorizer. Mirror without --sync acls"
     if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         needed = (
             (Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"), source),

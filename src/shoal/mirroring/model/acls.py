@@ -26,9 +26,9 @@ DESCRIBE_CONFIGS.
 | CreatePartitions | ALTER on the topic |
 | ListGroups, OffsetFetch, OffsetCommit of the consumer groups that follow | READ on these groups |
 | DescribeGroups, OffsetFetch, with ``--from-certificate`` | DESCRIBE on the group of the first mirror |
-| IncrementalAlterConfigs, with ``--sync-configs`` | ALTER_CONFIGS on the topic |
+| IncrementalAlterConfigs, with ``--sync configs`` | ALTER_CONFIGS on the topic |
 
-With ``--sync-acls``, DescribeAcls asks for DESCRIBE on both clusters, and CreateAcls for ALTER on the
+With ``--sync acls``, DescribeAcls asks for DESCRIBE on both clusters, and CreateAcls for ALTER on the
 destination's.
 """
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ... import kinds
 from ...declare import option
-from ...errors import ConfigError
-from ...option_values import parse_text
+from ...option_values import parse_choice
 
-__all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls"]
+__all__ = ["KEPT_CONFIGS", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls", "Sync"]
 
-#: MirrorMaker 2's ``config.properties.exclude`` has the first three. The source limited timestamps of
-#: records that were new then, and are old now. The last ones concern the disks of a broker.
-DEFAULT_CONFIGS_EXCLUDE = (
+#: The configurations of copies that stay. MirrorMaker 2's ``config.properties.exclude`` has the first three.
+#: The source limited timestamps of records that were new then, and are old now. The last ones concern the
+#: disks of a broker.
+KEPT_CONFIGS = re.compile(
     r"(leader|follower)\.replication\.throttled\.replicas|min\.insync\.replicas|"
     r"unclean\.leader\.election\.enable|message\.(timestamp|format)\..*|"
     r"flush\..*|preallocate|file\.delete\.delay\.ms|(local|remote)\..*"
@@ -30,7 +31,7 @@ class Follower(enum.Enum):
 
 
 class KeptAcls(enum.Enum):
-    """Which ACLs the destination gets. The value is that of the option."""
+    """Which ACLs the destination gets."""
 
     #: READ and DESCRIBE, with which consumers go on.
     READ = "read"
@@ -38,49 +39,51 @@ class KeptAcls(enum.Enum):
     ALL = "all"
 
 
-def _parse_regex(option: str, value: object) -> str:
-    text = parse_text(option, value)
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"{option} {text!r} is not a regular expression: {error}") from None
-    return text
+class Sync(enum.Enum):
+    """The settings that a mirror keeps in step. The value is that of the option."""
+
+    CONFIGS = "configs"
+    ACLS = "acls"
+    ALL_ACLS = "all-acls"
+
+
+def _parse_sync(option: str, value: str | Iterable[str | Sync]) -> frozenset[Sync]:
+    found = value.split(",") if isinstance(value, str) else value
+    return frozenset(
+        parse_choice(option, each.strip() if isinstance(each, str) else each, Sync) for each in found if each
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """The options for what follows the records."""
 
-    sync_configs: bool = option(
-        kinds.FLAG,
-        "give copies the configurations that are set on their source topics, and the source's retention, "
-        "cleanup policy and largest batch, at the start and at each --refresh. compression.type stays",
-        default=False,
-        group="what follows the records",
-    )
-    sync_configs_exclude: str = option(
-        kinds.text("REGEX", _parse_regex),
-        "with --sync-configs: configurations of copies that stay as they are",
-        default=DEFAULT_CONFIGS_EXCLUDE,
-        group="what follows the records",
-    )
-    sync_acls: KeptAcls | None = option(
-        kinds.choice(KeptAcls),
-        "create the ACLs of mirrored topics, and of the groups of --groups, at the destination, at the "
-        "start and at each --refresh. read: READ and DESCRIBE, which consumers need. all: each operation on "
+    sync: frozenset[Sync] = option(
+        kinds.names("KIND[,KIND]", _parse_sync),
+        "keep settings of the destination in step, at the start and at each --refresh. configs: give copies "
+        "the configurations that are set on their source topics, and the source's retention, cleanup policy "
+        "and largest batch. compression.type stays. acls: create the ACLs that consumers need, READ and "
+        "DESCRIBE of mirrored topics and of the groups of --groups. all-acls: those of each operation on "
         "topics. No ACL is deleted",
-        default=None,
+        default=frozenset(),
         group="what follows the records",
     )
+
+    @property
+    def sync_configs(self) -> bool:
+        """Whether copies get the configurations of their topics."""
+        return Sync.CONFIGS in self.sync
+
+    @property
+    def sync_acls(self) -> KeptAcls | None:
+        """The ACLs that the destination gets; None for none."""
+        if Sync.ALL_ACLS in self.sync:
+            return KeptAcls.ALL
+        return KeptAcls.READ if Sync.ACLS in self.sync else None
 
     def has(self, follower: Follower) -> bool:
         """Whether the mirror changes these settings at the destination; otherwise it only compares them."""
         return self.sync_configs if follower is Follower.CONFIGS else self.sync_acls is not None
-
-    @property
-    def excluded_configs(self) -> re.Pattern[str]:
-        """The configurations that stay as they are."""
-        return re.compile(self.sync_configs_exclude)
 
     @property
     def kept_acls(self) -> KeptAcls:

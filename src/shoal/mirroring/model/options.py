@@ -191,23 +191,10 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     groups: str | None = option(
         kinds.text("REGEX"),
         "consumer groups whose committed offsets follow the records to the destination. The expression must "
-        "match a whole name. The mirror's own group never follows",
+        "match a whole name: '(?!test-).*' selects all but those of tests. The mirror's own group never "
+        "follows",
         default=None,
         group="consumer groups",
-    )
-    exclude_groups: str | None = option(
-        kinds.text("REGEX"),
-        "consumer groups to leave out. Wins over --groups",
-        default=None,
-        group="consumer groups",
-    )
-    groups_interval_s: float = option(
-        kinds.SECONDS,
-        "without --once: time between two translations of their offsets, up to three times as long for "
-        "hundreds of busy groups",
-        default=10.0,
-        group="consumer groups",
-        name="groups-interval",
     )
     metrics: Address | None = option(
         kinds.ADDRESS,
@@ -263,18 +250,9 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         """Check what depends on more than one option."""
         shortest_s = self.timing.shortest_refresh_s
         check_range("--refresh", self.refresh_s, shortest_s, _LONGEST_REFRESH_S, "seconds")
-        check_range("--groups-interval", self.groups_interval_s, shortest_s, _LONGEST_REFRESH_S, "seconds")
         check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
-        if self.groups is None:
-            interval = "" if self.groups_interval_s == 10.0 else f"{self.groups_interval_s:g}"
-            for name, value in (("--exclude-groups", self.exclude_groups), ("--groups-interval", interval)):
-                if value:
-                    raise ConfigError(
-                        f"{name} '{value}' has no effect without --groups. Name the groups to follow, such "
-                        "as '.*'"
-                    )
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
@@ -309,7 +287,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     @property
     def group_selection(self) -> GroupSelection | None:
         """The consumer groups whose offsets follow the records; None for none."""
-        return None if self.groups is None else GroupSelection(self.groups, self.exclude_groups)
+        return None if self.groups is None else GroupSelection(self.groups)
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""

@@ -1,9 +1,9 @@
 """
 The ACLs that the destination needs so that clients can go on there, and one round that creates them.
 
-``--sync-acls read`` keeps what lets consumers go on: READ and DESCRIBE of the mirrored topics, and of the
+``--sync acls`` keeps what lets consumers go on: READ and DESCRIBE of the mirrored topics, and of the
 groups that ``--groups`` selects.
-``--sync-acls all`` keeps each operation on the mirrored topics, and the same of groups. ALL becomes READ and
+``--sync all-acls`` keeps each operation on the mirrored topics, and the same of groups. ALL becomes READ and
 DESCRIBE if only these are kept.
 
 No principal gets more at the destination than at the source, and other topics and groups stay as they are.

@@ -6,7 +6,7 @@ batches are taken (:data:`~shoal.mirroring.prepare.topic_configs.COPIED_ALWAYS`)
 in force at the source, be it set there or a broker's default. A value that is set on the copy alone returns
 to the destination's default.
 
-``--sync-configs-exclude`` names the values that stay: the destination's own policy decides about them.
+``KEPT_CONFIGS`` names the values that stay: the destination's own policy decides about them.
 ``compression.type`` always stays: any value but ``producer`` makes the destination's brokers recompress.
 So does a value whose counterpart at the source would make the copy unwritable
 (:func:`~shoal.mirroring.prepare.topic_configs.harmful_values`).
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ...client.admin import ConfigEntry, alter_topic_configs, describe_topic_configs
 from ...client.cluster import Cluster
 from ...errors import BrokerError
-from ..model.follow_options import Follower, FollowOptions
+from ..model.follow_options import KEPT_CONFIGS, Follower, FollowOptions
 from ..prepare.topic_configs import COPIED_ALWAYS, harm_sentence, harmful_values
 
 __all__ = ["ConfigsReport", "config_drift", "follow_configs"]
@@ -106,7 +106,7 @@ def follow_configs(
     drift = {
         copy: changes
         for name, copy in sorted(names.items())
-        if (changes := config_drift(wanted[name], present[copy], follow.excluded_configs))
+        if (changes := config_drift(wanted[name], present[copy]))
     }
     harmful = {name: found for name in sorted(names) if (found := harmful_values(wanted[name]))}
     if compare_only or not follow.has(Follower.CONFIGS) or not drift:
@@ -115,14 +115,13 @@ def follow_configs(
     return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused, harmful)
 
 
-def config_drift(source: Configs, destination: Configs, exclude: re.Pattern[str]) -> dict[str, str | None]:
+def config_drift(source: Configs, destination: Configs) -> dict[str, str | None]:
     """
     Return what to change at the destination, so that a copy has its source's configuration.
 
     Args:
         source: The topic's configurations, with the defaults.
         destination: Those of the copy. A name that its brokers do not have is left out.
-        exclude: The names that stay as they are.
 
     Returns:
         The new values by name, sorted; None for the destination's default.
@@ -131,7 +130,7 @@ def config_drift(source: Configs, destination: Configs, exclude: re.Pattern[str]
     changes: dict[str, str | None] = {}
     harmful = harmful_values(source)
     for name, present in sorted(destination.items()):
-        if exclude.fullmatch(name) or _NEVER.fullmatch(name):
+        if KEPT_CONFIGS.fullmatch(name) or _NEVER.fullmatch(name):
             continue
         wanted = source.get(name)
         if name in harmful:

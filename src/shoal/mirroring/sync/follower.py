@@ -1,5 +1,5 @@
 """
-The groups of a running mirror: a round every ``--groups-interval`` seconds, and one at the end.
+The groups of a running mirror: a round every 10 seconds, and one at the end.
 
 A round of hundreds of groups that all commit takes a few tenths of a CPU second. So that following costs at
 most a small part of a core, the next round waits longer, up to a few intervals.
@@ -134,14 +134,14 @@ class GroupFollower:
                 timing=options.timing,
             )
             is_last = False
-            wait_s = options.groups_interval_s
+            wait_s = options.timing.groups_interval_s
             while not is_last and not self._is_closed:
                 # The last round of a mirror with --once is the only one.
                 is_last = self._wake.wait(None if options.once else wait_s)
                 if not self._is_closed:
                     began_cpu_s = time.thread_time()
                     self._round(sync, topics(), is_last=is_last)
-                    wait_s = pause_s(options.groups_interval_s, time.thread_time() - began_cpu_s)
+                    wait_s = pause_s(options.timing.groups_interval_s, time.thread_time() - began_cpu_s)
 
     def _round(self, sync: GroupSync, topics: Mapping[str, str], *, is_last: bool) -> None:
         try:

@@ -95,7 +95,6 @@ def translate_offsets(
     groups: str,
     *,
     exclude: str | None = None,
-    exclude_groups: str | None = None,
     rename: str | None = None,
     group: str | None = None,
     apply: bool = False,
@@ -114,7 +113,6 @@ def translate_offsets(
         topics: This and the others up to ``prove`` are the options of ``shoal groups`` (docs/cli.md).
         groups: A regular expression that matches whole names of consumer groups.
         exclude: Topics to leave out.
-        exclude_groups: Groups to leave out.
         rename: Names of the topics at the destination.
         group: The mirror's group on the source cluster.
         apply: Whether to commit the translations.
@@ -145,7 +143,7 @@ def translate_offsets(
         TopicSelection(topics, exclude, rename),
         group=group,
     )
-    selection = GroupSelection(groups, exclude_groups)
+    selection = GroupSelection(groups)
     report = translate_groups(GroupsOptions(mirror, selection, apply=apply, reverse=reverse, prove=prove))
     for warning in report.warnings:
         if on_warning:
