@@ -364,7 +364,7 @@ class PartitionComparison:
         first, plan = begun[0], begun[0].plan
         assert first.begin is not None
         assert plan is not None
-        report = replace(report, alignment=first.begin.alignment)
+        report = replace(report, alignment=first.begin.alignment, is_proven=first.begin.is_proven)
         if len(self._parts) > 1:
             return report
         place = first.begin.place

@@ -124,6 +124,7 @@ class PartitionReport:
         reached: The offsets up to which both sides were compared: the next source record that the copy
             does not have yet, or the source's end, and the destination's end. None if the comparison did not
             come that far.
+        is_proven: Whether no other alignment is possible.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
         open_transactions: Transactions at which the comparison ended. With one of the destination, the
             partition is not compared, unless it is different.
@@ -151,6 +152,7 @@ class PartitionReport:
     source_skipped: OffsetRange | None = None
     destination_skipped: OffsetRange | None = None
     reached: tuple[int, int] | None = None
+    is_proven: bool = False
     reason: str | None = None
     bytes_read: int = 0
     may_pass: bool = False

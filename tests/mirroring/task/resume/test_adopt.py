@@ -404,7 +404,7 @@ def test_later_start_with_another_place_before_it_is_refused(adopting: TwoBroker
         history.store(twin, shown=True)
     history.log.delete_records(1)
     recut(adopting, history.committed[3:4])
-    assert re.search(r"several places.* offset 1\b.* offset 3\b", refused(adopting))
+    assert "in no other place" in refused(adopting)
 
 
 def test_later_start_whose_first_record_alone_comes_again_is_adopted(
@@ -443,7 +443,7 @@ def test_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
     recut(adopting, history.committed[:4], 2)
     varied(history, 3)
     history.log.delete_records(4)
-    assert "only the last 1 " in refused(adopting)
+    assert "in no other place" in refused(adopting)
 
 
 # Events during an adoption

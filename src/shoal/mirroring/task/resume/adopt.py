@@ -29,9 +29,10 @@ from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
 from ....client.groups import describe_holder
 from ....client.offsets import EARLIEST, LATEST, log_end_offsets
-from ....client.scan import read_batches
+from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
+from ....records import Decision
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
@@ -43,7 +44,6 @@ from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_position
 from .logs import DestinationLog, PartitionLogs, offset_at
-from .second_place import are_distinct, second_place
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -125,8 +125,7 @@ class _Adoption:
         assert report.alignment is not None
         assert report.reached is not None
         origin = report.alignment.source_offset, report.alignment.destination_offset
-        self._check_evidence(origin, source_log, report)
-        self._check_unique(origin, source_log, report.records)
+        self._check_place(origin, report)
         self._check_beginning(origin, source_log)
         return self._position(report.reached[0], origin, report.records)
 
@@ -234,36 +233,15 @@ class _Adoption:
             f"{self._advice(report)}"
         )
 
-    def _check_evidence(
-        self, origin: tuple[int, int], source_log: OffsetRange, report: PartitionReport
-    ) -> None:
-        """
-        Make sure that what both sides have in common is no accident, if the copy has more before that.
-
-        The source has deleted that, or never had it. If the source has deleted even what came behind it, the
-        copy may end with a record that the source holds once more now.
-        """
-        if not report.destination_skipped:
+    def _check_place(self, origin: tuple[int, int], report: PartitionReport) -> None:
+        """Make sure that what both sides have in common is no accident, and in no other place."""
+        if origin == (0, 0) or report.is_proven:
             return
-        compared = OffsetRange(origin[0], source_log.end)
-        if not are_distinct(self._logs, compared, report.records):
-            raise self._stop(
-                f"the source holds only the last {report.records} records of {self._name}, too few that "
-                "differ from each other to show that they are the same. Mirror into an empty topic "
-                f"(--rename)"
-            )
-
-    def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
-        """Make sure that the source has the copy's records in no other place, if that could be."""
-        if origin == (0, 0):
-            return
-        place = second_place(self._logs, origin, source_log, records)
-        if place is not None:
-            raise self._stop(
-                f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
-                f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
-                f"empty topic (--rename)"
-            )
+        raise self._stop(
+            f"the source has {report.records} records of {self._name}, from offset {origin[0]} on, and too "
+            "few of them differ from each other to show that it has them in no other place. Mirror into an "
+            "empty topic (--rename)"
+        )
 
     def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
         """Make sure that the copy had all that is to be mirrored and lies before where it begins now."""
@@ -301,10 +279,21 @@ class _Adoption:
             self._copy,
             "the source's records before the copy's first to be counted (--adopt)",
         )
-        for each in self._logs.counts_of_batches(start_offset, end_offset):
+        settings, source = self._clusters.settings, self._clusters.source
+        level, keep_append_time = settings.source.isolation_level, settings.keep_append_time
+        for decision, batch in read_decided(
+            source, self._copy.source, start_offset, level, keep_append_time=keep_append_time
+        ):
+            if batch.header.base_offset >= end_offset:
+                break
             if self._watch.stop_requested():
                 raise self._ended()
-            count += each
+            if decision in (Decision.COPY, Decision.REBUILD_APPEND_TIME):
+                # These have no holes. The end may lie in it: the copy was cut in another way.
+                count += min(batch.header.next_offset, end_offset) - batch.header.base_offset
+            elif not decision.is_drop:
+                records = settings.records_to_mirror(batch, start_offset)
+                count += sum(record.offset < end_offset for record in records)
         return count
 
     def _advice(self, report: PartitionReport) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,10 +11,10 @@ from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.metadata import Metadata
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
-from ....client.scan import read_batches, read_decided, read_one_batch_each
+from ....client.scan import read_batches, read_one_batch_each
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError
-from ....records import Decision, RecordBatch
+from ....records import RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition
@@ -31,10 +31,6 @@ __all__ = [
     "source_end",
     "source_logs",
 ]
-
-#: For the answers of the source; the smaller one for a few records.
-_BUFFER_BYTES = 4 * 1024 * 1024
-_LEAST_BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -209,43 +205,6 @@ class PartitionLogs:
     def settings(self) -> CopySettings:
         """The mirror's settings."""
         return self.clusters.settings
-
-    # The source
-
-    def source_batches(
-        self, offset: int, most_bytes: int = _BUFFER_BYTES
-    ) -> Generator[tuple[Decision, RecordBatch]]:
-        """
-        Yield the source's batches from an offset on as the mirror reads them; see ``read_decided``.
-
-        If the caller needs no more than ``most_bytes``, the answers are about as small.
-        """
-        return read_decided(
-            self.clusters.source,
-            self.copy.source,
-            offset,
-            self.settings.source.isolation_level,
-            max(_LEAST_BUFFER_BYTES, min(most_bytes, _BUFFER_BYTES)),
-            keep_append_time=self.settings.keep_append_time,
-        )
-
-    def counts_of_batches(self, start_offset: int, end_offset: int) -> Iterator[int]:
-        """Yield the number of records to mirror in each batch of the source between two offsets."""
-        for decision, batch in self.source_batches(start_offset):
-            if batch.header.base_offset >= end_offset:
-                break
-            if decision in (Decision.COPY, Decision.REBUILD_APPEND_TIME):
-                # These have no holes. The end may lie in it: the copy was cut in another way.
-                yield min(batch.header.next_offset, end_offset) - batch.header.base_offset
-            elif not decision.is_drop:
-                records = self.settings.records_to_mirror(batch, start_offset)
-                yield sum(record.offset < end_offset for record in records)
-
-    def source_offset_at(self, timestamp: int) -> int:
-        """Return the source's first offset with a timestamp, or one of the special ones; -1 for none."""
-        return offset_at(self.clusters.source, self.copy.source, timestamp)
-
-    # The destination
 
     def destination_batches(self, offset: int) -> Generator[RecordBatch]:
         """
