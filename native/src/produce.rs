@@ -66,57 +66,12 @@ pub fn answer_size(topics: impl Iterator<Item = (usize, usize)>) -> usize {
     size + length_size(count)
 }
 
-/// One partition's part of an answer: no error, and where its first batch landed.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Landed<'a> {
-    /// The topic's name, or its id.
-    pub topic: &'a [u8],
-    pub partition: i32,
-    pub base_offset: i64,
-}
-
 /// Read an answer's correlation id.
 pub fn correlation_id(frame: &[u8]) -> Option<i32> {
     Some(i32::from_be_bytes(frame.get(..4)?.try_into().ok()?))
 }
 
-/// Read an answer that has no error in it, or return None for any other: Python reads that.
-pub fn read_landed<'a>(
-    frame: &'a [u8],
-    version: i16,
-    mut take: impl FnMut(Landed<'a>) -> bool,
-) -> Option<()> {
-    let mut reader = Reader {
-        rest: frame.get(4..)?,
-    };
-    reader.nothing()?;
-    for _ in 0..reader.length()? {
-        let topic = reader.topic(version)?;
-        for _ in 0..reader.length()? {
-            let partition = i32::from_be_bytes(reader.array()?);
-            let error_code = i16::from_be_bytes(reader.array()?);
-            let base_offset = i64::from_be_bytes(reader.array()?);
-            reader.bytes(16)?; // the append time, and the log's start
-            // No record errors, no message, no tagged fields.
-            if error_code != 0
-                || reader.bytes(3)? != [1, 0, 0]
-                || !take(Landed {
-                    topic,
-                    partition,
-                    base_offset,
-                })
-            {
-                return None;
-            }
-        }
-        reader.nothing()?;
-    }
-    reader.bytes(4)?; // the broker itself delays a client that it throttles (KIP-219)
-    reader.nothing()?;
-    reader.rest.is_empty().then_some(())
-}
-
-/// One partition's part of any answer.
+/// One partition's part of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome<'a> {
     /// The topic's name, or its id.
@@ -128,7 +83,7 @@ pub struct Outcome<'a> {
     pub message: Option<&'a str>,
 }
 
-/// Read an answer with errors and tagged fields, or return None if it is malformed.
+/// Read an answer, or return None if it is malformed.
 pub fn read_outcomes(frame: &[u8], version: i16) -> Option<Vec<Outcome<'_>>> {
     let mut reader = Reader {
         rest: frame.get(4..)?,
@@ -188,11 +143,6 @@ impl<'a> Reader<'a> {
         self.bytes(COUNT)?.try_into().ok()
     }
 
-    /// Read that there are no tagged fields; others are none of the expected answer.
-    fn nothing(&mut self) -> Option<()> {
-        (self.bytes(1)? == [0]).then_some(())
-    }
-
     fn varint(&mut self) -> Option<usize> {
         let mut value = 0usize;
         for shift in [0, 7, 14, 21, 28] {
@@ -203,10 +153,6 @@ impl<'a> Reader<'a> {
             }
         }
         None
-    }
-
-    fn length(&mut self) -> Option<usize> {
-        self.varint()?.checked_sub(1)
     }
 
     /// Read the length of an array; that of null is 0.
@@ -233,7 +179,11 @@ impl<'a> Reader<'a> {
 
     /// Read a topic: its name, or its id from v13 on.
     fn topic(&mut self, version: i16) -> Option<&'a [u8]> {
-        let length = if version >= 13 { 16 } else { self.length()? };
+        let length = if version >= 13 {
+            16
+        } else {
+            self.varint()?.checked_sub(1)?
+        };
         self.bytes(length)
     }
 }
@@ -255,41 +205,6 @@ mod tests {
             .collect()
     }
 
-    fn landed(frame: &[u8]) -> Option<Vec<(i32, i64)>> {
-        let mut found = Vec::new();
-        read_landed(frame, 12, |each| {
-            assert_eq!(each.topic, b"orders");
-            found.push((each.partition, each.base_offset));
-            true
-        })?;
-        Some(found)
-    }
-
-    #[test]
-    fn answer_without_an_error_is_read() {
-        assert_eq!(landed(&bytes(ANSWER)), Some(vec![(0, 5), (2, 17)]));
-        assert_eq!(correlation_id(&bytes(ANSWER)), Some(7));
-    }
-
-    #[test]
-    fn answer_that_is_cut_short_or_too_long_is_not_read() {
-        let answer = bytes(ANSWER);
-        for length in 0..answer.len() {
-            assert_eq!(landed(&answer[..length]), None, "{length} bytes");
-        }
-        assert_eq!(landed(&[&answer[..], &[0]].concat()), None);
-    }
-
-    #[test]
-    fn answer_with_an_error_or_more_fields_is_not_read() {
-        let answer = bytes(ANSWER);
-        for at in [4, 5, 18, 19, 44, 45, 46, answer.len() - 1] {
-            let mut other = answer.clone();
-            other[at] += 1;
-            assert_eq!(landed(&other), None, "byte {at}");
-        }
-    }
-
     /// An answer to Produce v12: `orders` 0 is refused, with a record's error, a message and the leader that has the
     /// partition now (KIP-951), 2 landed at 17; and the leader's address.
     const REFUSAL: &str = "00000007 00 02 07 6f7264657273 03 \
@@ -309,18 +224,19 @@ mod tests {
         };
         let expected = vec![outcome(0, 6, -1, Some("é")), outcome(2, 0, 17, None)];
         assert_eq!(read_outcomes(&frame, 12), Some(expected));
-        assert_eq!(landed(&frame), None);
+        assert_eq!(correlation_id(&frame), Some(7));
         let landed = vec![outcome(0, 0, 5, None), outcome(2, 0, 17, None)];
         assert_eq!(read_outcomes(&bytes(ANSWER), 12), Some(landed));
     }
 
     #[test]
-    fn answer_with_errors_that_is_cut_short_or_too_long_is_malformed() {
-        let answer = bytes(REFUSAL);
-        for length in 0..answer.len() {
-            assert_eq!(read_outcomes(&answer[..length], 12), None, "{length} bytes");
+    fn answer_that_is_cut_short_or_too_long_is_malformed() {
+        for answer in [bytes(ANSWER), bytes(REFUSAL)] {
+            for length in 0..answer.len() {
+                assert_eq!(read_outcomes(&answer[..length], 12), None, "{length} bytes");
+            }
+            assert_eq!(read_outcomes(&[&answer[..], &[0]].concat(), 12), None);
         }
-        assert_eq!(read_outcomes(&[&answer[..], &[0]].concat(), 12), None);
     }
 
     #[test]

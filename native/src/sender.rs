@@ -19,7 +19,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use crate::produce::{
-    Head, answer_size, correlation_id, read_landed, read_outcomes, without_length, write_length,
+    Head, answer_size, correlation_id, read_outcomes, without_length, write_length,
 };
 use crate::walk::Entry;
 
@@ -218,8 +218,6 @@ struct Progress {
     /// Requests in flight after whose batches the producer may be forgotten.
     forgettable_in_flight: usize,
     newest_ms: Option<i64>,
-    /// The last request in whose answer it was found.
-    answered_in: u32,
 }
 
 struct InFlight {
@@ -440,124 +438,71 @@ impl<'a, P: Peer> Sender<'a, P> {
 
     /// Compare the whole answers that are received; return whether there was any.
     fn take_answers(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let mut received = std::mem::take(&mut turn.received);
         let mut taken = 0;
-        while let Some(request) = turn.in_flight.front() {
-            let Some(frame) = next_frame(&turn.received[taken..], self.limits.max_answer_bytes)?
-            else {
+        while let Some(number) = turn.in_flight.front().map(|request| request.number) {
+            let rest = &received[taken..];
+            let Some(frame) = next_frame(rest, self.limits.max_answer_bytes)? else {
                 break;
             };
-            let frame = taken + frame.start..taken + frame.end;
-            let expected_id = self.correlation_id_of(request.number);
-            if correlation_id(&turn.received[frame.clone()]) != Some(expected_id) {
+            taken += frame.end;
+            let frame = &rest[frame];
+            if correlation_id(frame) != Some(self.correlation_id_of(number)) {
                 return Err(End::WrongId);
             }
-            taken = frame.end;
             let request = turn.in_flight.pop_front().expect("the front one");
-            if self.compare(&request, frame.clone(), turn) {
-                turn.count_landed(&request.parts, self.partitions, &self.limits);
-            } else {
-                self.read_refusals(request, frame, turn)?;
-            }
+            self.compare(request, frame, turn).ok_or(End::Malformed)?;
         }
-        turn.received.drain(..taken);
+        received.drain(..taken);
+        turn.received = received;
         Ok(taken > 0)
     }
 
-    /// Whether an answer says that each batch of a request landed where it has to.
-    fn compare(&self, request: &InFlight, frame: Range<usize>, turn: &mut Turn<'_>) -> bool {
-        let frame = &turn.received[frame];
-        let mut answered = 0;
-        let (progress, places, topics) = (&mut turn.progress, &turn.places, &turn.topics);
-        let read = read_landed(frame, self.head.version, |landed| {
-            let Some(&index) = topics
-                .get(landed.topic)
-                .and_then(|&topic| places.get(&(topic, landed.partition)))
-            else {
-                return false;
-            };
-            let progress = &mut progress[index];
-            answered += 1;
-            progress.answered_in = request.number;
-            Some(landed.base_offset) == progress.expected_offset
-        });
-        // As many answers as parts, and one to each part: so none is answered twice.
-        read.is_some()
-            && answered == request.parts.len()
-            && request
-                .parts
-                .iter()
-                .all(|part| turn.progress[part.partition].answered_in == request.number)
-    }
-
-    /// Count what has landed of a request, and keep the first refusal of each partition.
-    fn read_refusals(
-        &self,
-        request: InFlight,
-        frame: Range<usize>,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), End> {
-        let mut answers = self
-            .answers_in(frame, request.parts.len(), turn)
-            .ok_or(End::Malformed)?;
-        // All of them before any counts: an answer to other partitions proves nothing.
-        let is_about = |part: &Part| answers.contains_key(&part.partition);
-        if !request.parts.iter().all(is_about) {
-            return Err(End::Malformed);
+    /// Count what has landed of a request, and keep the first refusal of each partition. Return None if its answer is
+    /// malformed, or is not about each of its partitions once: then none of it counts.
+    fn compare(&self, request: InFlight, frame: &[u8], turn: &mut Turn<'_>) -> Option<()> {
+        let mut outcomes = HashMap::new();
+        for outcome in read_outcomes(frame, self.head.version)? {
+            let place = turn.place_of(outcome.topic, outcome.partition)?;
+            if outcomes.insert(place, outcome).is_some() {
+                return None;
+            }
+        }
+        let is_answered = |part: &Part| outcomes.contains_key(&part.partition);
+        if outcomes.len() != request.parts.len() || !request.parts.iter().all(is_answered) {
+            return None;
         }
         for part in request.parts {
-            let Some(answer) = answers.remove(&part.partition) else {
-                return Err(End::Malformed);
-            };
+            let outcome = &outcomes[&part.partition];
             let progress = &mut turn.progress[part.partition];
             let Some(expected_offset) = progress.expected_offset else {
                 continue; // the log's end has the outcome of what was in flight behind a refusal
             };
+            let (error_code, base_offset) = (outcome.error_code, outcome.base_offset);
+            let is_later = base_offset > expected_offset;
             let may_be_later = self.partitions[part.partition].lands_later;
-            let is_later = answer.base_offset > expected_offset;
-            if answer.error_code == 0 && is_later && may_be_later {
-                progress.expected_offset = Some(answer.base_offset);
+            let is_as_expected = base_offset == expected_offset || (is_later && may_be_later);
+            if error_code != 0 || !is_as_expected {
+                progress.expected_offset = None;
+                turn.refused.push(Refusal {
+                    part,
+                    error_code,
+                    base_offset,
+                    message: outcome.message.map(str::to_owned),
+                });
+                continue;
+            }
+            if is_later {
+                progress.expected_offset = Some(base_offset);
                 turn.later.push(Later {
                     partition: part.partition,
                     first: part.entries.start,
-                    base_offset: answer.base_offset,
+                    base_offset,
                 });
-                turn.count_landed(&[part], self.partitions, &self.limits);
-                continue;
             }
-            if answer.error_code == 0 && answer.base_offset == expected_offset {
-                turn.count_landed(&[part], self.partitions, &self.limits);
-                continue;
-            }
-            progress.expected_offset = None;
-            turn.refused.push(Refusal { part, ..answer });
+            turn.count_landed(&part, self.partitions, &self.limits);
         }
-        Ok(())
-    }
-
-    /// Read an answer to so many partitions, each by its place, or return None if it has any other.
-    fn answers_in(
-        &self,
-        frame: Range<usize>,
-        partitions: usize,
-        turn: &Turn<'_>,
-    ) -> Option<HashMap<usize, Refusal>> {
-        let mut answers = HashMap::new();
-        for outcome in read_outcomes(&turn.received[frame], self.head.version)? {
-            let partition = turn.place_of(outcome.topic, outcome.partition)?;
-            let answer = Refusal {
-                part: Part {
-                    partition,
-                    entries: 0..0,
-                },
-                error_code: outcome.error_code,
-                base_offset: outcome.base_offset,
-                message: outcome.message.map(str::to_owned),
-            };
-            if answers.insert(partition, answer).is_some() {
-                return None;
-            }
-        }
-        (answers.len() == partitions).then_some(answers)
+        Some(())
     }
 }
 
@@ -605,7 +550,6 @@ impl<'a> Turn<'a> {
             in_flight: 0,
             forgettable_in_flight: 0,
             newest_ms: partition.newest_ms,
-            answered_in: u32::MAX,
         };
         Turn {
             progress: partitions.iter().map(progress).collect(),
@@ -675,20 +619,18 @@ impl<'a> Turn<'a> {
         sent > last_end
     }
 
-    fn count_landed(&mut self, parts: &[Part], partitions: &[Partition<'_>], limits: &Limits) {
-        for part in parts {
-            let progress = &mut self.progress[part.partition];
-            let entries = &partitions[part.partition].entries[part.entries.clone()];
-            progress.landed = part.entries.end;
-            let records: i64 = entries
-                .iter()
-                .map(|entry| i64::from(entry.records_count))
-                .sum();
-            progress.expected_offset = progress.expected_offset.map(|offset| offset + records);
-            progress.in_flight -= 1;
-            progress.forgettable_in_flight -= limits.may_forget(entries);
-            progress.newest_ms = oldest_ms(entries).filter(|&newest_ms| newest_ms >= 0);
-        }
+    fn count_landed(&mut self, part: &Part, partitions: &[Partition<'_>], limits: &Limits) {
+        let progress = &mut self.progress[part.partition];
+        let entries = &partitions[part.partition].entries[part.entries.clone()];
+        progress.landed = part.entries.end;
+        let records: i64 = entries
+            .iter()
+            .map(|entry| i64::from(entry.records_count))
+            .sum();
+        progress.expected_offset = progress.expected_offset.map(|offset| offset + records);
+        progress.in_flight -= 1;
+        progress.forgettable_in_flight -= limits.may_forget(entries);
+        progress.newest_ms = oldest_ms(entries).filter(|&newest_ms| newest_ms >= 0);
     }
 
     fn into_summary(self, end: End) -> Summary {

@@ -24,7 +24,7 @@ from shoal.mirroring.task.ends import Leaders
 from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.pair import Pair
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import Stop, Worker
+from shoal.mirroring.task.worker import Stop, Surroundings, Worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
@@ -331,18 +331,19 @@ def test_partition_whose_pause_ends_before_the_loop_of_another_begins_is_fetched
     end(running, control)
 
 
+def around_of(brokers: TwoBrokers, control: WorkerControl) -> Surroundings:
+    known = Known(None, None, time.monotonic())
+    return Surroundings(
+        brokers.settings, control, known, lambda report: None, lambda sender, copies, metadata: None
+    )
+
+
 def test_fenced_worker_neither_commits_nor_hands_over_partitions(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(2)
     control = WorkerControl(Uncontrolled())
-    fenced = Aligner(
-        brokers.settings,
-        control,
-        Known(None, None, time.monotonic()),
-        report=lambda report: None,
-        pass_on=lambda sender, copies, known: None,
-    )
+    fenced = Aligner(around_of(brokers, control))
     copy = PartitionCopy(brokers.ranges()[0], brokers.settings, entry=3)
     fenced.admit([copy])
     fenced.stop(Stop.FENCED)
@@ -423,14 +424,8 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(2)
-    pair = Pair(
-        brokers.settings,
-        WorkerControl(Uncontrolled()),
-        Known(None, None, time.monotonic()),
-        report=lambda report: None,
-        pass_on=lambda sender, copies, known: None,
-        ends=Leaders(brokers.settings, 0, 0, 65_536, set(), can_be_marked=True),
-    )
+    around = around_of(brokers, WorkerControl(Uncontrolled()))
+    pair = Pair(around, Leaders(brokers.settings, 0, 0, 65_536, set(), can_be_marked=True))
     copy = waiting_copy(brokers)
     pair.admit([copy])
     assert pair.held == [copy]

@@ -11,23 +11,19 @@ aligner for such ones, which takes one at a time. So it delays no other alignmen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...client.cluster import is_transient
 from ...client.scan import NoRecords
 from ...errors import CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
-from ..control import WorkerControl
-from ..model.copy_options import CopySettings
-from ..model.reports import TaskReport
-from .fresh_metadata import Known
 from .lost_range import end_deleted
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .resume import Watch, leader_epochs_of, resume_partitions, take_over
 from .source_gaps import look_into_silence
-from .worker import PassOn, Worker, WorkerPhase
+from .worker import Surroundings, Worker, WorkerPhase
 
 __all__ = ["Aligner"]
 
@@ -35,24 +31,15 @@ __all__ = ["Aligner"]
 class Aligner(Worker):
     """Partitions that wait, and are aligned."""
 
-    def __init__(
-        self,
-        settings: CopySettings,
-        control: WorkerControl,
-        known: Known,
-        *,
-        report: Callable[[TaskReport], None],
-        pass_on: PassOn,
-        may_be_slow: bool = False,
-    ) -> None:
+    def __init__(self, around: Surroundings, *, may_be_slow: bool = False) -> None:
         """
-        Prepare an aligner without partitions; see :class:`.Worker`.
+        Prepare an aligner without partitions.
 
         Args:
             may_be_slow: Whether it takes the partitions whose alignment may take long.
 
         """
-        super().__init__(settings, control, known, report=report, pass_on=pass_on)
+        super().__init__(around)
         self._may_be_slow = may_be_slow
 
     def _work(self) -> None:

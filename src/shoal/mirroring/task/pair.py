@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from ...client.config import IsolationLevel
@@ -30,19 +30,16 @@ from ...errors import ProtocolError, ShoalError
 from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...records import has_several
 from ...topic_partition import TopicPartition
-from ..control import WorkerControl
 from ..model.acls import Acl
-from ..model.copy_options import CopySettings
 from ..model.reports import TaskReport
 from .ends import Ends
-from .fresh_metadata import Known
 from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .sender import Sender
 from .small_batches import SmallBatchesWatch
 from .source_gaps import take_empty_answer
 from .throttle import Throttle
-from .worker import PassOn, Worker
+from .worker import Surroundings, Worker
 
 __all__ = ["Pair"]
 
@@ -50,26 +47,18 @@ __all__ = ["Pair"]
 class Pair(Worker):
     """Aligned partitions that share their leaders on both sides."""
 
-    def __init__(
-        self,
-        settings: CopySettings,
-        control: WorkerControl,
-        known: Known,
-        *,
-        report: Callable[[TaskReport], None],
-        pass_on: PassOn,
-        ends: Ends,
-    ) -> None:
+    def __init__(self, around: Surroundings, ends: Ends) -> None:
         """
-        Prepare a pair without partitions; see :class:`.Worker`.
+        Prepare a pair without partitions.
 
         Args:
             ends: The leaders of both clusters.
 
         """
-        super().__init__(settings, control, known, report=report, pass_on=pass_on)
+        super().__init__(around)
+        settings = around.settings
         self._ends = ends
-        self._throttle = Throttle(control)
+        self._throttle = Throttle(around.control)
         is_joining = settings.rebatch is not None
         self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
         self._by_source: dict[TopicPartition, PartitionCopy] = {}

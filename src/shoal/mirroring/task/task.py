@@ -43,7 +43,7 @@ from .fresh_metadata import Known
 from .pair import Pair
 from .partition import PartitionCopy
 from .session import TaskSession
-from .worker import Stop, Worker
+from .worker import Stop, Surroundings, Worker
 
 __all__ = ["TaskResult", "follow_documents", "run_copy_task"]
 
@@ -240,27 +240,14 @@ class _TaskWorkers:
 
     def _worker_for(self, place: _Place, known: Known) -> Worker:
         control = WorkerControl(self._control, follows=self._follows)
-        report = self._session.report
+        around = Surroundings(self._settings, control, known, self._session.report, self._pass_on)
         source, destination = place.leaders
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
-            may_be_slow = place.work is _Work.ALIGN_SLOWLY
-            return Aligner(
-                self._settings, control, known, report=report, pass_on=self._pass_on, may_be_slow=may_be_slow
-            )
+            return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
+        can_be_marked = place.work is _Work.COPY
+        leaders = (source, destination)
         return Pair(
-            self._settings,
-            control,
-            known,
-            report=report,
-            pass_on=self._pass_on,
-            ends=Leaders(
-                self._settings,
-                source,
-                destination,
-                self._buffer_bytes,
-                self._accepting,
-                can_be_marked=place.work is _Work.COPY,
-            ),
+            around, Leaders(self._settings, *leaders, self._buffer_bytes, self._accepting, can_be_marked)
         )
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:

@@ -21,6 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...client.cluster import Cluster
@@ -38,7 +39,7 @@ from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .reports import WorkerReports
 
-__all__ = ["PassOn", "Stop", "Worker", "WorkerPhase"]
+__all__ = ["Stop", "Surroundings", "Worker", "WorkerPhase"]
 
 #: Gives partitions of a worker to another one, with the metadata by which it is chosen.
 PassOn: TypeAlias = "Callable[[Worker, Sequence[PartitionCopy], Known], None]"
@@ -68,6 +69,27 @@ class Stop(enum.Enum):
     FENCED = enum.auto()
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """
+    A worker's connections to its task.
+
+    Attributes:
+        settings: The mirror's settings.
+        control: This worker's own part of the control connection.
+        known: The metadata to begin with.
+        report: Sends the driver reports of partitions, and the number of bytes fetched.
+        pass_on: Takes partitions that the worker does not keep.
+
+    """
+
+    settings: CopySettings
+    control: WorkerControl
+    known: Known
+    report: Callable[[TaskReport], None]
+    pass_on: PassOn
+
+
 class Worker(ABC):
     """
     Some of a task's partitions, in a thread.
@@ -78,26 +100,9 @@ class Worker(ABC):
 
     """
 
-    def __init__(
-        self,
-        settings: CopySettings,
-        control: WorkerControl,
-        known: Known,
-        *,
-        report: Callable[[TaskReport], None],
-        pass_on: PassOn,
-    ) -> None:
-        """
-        Prepare a worker without partitions; see :meth:`admit`.
-
-        Args:
-            settings: The mirror's settings.
-            control: This worker's own part of the control connection.
-            known: The metadata to begin with.
-            report: Sends the driver reports of partitions, and the number of bytes fetched.
-            pass_on: Takes partitions that the worker does not keep.
-
-        """
+    def __init__(self, around: Surroundings) -> None:
+        """Prepare a worker without partitions; see :meth:`admit`."""
+        settings, control, known = around.settings, around.control, around.known
         self.copies: Sequence[PartitionCopy] = []
         self.failure: BaseException | None = None
         self._settings = settings
@@ -107,9 +112,9 @@ class Worker(ABC):
         self._destination = Cluster(settings.destination, known.destination)
         self._metadata = FreshMetadata(self._source, self._destination, known.at, settings.timing)
         self._commits = Commits(settings, control, known.source)
-        self._reports = WorkerReports(report, settings.timing)
-        self._report = report
-        self._pass_on = pass_on
+        self._reports = WorkerReports(around.report, settings.timing)
+        self._report = around.report
+        self._pass_on = around.pass_on
         self._admitting = threading.Lock()
         self._admitted: list[PartitionCopy] = []
         self._is_closed = False
