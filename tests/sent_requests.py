@@ -49,7 +49,7 @@ class SentRequests:
         self._names: dict[object, str] = {}
 
         def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
-            self._names = {lot.topic_id: lot.partition.topic for lot in lots}
+            self._names |= {lot.topic_id: lot.partition.topic for lot in lots}
             self._in_flight.clear()
             return send.send(connection, lots, limits, gate)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.runs import Run
 from shoal.mirroring.task.moving_map import Doubt, LandedEnd, MovingMap
@@ -105,9 +106,21 @@ def test_map_that_is_sent_again_is_one_doubt_of_the_newer_generation() -> None:
 
 def test_landed_records_leave_their_runs_behind_as_milestones() -> None:
     found = moving(replace(POSITION, plan=(Run(7, 15, 0), Run(20, 40, 0))))
-    found.land(LandedEnd(18, 10, bytes(61), 0))
+    found.land(LandedEnd(18, 18, 10, bytes(61), 0))
     position = found.get()
     assert position is not None
     assert (position.source_offset, position.destination_offset) == (18, 10)
     assert position.plan == (Run(20, 40, 0),)
     assert [each[:2] for each in position.offsets.milestones][-3:] == [(12, 7), (15, 7), (18, 10)]
+
+
+def test_offsets_before_a_gap_at_the_end_of_a_batch_keep_their_exact_translation() -> None:
+    """A rebuilt batch may end with holes, which its position has passed."""
+    found = moving()
+    for source, destination in ((20, 8), (30, 10)):
+        found.lead_to(Run(destination - 3, source - 8, 0), destination)
+        found.land(LandedEnd(source, source - 5, destination, bytes(61), 0))
+    position = found.get()
+    assert position is not None
+    translated = position.offsets.to_destination(14)
+    assert (translated.offset, translated.exactness) == (7, Exactness.EXACT)

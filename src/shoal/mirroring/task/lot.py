@@ -129,7 +129,9 @@ class Lot:
         """Return the end of its last batch, which has landed."""
         size, _, _, leader_epoch = self._last
         header = bytes(self.view[-size:][:HEADER_SIZE])
-        return LandedEnd(self.source_end, self.destination_offset + self.records_count, header, leader_epoch)
+        records_end = self.spans[-1][1] if self.spans else self.source_start + self.records_count
+        landing = self.destination_offset + self.records_count
+        return LandedEnd(self.source_end, records_end, landing, header, leader_epoch)
 
 
 def lot_of_one(

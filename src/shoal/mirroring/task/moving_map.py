@@ -33,6 +33,7 @@ class LandedEnd(NamedTuple):
 
     Attributes:
         source_offset: The next source offset.
+        records_end: The source offset behind the batch's last record; all up to the next one is dealt with.
         destination_offset: The next destination offset.
         header: The batch's header; its bytes are its own.
         source_leader_epoch: The batch's leader epoch at the source.
@@ -40,6 +41,7 @@ class LandedEnd(NamedTuple):
     """
 
     source_offset: int
+    records_end: int
     destination_offset: int
     header: bytes
     source_leader_epoch: int
@@ -231,6 +233,9 @@ class MovingMap:
             passed.append(self._plan.popleft())
         if passed:
             self._edges.extend(edges_of(self._here, passed))
+        if end.source_offset > end.records_end:
+            self._edges.append((end.records_end, end.destination_offset))
+            self._edges.append((end.source_offset, end.destination_offset))
         self._landed = end
         self._has_moved = True
         self.source_offset = end.source_offset
