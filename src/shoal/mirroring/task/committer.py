@@ -141,7 +141,16 @@ class Commits:
     def commit_aligned(
         self, positions: Mapping[PartitionCopy, MirrorPosition]
     ) -> Mapping[TopicPartition, ShoalError]:
-        """Commit the positions that partitions go on from; see :class:`.AlignmentPositions`."""
+        """
+        Commit the positions that partitions are about to go on from, and keep the outcome in them.
+
+        Returns:
+            The partitions whose position was refused, with the error.
+
+        Raises:
+            ShoalError: No position is known to be committed.
+
+        """
         self._begin(positions)
         return self._end_with()
 

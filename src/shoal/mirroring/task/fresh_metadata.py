@@ -147,14 +147,3 @@ class FreshMetadata:
         """Return the same for a partition's copy."""
         first, last = self._missing.get((self.destination, copy.destination.topic), (0.0, 0.0))
         return last - first
-
-    def leaders_of(self, copy: PartitionCopy) -> tuple[int, int]:
-        """
-        Return the node ids of a partition's leaders at the source and at the destination.
-
-        Raises:
-            BrokerError: One of them has no leader, or the partition is unknown.
-
-        """
-        source = self.source.partition(copy.source)
-        return source.leader, self.destination.partition(copy.destination).leader

@@ -7,10 +7,9 @@ batches of the copies, then the starts and epochs of the source's logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ....client.cluster import Cluster
 from ....errors import ShoalError
@@ -21,36 +20,14 @@ from ...model.handover import InheritedPosition
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
+from ..committer import Commits
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
 from .logs import Clusters, DestinationLog, PartitionLogs, destination_logs, last_batches, source_logs
 from .resume import Resumption
 
-__all__ = ["AlignmentPositions", "leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
-
-
-class AlignmentPositions(Protocol):
-    """The group's positions, as an alignment reads and commits them; no other commit is under way."""
-
-    def read_all(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions, and the offsets of consumers; see :class:`.Positions`."""
-
-    def commit_aligned(
-        self, positions: Mapping[PartitionCopy, MirrorPosition]
-    ) -> Mapping[TopicPartition, ShoalError]:
-        """
-        Commit the positions that partitions are about to go on from, and keep the outcome in them.
-
-        Returns:
-            The partitions whose position was refused, with the error.
-
-        Raises:
-            ShoalError: No position is known to be committed.
-
-        """
+__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
 
 
 @dataclass
@@ -86,7 +63,7 @@ def resume_partitions(
     copies: Sequence[PartitionCopy],
     source: Cluster,
     destination: Cluster,
-    positions: AlignmentPositions,
+    commits: Commits,
     settings: CopySettings,
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
@@ -99,7 +76,7 @@ def resume_partitions(
     partition may be slow: the others are left as they are, and will be.
 
     Args:
-        positions: The group's positions.
+        commits: Reads the group's positions, and commits them; no other commit is under way.
         watch: Receives the progress of a long comparison, and ends it.
 
     Returns:
@@ -109,7 +86,7 @@ def resume_partitions(
     """
     clusters = Clusters(source, destination, settings)
     # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost tail.
-    known, consumed = _known_maps(copies, positions, settings)
+    known, consumed = _known_maps(copies, commits, settings)
     logs, errors = destination_logs(destination, copies)
     alignments = [_Alignment(copy, known.get(copy.source)) for copy in copies if copy.source not in errors]
     to_adopt = [
@@ -129,7 +106,7 @@ def resume_partitions(
             )
     _look_at_sources([each for each in to_align if each.copy.source not in errors], clusters, errors)
     aligned = [each for each in to_align if each.copy.source not in errors]
-    errors.update(_commit(aligned, positions, watch))
+    errors.update(_commit(aligned, commits, watch))
     for each in aligned:
         if each.copy.source not in errors and each.position is not None:
             if each.resumption is not None:
@@ -137,14 +114,14 @@ def resume_partitions(
             each.copy.align(each.position)
     for copy in to_adopt:
         if copy.is_slow:
-            errors.update(_adopt(clusters, copy, positions, watch))
+            errors.update(_adopt(clusters, copy, commits, watch))
         else:
             copy.align_slowly()
     return errors
 
 
 def _known_maps(
-    copies: Sequence[PartitionCopy], positions: AlignmentPositions, settings: CopySettings
+    copies: Sequence[PartitionCopy], commits: Commits, settings: CopySettings
 ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
     """Return the map that each partition begins with, and the consumers' offsets that count as positions."""
     if settings.allows_other_writers:
@@ -152,7 +129,7 @@ def _known_maps(
         known = {copy.source: copy.position for copy in copies if copy.position}
     else:
         known = {copy.source: copy.committed for copy in copies if copy.committed}
-    read, others = positions.read_all([copy.source for copy in copies if copy.source not in known])
+    read, others = commits.read_all([copy.source for copy in copies if copy.source not in known])
     return known | read, others if settings.takes_over_offsets else {}
 
 
@@ -214,7 +191,7 @@ def _look_at_sources(
 
 
 def _commit(
-    aligned: Sequence[_Alignment], positions: AlignmentPositions, watch: Watch
+    aligned: Sequence[_Alignment], commits: Commits, watch: Watch
 ) -> Mapping[TopicPartition, ShoalError]:
     to_commit = {each.copy: each.position for each in aligned if each.position and each.must_commit}
     if not to_commit:
@@ -223,11 +200,11 @@ def _commit(
     news = [each.copy.report_incidents(each.incidents) for each in aligned]
     if any(news):
         watch.report_now()
-    return positions.commit_aligned(to_commit)
+    return commits.commit_aligned(to_commit)
 
 
 def _adopt(
-    clusters: Clusters, copy: PartitionCopy, positions: AlignmentPositions, watch: Watch
+    clusters: Clusters, copy: PartitionCopy, commits: Commits, watch: Watch
 ) -> Mapping[TopicPartition, ShoalError]:
     """Take one copy over and commit its position; return why not, if that cannot be."""
     others = OtherGroups(
@@ -242,7 +219,7 @@ def _adopt(
         position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch, incidents)
         if copy.report_incidents(incidents):
             watch.report_now()
-        refused = positions.commit_aligned({copy: position})
+        refused = commits.commit_aligned({copy: position})
         if not refused:
             copy.align(position)
             copy.state.report_waiting(None)
