@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -447,20 +446,3 @@ def test_max_bytes_of_a_partition_are_at_least_a_usual_batch(
 ) -> None:
     turn(new_fetcher(buffer_bytes=2 * MIB), *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
     assert min(asked[-1].max_bytes.values()) > MIB
-
-
-def test_request_with_shorter_wait_returns_earlier(new_fetcher: NewFetcher, broker: Broker) -> None:
-    waits: list[int] = []
-    before = broker.apis[ApiKey.FETCH]
-
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        waits.append(request.max_wait_ms)
-        return before.handle(broker, call, request)
-
-    broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
-    fetcher = new_fetcher()
-    fetcher.ask(FetchFrom(FIRST, 0))
-    for at_most_ms in (3.9, 0, 20, math.inf):
-        fetcher.send(at_most_ms)
-        fetcher.receive()
-    assert waits == [3, 0, 10, 10]

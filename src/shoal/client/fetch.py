@@ -8,7 +8,6 @@ that have something new. So a thousand idle partitions cost next to nothing.
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections import defaultdict
@@ -235,12 +234,11 @@ class Fetcher:
 
     # Requests
 
-    def send(self, at_most_ms: float = math.inf, at_most_bytes: int | None = None) -> bool:
+    def send(self, at_most_bytes: int | None = None) -> bool:
         """
         Send the next request, if anything is wanted.
 
         Args:
-            at_most_ms: A shorter time for the broker to wait than ``max_wait_ms``.
             at_most_bytes: A smaller size of the response than the buffer's; None for that.
 
         Returns:
@@ -263,7 +261,7 @@ class Fetcher:
             self._first_of_request = None
         epoch = self._next_epoch if self._in_session else _WITHOUT_SESSION_EPOCH
         max_bytes = self._max_bytes if at_most_bytes is None else min(self._max_bytes, at_most_bytes)
-        self._send(listed, forgotten, epoch, int(min(self._max_wait_ms, at_most_ms)), max_bytes)
+        self._send(listed, forgotten, epoch, self._max_wait_ms, max_bytes)
         return True
 
     @property

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyspark.sql.datasource import InputPartition
 
 from shoal.client.cluster import Cluster, is_transient, patiently
-from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets, log_end_offsets
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
@@ -21,7 +20,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of"]
+__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition"]
 
 #: The time for which a plan waits for brokers that do not respond.
 PATIENCE_S = 60.0
@@ -217,13 +216,3 @@ class Planner:
                     "from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
-
-
-def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:
-    """Return the leaders on both sides by the clusters' metadata; -1 for both if one has no leader."""
-    source_leader = leader_in(source.known, each.source)
-    destination_leader = leader_in(destination.known, each.destination)
-    # The task waits for a leader.
-    if source_leader is None or destination_leader is None:
-        return -1, -1
-    return source_leader, destination_leader

@@ -59,18 +59,8 @@ def test_acknowledge_ends_the_pause_and_shortens_the_next() -> None:
     for _ in range(9):
         machine.wait("a leader")
     machine.acknowledge()
-    assert (machine.is_proven, machine.waiting_for) == (True, None)
+    assert machine.waiting_for is None
     assert machine.next_delay_s() <= 0.1
-
-
-def test_proof_lasts_until_the_next_alignment() -> None:
-    machine = machine_in(COPYING)
-    machine.acknowledge()
-    machine.become(DONE)
-    assert machine.is_proven
-    for state in (WAITING, ALIGNING, COPYING):
-        machine.become(state)
-        assert not machine.is_proven
 
 
 def test_refused_partition_keeps_the_reason_until_it_is_aligned_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -341,9 +340,9 @@ def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
     sent: list[int | None] = []
     send = Fetcher.send
 
-    def watch(fetcher: Fetcher, at_most_ms: float = math.inf, at_most_bytes: int | None = None) -> bool:
+    def watch(fetcher: Fetcher, at_most_bytes: int | None = None) -> bool:
         sent.append(at_most_bytes)
-        return send(fetcher, at_most_ms, at_most_bytes)
+        return send(fetcher, at_most_bytes)
 
     monkeypatch.setattr(Fetcher, "send", watch)
     (history,) = brokers.topic()

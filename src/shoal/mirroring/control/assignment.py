@@ -72,6 +72,8 @@ class Assignment:
         self._holders: dict[TopicPartition, Member] = {}
         self._desired: dict[TopicPartition, Member] = {}
         self._is_stale = False
+        #: Whether a partition may be in no document: thousands need not be looked through in vain.
+        self._has_free = False
         self._recalled: set[TopicPartition] = set()
         self._left: dict[TopicPartition, InheritedPosition] = {}
         self._unsettled: dict[TopicPartition, MemberId] = {}
@@ -113,6 +115,7 @@ class Assignment:
                 continue  # it is about an entry that another task has taken since
             self._changed.add(member)
             del self._holders[partition]
+            self._has_free = True
             self._unsettled.pop(partition, None)
             if left.position:
                 self._left[partition] = left.position
@@ -241,7 +244,7 @@ class Assignment:
                 self._unsettled[partition] = self.membership
             member.partitions.clear()
             member.leaving.clear()
-            self._is_stale = True
+            self._is_stale = self._has_free = True
 
     def _ask(self) -> None:
         """Decide which task should have each partition, and ask others to leave it."""
@@ -251,6 +254,7 @@ class Assignment:
         self._is_stale = False
         wanted = {each: wanted for each, wanted in self._wanted.items() if each not in self.done}
         self._desired = share_out(wanted, able, self._holders)
+        self._has_free = True
         # An alignment may take long, and would begin again in another task.
         for partition in self._partitions.in_trouble():
             if partition in wanted and (holder := self._holders.get(partition)) in able:
@@ -263,12 +267,12 @@ class Assignment:
 
     def _grant(self) -> None:
         """Give partitions that no task has to those that should have them."""
+        if not self._has_free:
+            return
+        without = [each for each in self._desired if each not in self._holders]
+        self._has_free = bool(without)
         able = set(self._able)
-        free = [
-            each
-            for each, member in self._desired.items()
-            if each not in self._holders and member in able and not self._is_unsettled(each)
-        ]
+        free = [each for each in without if self._desired[each] in able and not self._is_unsettled(each)]
         free = self._partitions.takeable(free) if free else []
         if not free:
             return

@@ -6,7 +6,6 @@ A pair and its sender know these protocols, and no connection. Two brokers imple
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ class Source(Protocol):
     def start_over(self, begin_with: TopicPartition | None = None) -> None:
         """Give a partition its next batch in any case."""
 
-    def send(self, at_most_ms: float = math.inf, at_most_bytes: int | None = None) -> bool:
+    def send(self, at_most_bytes: int | None = None) -> bool:
         """Request the next record sets; return whether there will be an answer."""
 
     def receive(self) -> FetchResponse:

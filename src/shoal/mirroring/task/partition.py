@@ -173,14 +173,6 @@ class PartitionCopy:
         return None if self.range.is_open and self._last_end_offset < 0 else self.end_offset
 
     @property
-    def is_well(self) -> bool:
-        """Whether it waits for nothing, and proved that: by an acknowledgement, or since nothing is left."""
-        state = self.state
-        if not state.is_aligned or state.waiting_for is not None:
-            return False
-        return state.is_proven or self.next_offset >= self.end_offset
-
-    @property
     def needs_data(self) -> bool:
         """Whether there is more to fetch."""
         state = self.state

@@ -75,7 +75,6 @@ class StateMachine:
         is_aligned: Whether the destination's log end is known; an attribute, since the copying reads it for
             each batch.
         is_over: Whether nothing is left to do: done or stopped.
-        is_proven: Whether a request was acknowledged since the alignment.
         refusal: Why the partition is about to stop; None unless it is copying.
         stopped: Why the partition stopped; None in all other states.
         waiting_for: The reason of its pause, until a batch is acknowledged or nothing is left that could
@@ -85,7 +84,6 @@ class StateMachine:
     """
 
     def __init__(self, timing: Timing) -> None:
-        self.is_proven = False
         self.refusal: PartitionStopped | None = None
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
@@ -109,12 +107,10 @@ class StateMachine:
         self.current = state
         self.is_aligned = state in {PartitionState.COPYING, PartitionState.DONE}
         self.is_over = state in {PartitionState.DONE, PartitionState.STOPPED}
-        self.is_proven = self.is_aligned and self.is_proven
         self.refusal = None
 
     def acknowledge(self) -> None:
         """Take note of an acknowledged request: the pause, if there was one, is over."""
-        self.is_proven = True
         if self._backoff.failures:
             self._backoff.reset()
         self.waiting_for = None
