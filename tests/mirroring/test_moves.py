@@ -381,6 +381,30 @@ def test_partition_of_a_silent_broker_is_left_in_time(
     stop(driver, task)
 
 
+def test_partition_is_left_while_the_coordinator_does_not_answer(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
+    history.plain(2)
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=STALL_S, times=None)
+    history.plain(3)
+    wait_until(lambda: brokers.copied() == history.committed)
+    assert brokers.source.faults.wait_for(stall)
+    ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    driver.server.withdraw([PARTITION])
+    assert driver.server.await_left([PARTITION], 10.0)
+    positions, _ = driver.server.uncommitted()
+    assert positions[PARTITION].source_offset == history.next_offset
+    driver.want(0)
+    history.plain(1)
+    wait_until(lambda: brokers.copied() == history.committed)
+    assert ends.hits == 0
+    brokers.source.faults.remove(stall)
+    stop(driver, task)
+
+
 def test_bounded_partitions_are_done_once_all_is_copied(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:

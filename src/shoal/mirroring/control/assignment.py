@@ -221,8 +221,8 @@ class Assignment:
         return member.overdue_s > self._timing.leaving_patience_s
 
     def gets_lease(self, member: Member) -> bool:
-        """Whether a task gets leases: not if it does not leave its partitions in time."""
-        return not self._is_late(member)
+        """Whether a task gets leases: not if others wait for partitions that it does not leave in time."""
+        return not self._is_late(member) or not self._able
 
     def _lose(self) -> None:
         """Cut the tasks off that have no lease any more, if another one can take their partitions."""

@@ -51,12 +51,14 @@ class Member:
         self.is_over = False
         self.is_cut = False
         self.ends = False
-        self._heard_at = self._counts_from = 0.0
+        self._counts_from = 0.0
+        #: When the oldest line was sent that may not be answered; None if all are.
+        self._unanswered_since: float | None = None
         self._lease_until = -math.inf
 
     def hear(self, clock_s: float | None = None) -> None:
         """Note that a line came, and the reading of the task's clock in it."""
-        self._heard_at = time.monotonic()
+        self._unanswered_since = None
         if clock_s is not None:
             self.clock_s = clock_s
             self._counts_from = lease_clock_s()
@@ -72,10 +74,15 @@ class Member:
         """Whether the attempt may still write, if it has received every lease."""
         return not self.is_over and lease_clock_s() < self._lease_until
 
+    def note_sent(self) -> None:
+        """Note that a line was sent, which the task answers at once."""
+        if self._unanswered_since is None:
+            self._unanswered_since = time.monotonic()
+
     @property
     def silent_s(self) -> float:
-        """The seconds since the driver received a line."""
-        return time.monotonic() - self._heard_at
+        """The seconds for which it has not answered a line."""
+        return 0.0 if self._unanswered_since is None else time.monotonic() - self._unanswered_since
 
     @property
     def overdue_s(self) -> float:

@@ -223,6 +223,7 @@ class ControlServer:
             document = Document(member.partitions, self._steered.of(member))
             state["document"] = document.to_json_object(member.known)
             member.known = frozenset(each.entry for each in member.partitions.values())
+        member.note_sent()
         self._send_line(member, line(state))
 
     def _send_line(self, member: Member, words: bytes) -> None:

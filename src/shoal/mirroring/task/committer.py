@@ -206,6 +206,13 @@ class Commits:
                 raise
         return True
 
+    def end_late(self) -> None:
+        """Take a commit that was under way for a while as one of unknown outcome: partitions are to leave."""
+        now = time.monotonic()
+        if self._outcome is not None and now - self._under_way_since >= _TASK_COMMIT_PATIENCE_S:
+            with suppress(ShoalError):
+                self._end(give_up_at=now)
+
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
         """Commit without waiting for it, at the interval of the settings."""
         # The next commit, or the last, covers one that fails; a group that is

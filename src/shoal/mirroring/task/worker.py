@@ -319,6 +319,8 @@ class Worker(ABC):
         if assignment is self._kept:
             return []
         lacking = [copy for copy in self.copies if not self._is_assigned(copy)]
+        if lacking:
+            self._commits.end_late()
         left = [copy for copy in lacking if not self._commits.is_under_way(copy)]
         if len(left) == len(lacking):
             self._kept = assignment
