@@ -37,13 +37,11 @@ from ..mirroring.model.first_start import remembering
 from ..mirroring.model.handover import Assigned, Left
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
 from ..mirroring.model.options import MirrorOptions
-from ..mirroring.model.ranges import CopyRange
 from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
 from ..mirroring.prepare.create import prepare
 from ..mirroring.task.session import Interval, TaskSession
-from ..mirroring.task.task import TaskResult
 from ..records import Decision
 from ..topic_partition import TopicPartition
 from .handlers import (
@@ -54,7 +52,7 @@ from .handlers import (
 )
 from .partition import HandledPartition, PendingInput
 
-__all__ = ["follow_documents", "run_handler_task"]
+__all__ = ["follow_documents"]
 
 _POLL_S = 0.25
 
@@ -76,24 +74,6 @@ _LONGEST_PAUSE_MS = 500
 
 class _Ended(Exception):
     """The task has to end, and drops the record at hand."""
-
-
-def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
-    """
-    Mirror partitions that no driver assigns through the settings' handler, until an end is requested.
-
-    Returns:
-        The result, after a requested end, or when all partitions are stopped. Everything acknowledged is
-        committed then.
-
-    Raises:
-        ConfigError: The handler cannot be made on this machine.
-        ShoalError: A partition cannot be read. Everything acknowledged is committed.
-
-    """
-    assert settings.handling is not None
-    handler = load_handler(settings.handling)
-    return _HandlerTask(ranges, settings, settings.handling, handler, control).run()
 
 
 def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
@@ -122,10 +102,10 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
         if gone:
             session.report(TaskReport(leaves={each.range.source: Left(each.entry) for each in gone}))
         had = assigned
-        ranges = [each.range for each in assigned.values() if each.entry not in stopped]
-        if ranges and session.may_produce:
-            result = _HandlerTask(ranges, settings, settings.handling, handler, control).run()
-            stopped |= {assigned[TopicPartition(each.topic, each.partition)].entry for each in result.stopped}
+        going = {each: known for each, known in assigned.items() if known.entry not in stopped}
+        if going and session.may_produce:
+            stops = _HandlerTask(going, assigned, settings, settings.handling, handler, control).run()
+            stopped |= {assigned[each].entry for each in stops}
         else:
             session.show_life()
             news.wait(_POLL_S)
@@ -135,7 +115,8 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
 class _HandlerTask:
     def __init__(
         self,
-        ranges: Sequence[CopyRange],
+        going: Mapping[TopicPartition, Assigned],
+        assigned: Mapping[TopicPartition, Assigned],
         settings: CopySettings,
         handling: Handling,
         handler: MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler,
@@ -147,8 +128,9 @@ class _HandlerTask:
         self._control = control
         self._handler = handler
         self._session = TaskSession(control, settings.timing)
-        self._assignment = control.assignment
-        self._ranges = ranges
+        #: The document; the task ends as soon as there is another one.
+        self._assignment = assigned
+        self._ranges = [each.range for each in going.values()]
         self._partitions: dict[TopicPartition, HandledPartition] = {}
         self._outcomes: queue.SimpleQueue[tuple[HandledPartition, PendingInput, int, Exception | None]] = (
             queue.SimpleQueue()
@@ -165,7 +147,8 @@ class _HandlerTask:
         self._destination = Cluster(settings.destination)
         self._producer: RawProducer | None = None
 
-    def run(self) -> TaskResult:
+    def run(self) -> list[TopicPartition]:
+        """Mirror until the document changes, the lease or the task ends; return what stopped."""
         with self._source, self._destination:
             self._find_positions()
             with RawConsumer(self._consumer_settings()) as consumer:
@@ -180,8 +163,7 @@ class _HandlerTask:
                         self._work(consumer, producer)
                 finally:
                     self._end(producer)
-        stopped = tuple(each.stopped for each in self._partitions.values() if each.stopped)
-        return TaskResult(stopped, complete=False)
+        return [each.source for each in self._partitions.values() if each.stopped]
 
     def _consumer_settings(self) -> ConsumerSettings:
         read = ConsumerSettings.from_properties(
