@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,11 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from shoal.client.config import ClientConfig
+from shoal.client.security import PasswordLogin, Security
 from shoal.errors import ConfigError
-from shoal.spark.authentication import refuse_unauthenticated
+from shoal.net.address import Address
+from shoal.spark.authentication import key_for_tasks
 from shoal.spark.launch.session import authentication_settings, spark_session
 
 NOBODY = 65534
@@ -69,6 +72,16 @@ def test_blocks_of_a_local_spark_are_refused_to_another_user(spark: SparkSession
     assert thief.stdout.startswith(f"{uid} 5 "), thief
 
 
+LOCKED = ClientConfig("source", (Address("a", 1),), security=Security(login=PasswordLogin("PLAIN", "a", "b")))
+
+
+def key_of(
+    context: Any, directory: Path, *, clusters: Sequence[ClientConfig] = (LOCKED,), **allowed: bool
+) -> str | Path:
+    with key_for_tasks(context, clusters, directory, **{"allow_unauthenticated": False, **allowed}) as key:
+        return key
+
+
 AUTHENTICATED = {"spark.authenticate": "true"}
 CLUSTER = "spark://host:7077"
 
@@ -89,10 +102,12 @@ def context_of(master: str, conf: dict[str, str]) -> Any:
     ],
 )
 def test_spark_without_authentication_or_encryption_is_refused_credentials(
-    master: str, conf: dict[str, str], missing: str
+    master: str, conf: dict[str, str], missing: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{missing}.*'false'.*--allow-unauthenticated-spark"):
-        refuse_unauthenticated(context_of(master, conf))
+        key_of(context_of(master, conf), tmp_path)
+    assert key_of(context_of(master, conf), tmp_path, allow_unauthenticated=True)
+    assert key_of(context_of(master, conf), tmp_path, clusters=[]) == ""
 
 
 @pytest.mark.parametrize(
@@ -104,9 +119,9 @@ def test_spark_without_authentication_or_encryption_is_refused_credentials(
     ],
 )
 def test_spark_with_authentication_and_encryption_receives_credentials(
-    master: str, conf: dict[str, str]
+    master: str, conf: dict[str, str], tmp_path: Path
 ) -> None:
-    refuse_unauthenticated(context_of(master, conf))
+    assert key_of(context_of(master, conf), tmp_path)
 
 
 def test_local_masters_have_authentication_settings() -> None:

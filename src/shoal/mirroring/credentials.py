@@ -44,6 +44,10 @@ class Credentials:
     def __bool__(self) -> bool:
         return bool(self.by_cluster)
 
+    def into(self, config: ClientConfig) -> ClientConfig:
+        """Return how to reach a cluster with its credentials, and with no others."""
+        return replace(config, security=self.by_cluster.get(config.name))
+
     def seal(self, key: str) -> str:
         """Return them for the wire."""
         # Here and below, since only locked clusters need it.

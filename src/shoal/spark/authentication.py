@@ -10,32 +10,41 @@ join, and the connections must be encrypted.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyspark import SparkContext
 
-from shoal.mirroring.credentials import PROCESS_KEY, key_in_file
+from shoal.client.config import ClientConfig
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.spark.connections import is_on_this_machine, refuse_revealing
 
-__all__ = ["key_for_tasks", "refuse_unauthenticated"]
+__all__ = ["key_for_tasks"]
 
 
-def refuse_unauthenticated(context: SparkContext) -> None:
+@contextlib.contextmanager
+def key_for_tasks(
+    context: SparkContext, clusters: Sequence[ClientConfig], directory: Path, *, allow_unauthenticated: bool
+) -> Iterator[str | Path]:
     """
-    Refuse a Spark whose connections would reveal the clusters' credentials.
+    Yield the key that opens the clusters' sealed credentials in tasks; an empty one if they have none.
+
+    Args:
+        directory: A directory for the file of the key, which is there until the context ends. Tasks on other
+            machines have the key itself.
+        allow_unauthenticated: Whether Spark's connections may reveal the credentials.
 
     Raises:
         ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
 
     """
-    refuse_revealing(str(context.master), context.getConf().get, "--allow-unauthenticated-spark")
-
-
-@contextlib.contextmanager
-def key_for_tasks(context: SparkContext, directory: Path) -> Iterator[str | Path]:
-    """Yield the key; on this machine, a file in ``directory`` that has the key until the context ends."""
-    if is_on_this_machine(str(context.master)):
+    if not Credentials.of(*clusters):
+        yield ""
+        return
+    master = str(context.master)
+    if not allow_unauthenticated:
+        refuse_revealing(master, context.getConf().get, "--allow-unauthenticated-spark")
+    if is_on_this_machine(master):
         with key_in_file(directory) as file:
             yield file
     else:

@@ -8,7 +8,6 @@ themselves, as the tasks of a mirror do.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.model.copy_options import CopyOptions
-from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
+from shoal.spark.authentication import key_for_tasks
 from shoal.spark.launch.session import spark_context
 from shoal.state_directory import make_state_directory, state_dir
 from shoal.verify.partition import Assignment, PartitionComparison
@@ -67,10 +66,7 @@ class CompareTask:
 
         """
         credentials = Credentials.unseal(self.sealed, self.key) if self.sealed else Credentials({})
-        source, destination = (
-            dataclasses.replace(each, security=credentials.by_cluster.get(each.name))
-            for each in (self.source, self.destination)
-        )
+        source, destination = map(credentials.into, (self.source, self.destination))
         with Cluster(source) as ours, Cluster(destination) as theirs:
             return [self._compare(each, ours, theirs) for each in assignments]
 
@@ -113,15 +109,14 @@ def comparison_on_spark(
         )
         if is_ours:
             stack.callback(context.stop)
-        key: str | Path = ""
-        credentials = Credentials.of(source, destination)
-        if credentials:
-            if not allow_unauthenticated:
-                refuse_unauthenticated(context)
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-verify-"))
-            key = stack.enter_context(key_for_tasks(context, Path(directory)))
+        clusters = source, destination
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-verify-")))
+        key = stack.enter_context(
+            key_for_tasks(context, clusters, directory, allow_unauthenticated=allow_unauthenticated)
+        )
+        credentials = Credentials.of(*clusters)
         sealed = credentials.seal(PROCESS_KEY) if credentials else None
-        ours, theirs = (dataclasses.replace(each, security=None) for each in (source, destination))
+        ours, theirs = map(Credentials({}).into, clusters)
         task = CompareTask(ours, theirs, sealed, key, options, patience_s)
 
         def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:

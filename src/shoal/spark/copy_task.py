@@ -15,7 +15,6 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from shoal.client.config import ClientConfig
 from shoal.mirroring.control import ControlConnection, ask_sealed_credentials
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.model.copy_options import CopySettings
@@ -101,9 +100,5 @@ def _credentials(control: ControlAddress) -> Credentials:
 
 
 def _with_security(settings: CopySettings, credentials: Credentials) -> CopySettings:
-    def opened(config: ClientConfig) -> ClientConfig:
-        return dataclasses.replace(config, security=credentials.by_cluster.get(config.name))
-
-    return dataclasses.replace(
-        settings, source=opened(settings.source), destination=opened(settings.destination)
-    )
+    source, destination = map(credentials.into, (settings.source, settings.destination))
+    return dataclasses.replace(settings, source=source, destination=destination)

@@ -29,12 +29,11 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 from shoal.errors import ShoalError
-from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.acl_prefixes import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
+from shoal.spark.authentication import key_for_tasks
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.copy_task import ControlAddress, CopyTask
 from shoal.spark.launch.jvm import Abort
@@ -75,7 +74,6 @@ class SparkEngine:
         """
         self._options = options
         self._on_warning = on_warning
-        self._is_locked = bool(Credentials.of(options.source, options.destination))
         self._cpu_before = _cpu_seconds()
         self._context: SparkContext
         self._key: str | Path = ""
@@ -109,10 +107,14 @@ class SparkEngine:
                 resources.callback(self._context.stop)
             with self._our_errors():
                 refuse_speculation(self._context)
-                if self._is_locked:
-                    if not self._options.allow_unauthenticated_spark:
-                        refuse_unauthenticated(self._context)
-                    self._key = resources.enter_context(key_for_tasks(self._context, directory))
+                self._key = resources.enter_context(
+                    key_for_tasks(
+                        self._context,
+                        (self._options.source, self._options.destination),
+                        directory,
+                        allow_unauthenticated=self._options.allow_unauthenticated_spark,
+                    )
+                )
             self._resources = resources.pop_all()
         if is_ours and is_on_this_machine(self._options.master):
             self._warm_up = threading.Thread(target=self.run_nothing, name="shoal-warm-up", daemon=True)
@@ -183,7 +185,7 @@ class SparkEngine:
         if not is_on_this_machine(options.master):
             host = driver_host(self._context)
         return CopyTask.of(
-            settings, ControlAddress(host, port, job.control.token, self._is_locked, self._key)
+            settings, ControlAddress(host, port, job.control.token, bool(self._key), self._key)
         )
 
 
