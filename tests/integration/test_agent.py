@@ -14,9 +14,11 @@ import pytest
 from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.jars import KAFKA_VERSION
+from shoal import RawProducer as PublicProducer
 from shoal.error_codes import ErrorCode
-from shoal.records import Codec
+from shoal.records import Codec, read_header
 from tests.batches import Record, payload, raw_batch
+from tests.client.producer.produced import some_batches
 from tests.integration.agent_versions import EVERY_VERSION
 from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in, stored
 
@@ -50,6 +52,18 @@ def created(kafka: KafkaCluster, topic: str) -> str:
 def as_sent(batches: Sequence[bytes | bytearray]) -> list[bytes]:
     """Return the bytes that a broker may not change: from the magic on."""
     return [bytes(each[16:]) for each in batches]
+
+
+def test_raw_producer_s_sequences_are_offsets(kafka: KafkaCluster, created: str) -> None:
+    given = some_batches(300)
+    properties = {"bootstrap.servers": kafka.bootstrap, "send.raw.bytes": True}
+    with PublicProducer(properties) as ours:
+        futures = [ours.send(created, each, partition=0) for each in given]
+        assert ours.flush(60)
+    assert [future.result().offset for future in futures] == [3 * number + 2 for number in range(300)]
+    headers = [read_header(memoryview(each)) for each in stored(kafka, created)]
+    assert [each.base_sequence for each in headers] == [each.base_offset for each in headers]
+    assert len(headers) == len(given)
 
 
 def test_batches_are_stored_unchanged(kafka: KafkaCluster, producer: RawProducer, created: str) -> None:
