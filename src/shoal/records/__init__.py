@@ -24,7 +24,7 @@ from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
 from .scan import CheckedCrcs, decide_checked, scan
-from .stamp import stamp, stamped_header
+from .stamp import stamp
 
 __all__ = [
     "ENTRY",
@@ -58,7 +58,6 @@ __all__ = [
     "split",
     "stamp",
     "stamp_plain",
-    "stamped_header",
     "verify_crc",
     "write_batch",
     "write_batches",

@@ -18,7 +18,6 @@ from .batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
     DELETE_HORIZON,
-    HEADER_SIZE,
     LEADER_EPOCH_OFFSET,
     LOG_APPEND_TIME,
     PRODUCER_ID_OFFSET,
@@ -28,7 +27,7 @@ from .batch import (
 )
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["rewrite_header", "stamp", "stamped_header"]
+__all__ = ["rewrite_header", "stamp"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
@@ -63,21 +62,6 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
     """
     header, view = batch
     return rewrite_header(view, len(view), header.attributes, producer_id, producer_epoch, base_sequence)
-
-
-def stamped_header(
-    batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int
-) -> memoryview:
-    """
-    Return the header that :func:`stamp` would write, and leave the batch as it is.
-
-    With the batch's payload behind it, it is a batch: nothing but the 61 bytes is copied.
-
-    """
-    head = memoryview(bytearray(batch.view[:HEADER_SIZE]))
-    attributes = batch.header.attributes
-    rewrite_header(head, len(batch.view), attributes, producer_id, producer_epoch, base_sequence)
-    return head
 
 
 def rewrite_header(

@@ -8,15 +8,14 @@ header, the rest in the body. Redirects are refused, since they would carry the 
 from __future__ import annotations
 
 import base64
-import contextlib
 import http.client
 import json
-import socket
+import queue
 import ssl
 import threading
 import urllib.error
 import urllib.request
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from .login import TokenEndpoint, shown_url
@@ -70,20 +69,41 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
-    """Send the request, and return the JSON object of the answer."""
-    with _Deadline(endpoint.timeout_ms / 1000) as deadline:
-        opener = urllib.request.build_opener(*deadline.handlers(tls_context(endpoint.tls)), _NoRedirect())
+    """
+    Send the request, and return the JSON object of the answer.
+
+    One limit holds for all of it, and a socket's timeout begins again with each byte. So a thread waits for
+    the endpoint, and is left to itself if it takes too long.
+    """
+    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
         try:
-            with opener.open(_request(endpoint), timeout=endpoint.timeout_ms / 1000) as response:
-                answer = _json(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error, endpoint, where) from None
-        except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
-            cause = TimeoutError() if deadline.has_passed else error
-            raise _no_answer(cause, endpoint, where) from None
-        if deadline.has_passed:
-            raise _no_answer(TimeoutError(), endpoint, where)
+            found.put(_answer(endpoint, where))
+        except Exception as error:
+            found.put(error)
+
+    threading.Thread(target=ask, name="shoal-token", daemon=True).start()
+    try:
+        answer = found.get(timeout=endpoint.timeout_ms / 1000)
+    except queue.Empty:
+        raise _no_answer(TimeoutError(), endpoint, where) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
+    secured = urllib.request.HTTPSHandler(context=tls_context(endpoint.tls))
+    opener = urllib.request.build_opener(secured, _NoRedirect())
+    try:
+        with opener.open(_request(endpoint), timeout=endpoint.timeout_ms / 1000) as response:
+            answer = _json(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refusal(error, endpoint, where) from None
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
+        raise _no_answer(error, endpoint, where) from None
     if answer is None:
         raise NoToken(f"{where} sent an answer that is not a JSON object. Check {_URL}")
     return answer
@@ -173,84 +193,3 @@ def _lifetime_s(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return seconds if 0 < seconds < float("inf") else None
-
-
-class _Deadline:
-    """Shuts down the sockets of a request at its end; a socket's timeout begins again with each byte."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timer = threading.Timer(timeout_s, self._end)
-        self._timer.daemon = True
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self.has_passed = False
-
-    def handlers(self, context: ssl.SSLContext) -> list[urllib.request.BaseHandler]:
-        return [_Http(self), _Https(self, context)]
-
-    def watch(self, opened: socket.socket | None) -> None:
-        with self._lock:
-            self._socket = opened
-        if self.has_passed:
-            self._end()
-
-    def _end(self) -> None:
-        with self._lock:
-            self.has_passed = True
-            if self._socket is not None:
-                with contextlib.suppress(OSError):
-                    # Not that of SSLSocket, which changes its state under a thread that reads.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._timer.cancel()
-
-
-class _Watched(http.client.HTTPConnection):
-    deadline: _Deadline
-
-    def connect(self) -> None:
-        super().connect()
-        self.deadline.watch(self.sock)
-
-
-class _WatchedTls(http.client.HTTPSConnection):
-    deadline: _Deadline
-
-    def connect(self) -> None:
-        # The socket's timeout is a deadline for the whole TLS handshake.
-        super().connect()
-        self.deadline.watch(self.sock)
-
-
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, deadline: _Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def make(host: str, **how: Any) -> http.client.HTTPConnection:
-            connection = _Watched(host, **how)
-            connection.deadline = self._deadline
-            return connection
-
-        return self.do_open(make, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: _Deadline, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._deadline = deadline
-        self._context_of_all = context
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def make(host: str, **how: Any) -> http.client.HTTPConnection:
-            connection = _WatchedTls(host, context=self._context_of_all, **how)
-            connection.deadline = self._deadline
-            return connection
-
-        return self.do_open(make, req)
