@@ -3,9 +3,9 @@
 from .mirrormaker.handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
+    MirrorMakerRebalanceListener,
     ProducerRecord,
 )
-from .mirrormaker.rebalance_listener import MirrorMakerRebalanceListener
 
 __all__ = [
     "MirrorMakerMessageHandler",

@@ -24,7 +24,7 @@ from shoal.handlers import (
     MirrorMakerRebalanceListener,
     ProducerRecord,
 )
-from shoal.mirrormaker import task as handled
+from shoal.mirrormaker.destination_topics import DestinationTopics
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.group_member import GroupMember
@@ -199,10 +199,10 @@ def test_failed_producer_ends_the_run_and_skips_nothing(makers: Makers) -> None:
 def test_refused_login_ends_the_run_and_skips_nothing(
     makers: Makers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(task: object, topic: str) -> int:
+    def refused(topics: object, topic: str) -> int:
         raise AccessRefused("the destination cluster's broker", "its password was changed")
 
-    monkeypatch.setattr(handled._HandlerTask, "_count_partitions", refused)
+    monkeypatch.setattr(DestinationTopics, "count_partitions", refused)
     makers.produce(30)
     maker = makers.start("--message.handler", f"{__name__}:Yielding", "--abort.on.send.failure", "false")
     with pytest.raises(ShoalError, match=r"password.*changed"):

@@ -33,7 +33,7 @@ from ..mirroring.prepare.copies import stops_of_deleted
 from ..mirroring.prepare.create import PreparedTopic
 from ..timing import Timing
 from ..topic_partition import TopicPartition
-from .rebalance_listener import MirrorMakerRebalanceListener
+from .handlers import MirrorMakerRebalanceListener
 
 __all__ = ["GroupShare"]
 

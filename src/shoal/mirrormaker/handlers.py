@@ -1,7 +1,7 @@
 """
-Handlers: users' classes that change records or batches on their way through a mirror maker (KIP-3, KIP-712).
+Users' classes: handlers change records or batches on their way, and listeners receive rebalances (KIP-3).
 
-``--message.handler`` names the class. Each task makes one object of it, for one thread. If there is a text of
+``--message.handler`` names a handler. Each task makes one object of it, for one thread. If there is a text of
 ``--message.handler.args``, the constructor receives it, or the method ``init`` if the class has one (KIP-3).
 The handler returns a list for each record or batch. An empty list drops it, several elements duplicate it,
 and another topic or partition routes it. If a task starts over, the handler may receive a record again:
@@ -10,20 +10,25 @@ records that pass through a handler are mirrored at least once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from ..client.consumer import ConsumerRecord, RawRecord
+from ..errors import ConfigError
 from ..mirroring.model.copy_options import Handling
-from .loading import load
+from ..named_class import find_class, short_error
 
 __all__ = [
     "MirrorMakerMessageHandler",
     "MirrorMakerRawBytesMessageHandler",
+    "MirrorMakerRebalanceListener",
     "ProducerRecord",
+    "load",
     "load_handler",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,42 @@ class MirrorMakerRawBytesMessageHandler:
         return [batch]
 
 
+class MirrorMakerRebalanceListener:
+    """
+    Receives the rebalances of the group. Derive your class from it.
+
+    ``--consumer.rebalance.listener`` names the class. Each process makes one object of it, with the text of
+    ``--rebalance.listener.args`` if there is any. One thread of the driver calls it. An exception ends the
+    mirror maker, and the positions of acknowledged records are committed.
+
+    """
+
+    def before_releasing_partitions(self, partition_ownership: Mapping[str, frozenset[int]]) -> None:
+        """
+        Handle revoked partitions: their tasks have ended, and their positions are committed.
+
+        The group waits for this call, up to ``max.poll.interval.ms``. There is no call if the group has
+        already assigned the partitions to others, because this process sent no heartbeat for too long.
+
+        Args:
+            partition_ownership: The revoked partitions, by source topic.
+
+        """
+
+    def before_starting_fetchers(
+        self, consumer_id: str, partition_assignment: Mapping[str, Mapping[int, str]]
+    ) -> None:
+        """
+        Handle the group's assignment, before tasks read the new partitions.
+
+        Args:
+            consumer_id: This process's member id.
+            partition_assignment: The member id of each partition of the whole group, by source topic and
+                partition.
+
+        """
+
+
 def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler:
     """
     Make the handler.
@@ -93,3 +134,38 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     if handling.handler is None:
         return kind()
     return load("--message.handler", handling.handler, handling.args, kind, takes_init=True)
+
+
+def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init: bool = False) -> T:
+    """
+    Make an object of a class, with the text of its arguments if there is one.
+
+    Args:
+        option: The option that errors name, such as ``--message.handler``.
+        name: ``package.module:Class``.
+        args: The only argument of the class; None for no argument.
+        kind: The base class that the class must have.
+        takes_init: Whether a class with a method ``init`` has no arguments, and receives the text, or None,
+            by ``init(args)``, as in KIP-3.
+
+    Raises:
+        ConfigError: There is no such class, it has another base class, or its object cannot be made.
+
+    """
+    found = find_class(option, name)
+    if not issubclass(found, kind):
+        raise ConfigError(f"{option} {name}: it is not a subclass of {kind.__name__}")
+    try:
+        if takes_init and callable(getattr(found, "init", None)):
+            made = found()
+            made.init(args)  # type: ignore[attr-defined]
+        else:
+            made = found(*([] if args is None else [args]))
+    except ConfigError as error:
+        raise ConfigError(f"{option} {name}: {error}") from error
+    except Exception as error:
+        given = "without arguments" if args is None else f"with {args!r}"
+        raise ConfigError(
+            f"{option} {name}: cannot create the class {given}: {short_error(error)}"
+        ) from error
+    return made

@@ -32,10 +32,8 @@ from ..mirroring.prepare.expiring_positions import warning_of_expiry
 from ..state_directory import state_dir
 from ..topic_partition import TopicPartition
 from .group_share import GroupShare
-from .handlers import load_handler
-from .loading import load
+from .handlers import MirrorMakerRebalanceListener, load, load_handler
 from .options import MirrorMakerOptions
-from .rebalance_listener import MirrorMakerRebalanceListener
 
 __all__ = ["MirrorMaker"]
 

@@ -36,14 +36,12 @@ from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
 from ..mirroring.model.handover import Assigned, Left
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
-from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.reports import TaskReport
-from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
-from ..mirroring.prepare.create import prepare
 from ..mirroring.task.session import Interval, TaskSession
 from ..records import Decision
 from ..topic_partition import TopicPartition
+from .destination_topics import DestinationTopics
 from .handlers import (
     MirrorMakerMessageHandler,
     MirrorMakerRawBytesMessageHandler,
@@ -135,8 +133,6 @@ class _HandlerTask:
         self._outcomes: queue.SimpleQueue[tuple[HandledPartition, PendingInput, int, Exception | None]] = (
             queue.SimpleQueue()
         )
-        #: The number of partitions of each destination topic that has enough of them.
-        self._partitions_there: dict[str, int] = {}
         self._buffer_bytes = 0
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.timing.commit_interval_s)
@@ -145,6 +141,7 @@ class _HandlerTask:
         self._looked_at = 0.0
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
+        self._topics = DestinationTopics(self._source, self._destination, settings)
         self._producer: RawProducer | None = None
 
     def run(self) -> list[TopicPartition]:
@@ -308,7 +305,7 @@ class _HandlerTask:
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
-                self._make_ready(output, partition.source.topic)
+                self._topics.make_ready(output, partition.source.topic)
                 future = self._queue(output, producer)
                 break
             except BufferFull as error:
@@ -326,7 +323,7 @@ class _HandlerTask:
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
                     give_up_at = time.monotonic() + self._patience_s
-                self._partitions_there.pop(output.topic, None)
+                self._topics.forget(output.topic)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
         partition.stop_waiting()
         future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
@@ -362,33 +359,6 @@ class _HandlerTask:
             headers=output.headers,
             timestamp_ms=None if output.timestamp < 0 else output.timestamp,
         )
-
-    def _make_ready(self, output: ProducerRecord | RawRecord, source_topic: str) -> None:
-        """Create a missing destination topic or missing partitions, as copies of the source topic."""
-        is_hashed = output.partition is None or self._handling.repartition
-        wanted = 1 if is_hashed else (output.partition or 0) + 1
-        if self._partitions_there.get(output.topic, 0) >= wanted:
-            return
-        there = self._count_partitions(output.topic)
-        if there is not None and there < wanted:
-            options = MirrorOptions(
-                self._settings.source,
-                self._settings.destination,
-                TopicSelection(source_topic, rename=f"(.*)={output.topic}"),
-                group=self._settings.group,
-            )
-            # If the destination rejects a batch later, that is a failure to send, which has a policy.
-            prepare(options, self._source, self._destination, patience_s=self._patience_s, forbids=False)
-            there = self._count_partitions(output.topic)
-        self._partitions_there[output.topic] = wanted if there is None else there
-
-    def _count_partitions(self, topic: str) -> int | None:
-        """Return the topic's number of partitions, 0 if it does not exist, None if not authorized."""
-        metadata = self._destination.refresh([topic])
-        code = metadata.errors.get(topic)
-        if code is not None:
-            return 0 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
-        return len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
 
     # Outcomes
 
