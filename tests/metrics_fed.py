@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +13,11 @@ from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.model.steering_status import SteeringStatus
-from shoal.mirroring.monitoring.followed import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import Exposition
+from shoal.mirroring.monitoring.prometheus import exposition
 from shoal.topic_partition import TopicPartition
 
 __all__ = [
@@ -44,10 +45,14 @@ JVM = ProcessUsage(
 """Usage of Spark's JVM, after seven garbage collections."""
 
 
+#: Each report is the first of another task, so that their counts add up.
+_takes = itertools.count(1)
+
+
 def report(
     partition: TopicPartition = FIRST, *, process: Mapping[str, Any] | None = None, **changes: Any
 ) -> TaskReport:
-    """Return a task's report of one partition."""
+    """Return the report of a task that has just taken a partition."""
     of_partition: dict[str, Any] = {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -55,6 +60,7 @@ def report(
         "end_offset": 10,
         "committed_offset": None,
         "newest_ms": None,
+        "since": next(_takes),
         "decisions": {"copied": 2},
         "records": 4,
         "bytes_in": 110,
@@ -68,8 +74,12 @@ def report(
         "incidents": [],
     }
     of_process = {"cpu_s": 0.5, "rss_bytes": 900, "peak_rss_bytes": 1000, "pid_host": WORKER}
+    decisions = changes.get("decisions", of_partition["decisions"])
+    of_partition["batches"] = sum(
+        n for name, n in decisions.items() if not name.startswith(("dropped", "skipped"))
+    )
     return TaskReport.from_json_object(
-        {"partitions": [of_partition | changes], "bytes_in": 120, **of_process, **(process or {})}
+        {"partitions": [of_partition | changes], **of_process, **(process or {})}
     )
 
 
@@ -91,10 +101,10 @@ def busy_metrics() -> Metrics:
     return metrics
 
 
-def samples(metrics: Metrics) -> Samples:
+def samples(metrics: Metrics, *, by_topic: bool = False) -> Samples:
     """Return a registry's output, read by Prometheus's own library: by name and sorted labels."""
     processes = LocalProcesses()
-    return parsed(Exposition(metrics, lambda: [*processes(), JVM]).text())
+    return parsed(exposition(metrics, lambda: [*processes(), JVM], by_topic=by_topic))
 
 
 def parsed(text: bytes) -> Samples:

@@ -26,7 +26,7 @@ from shoal.errors import (
 )
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
-from shoal.mirroring.monitoring.prometheus import Exposition
+from shoal.mirroring.monitoring.prometheus import exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError
@@ -131,6 +131,6 @@ def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_pat
 def test_labels_of_metrics_have_no_control_characters() -> None:
     metrics = Metrics()
     metrics.apply(report_of(partition_of(HOSTILE, 0, end_offset=1500)))
-    text = Exposition(metrics, lambda: ()).text().decode()
+    text = exposition(metrics, list).decode()
     assert f'topic="{SAFE.replace(chr(92), chr(92) * 2)}"' in text
     assert not set(HOSTILE) & set(text) - set(SAFE) - {"\n"}

@@ -11,6 +11,7 @@ import math
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -308,18 +309,19 @@ class Watched(Uncontrolled):
             self.waits.append(seconds)
         self._stopping.wait(seconds)
 
+    @property
+    def newest(self) -> list[dict[str, Any]]:
+        """The newest report of each partition, which has all counts since the task took it."""
+        reports = (each for report in self.reports for each in report["partitions"])
+        return list({(each["topic"], each["partition"], each["since"]): each for each in reports}.values())
+
     def total(self, count: str) -> int:
-        return sum(each[count] for report in self.reports for each in report["partitions"])
+        return sum(each[count] for each in self.newest)
 
     @property
     def decisions(self) -> dict[str, int]:
-        """The number of batches by decision, of all reports."""
-        found: dict[str, int] = {}
-        for report in self.reports:
-            for each in report["partitions"]:
-                for name, count in each["decisions"].items():
-                    found[name] = found.get(name, 0) + count
-        return found
+        """The number of batches by decision, of all partitions."""
+        return dict(sum((Counter(each["decisions"]) for each in self.newest), Counter[str]()))
 
     @property
     def runs(self) -> list[list[int]]:

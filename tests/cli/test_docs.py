@@ -21,9 +21,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_cli", DOCS / "generate_cli.py")
+def _loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -31,11 +30,24 @@ def generator() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    return _loaded("generate_cli")
+
+
 def test_cli_page_equals_the_help(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     written = generator.PAGE.read_text(encoding="utf-8")
     # Versions of Python break lines differently.
     assert written.split() == generator.page().split(), "run python docs/generate_cli.py"
+
+
+def test_tables_of_metrics_equal_the_declarations() -> None:
+    metrics = _loaded("generate_metrics")
+    written = metrics.PAGE.read_text(encoding="utf-8")
+    assert written == metrics.page(written), "run python docs/generate_metrics.py"
+    for name in metrics.TABLES:
+        assert f"<!-- numbers: {name} -->" in written
 
 
 def test_every_verb_is_documented(generator: ModuleType) -> None:

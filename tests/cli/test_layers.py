@@ -77,6 +77,7 @@ SAYINGS = {
     "delivery": ('"at-least-once"', ["at-least-once"]),
     "keep-append-time": ("true", []),
     "rebatch": ('"64k:zstd"', ["64k:zstd"]),
+    "metrics-by": ('"topic"', ["topic"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
     "http-host": ('"a.example,b"', ["a.example,b"]),
     "http-token-file": ('"token"', ["DIRECTORY/token"]),

@@ -16,7 +16,7 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import Exposition, metrics_routes
+from shoal.mirroring.monitoring.prometheus import exposition, metrics_routes
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
@@ -143,7 +143,7 @@ def test_time_of_the_last_task_report_is_served_without_planners() -> None:
 
 
 def test_metric_names_follow_prometheus_s_conventions() -> None:
-    text = Exposition(busy_metrics(), LocalProcesses()).text().decode()
+    text = exposition(busy_metrics(), LocalProcesses()).decode()
     families = list(text_string_to_metric_families(text))
     names = [each.name for each in families]
     assert len(set(names)) == len(names)
@@ -169,33 +169,37 @@ def test_changes_and_growing_lag_are_served_at_the_next_scrape(
     now = 1_800_000_000.0
     monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: now)
     metrics = Metrics()
-    exposition = Exposition(metrics, LocalProcesses())
 
     def lines(name: str) -> list[str]:
-        return [each for each in exposition.text().decode().splitlines() if each.startswith(name + "{")]
+        return [
+            each
+            for each in exposition(metrics, LocalProcesses()).decode().splitlines()
+            if each.startswith(name + "{")
+        ]
 
     metrics.apply(report(source_offset=10))
-    assert lines("shoal_records_total") == ['shoal_records_total{partition="0",topic="topic"} 4.0']
+    assert lines("shoal_records_total") == ['shoal_records_total{topic="topic",partition="0"} 4']
     metrics.apply(report(source_offset=10))
-    assert lines("shoal_records_total") == ['shoal_records_total{partition="0",topic="topic"} 8.0']
+    assert lines("shoal_records_total") == ['shoal_records_total{topic="topic",partition="0"} 8']
     metrics.apply(report(source_offset=9))
-    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{partition="0",topic="topic"} 0.0']
+    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{topic="topic",partition="0"} 0.0']
     now += 3
-    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{partition="0",topic="topic"} 3.0']
+    assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{topic="topic",partition="0"} 3.0']
 
 
-def test_idle_partitions_are_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics = Metrics()
-    for number in range(50):
-        metrics.apply(report(TopicPartition("topic", number), source_offset=10))
-    exposition = Exposition(metrics, LocalProcesses())
-    first = exposition.text()
-    monkeypatch.setattr(metrics, "partitions", lambda: pytest.fail("they are written anew"))
-    metrics.apply(replace(report(), partitions=()))  # a task says that it lives
-    again = exposition.text()
-    assert [line for line in again.splitlines() if b"topic=" in line] == [
-        line for line in first.splitlines() if b"topic=" in line
-    ]
+def test_metrics_by_topic_are_the_totals_of_its_partitions() -> None:
+    metrics = busy_metrics()
+    metrics.apply(report(TopicPartition("other", 0), source_offset=10, committed_offset=10))
+    served = samples(metrics, by_topic=True)
+    topic, other = (("topic", "topic"),), (("topic", "other"),)
+    assert served["shoal_records_total", topic] == 8
+    assert served["shoal_decisions_total", (("decision", "copied"), *topic)] == 3
+    assert served["shoal_lag_records", topic] == 10
+    assert served["shoal_partition_stopped", topic] == served["shoal_partition_waiting", topic] == 1
+    assert served["shoal_lag_records", other] == served["shoal_lag_seconds", other] == 0
+    assert not [labels for _, labels in served if "partition" in dict(labels)]
+    by_partition = samples(metrics)
+    assert {name for name, _ in served} == {name for name, _ in by_partition}
 
 
 def test_reports_of_a_task_are_served_over_http(brokers: TwoBrokers, history: History) -> None:
@@ -212,7 +216,7 @@ def test_reports_of_a_task_are_served_over_http(brokers: TwoBrokers, history: Hi
         assert b"topic=" not in scrape(address).read()
         brokers.run(control=Reporting())
         with scrape(address) as answer:
-            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert answer.headers["Content-Type"] == "text/plain;version=0.0.4;charset=utf-8"
             text = answer.read().decode()
     served = {
         (sample.name, *sample.labels.values()): sample.value
@@ -222,15 +226,15 @@ def test_reports_of_a_task_are_served_over_http(brokers: TwoBrokers, history: Hi
     }
     source = brokers.source.log("topic")
     copied = brokers.destination.log("topic")
-    assert served["shoal_records_total", "0", "topic"] == copied.log_end_offset == 5
-    assert served["shoal_batches_total", "0", "topic"] == 2
-    assert served["shoal_decisions_total", "dropped: aborted", "0", "topic"] == 1
-    assert served["shoal_decisions_total", "dropped: control", "0", "topic"] == 1
-    assert served["shoal_lag_records", "0", "topic"] == 0
-    assert served["shoal_lag_seconds", "0", "topic"] == 0
+    assert served["shoal_records_total", "topic", "0"] == copied.log_end_offset == 5
+    assert served["shoal_batches_total", "topic", "0"] == 2
+    assert served["shoal_decisions_total", "topic", "0", "dropped: aborted"] == 1
+    assert served["shoal_decisions_total", "topic", "0", "dropped: control"] == 1
+    assert served["shoal_lag_records", "topic", "0"] == 0
+    assert served["shoal_lag_seconds", "topic", "0"] == 0
     assert source.log_end_offset > 5
     fetched, produced = (
-        served[f"shoal_{name}_bytes_total", "0", "topic"] for name in ("fetched", "produced")
+        served[f"shoal_{name}_bytes_total", "topic", "0"] for name in ("fetched", "produced")
     )
     assert 0 < produced < fetched
-    assert served["shoal_last_commit_timestamp_seconds", "0", "topic"] == pytest.approx(time.time(), abs=20)
+    assert served["shoal_last_commit_timestamp_seconds", "topic", "0"] == pytest.approx(time.time(), abs=20)

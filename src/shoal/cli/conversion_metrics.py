@@ -4,36 +4,57 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .. import kinds
 from ..declare import given, option
 from ..gateway.converting import ConversionTotals, held_bytes, totals
 from ..mirroring.model.http_access import HttpOptions
 from ..net.address import Address
+from ..numbers import CONTENT_TYPE, counter, gauge, labels, process_text, text
 from .output import say, warn
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+__all__ = ["Conversions", "Gateway", "MetricsOptions", "metrics_text", "serve_metrics"]
 
-__all__ = ["MetricsOptions", "metrics_text", "serve_metrics"]
 
-#: Name, meaning and value of each counter, all by direction.
-_COUNTERS: tuple[tuple[str, str, Callable[[ConversionTotals], float]], ...] = (
-    ("batches", "Batches that were converted.", lambda each: each.counts.batches),
-    ("messages", "Records in the batches that were converted.", lambda each: each.counts.messages),
-    (
-        "source_bytes",
-        "Bytes of the batches before they were converted.",
-        lambda each: each.counts.source_bytes,
-    ),
-    ("bytes", "Bytes of the batches after they were converted.", lambda each: each.counts.converted_bytes),
-    ("cpu_seconds", "CPU seconds that conversions took.", lambda each: each.cpu_s),
-    ("refused", "Record sets that could not be converted.", lambda each: each.refused),
-)
+@dataclass(frozen=True, slots=True)
+class Conversions:
+    """The conversions of one direction."""
+
+    batches: int = counter("shoal_conversion_batches_total", "Batches that were converted.")
+    messages: int = counter("shoal_conversion_messages_total", "Records in these batches.")
+    source_bytes: int = counter(
+        "shoal_conversion_source_bytes_total", "Bytes of these batches before they were converted."
+    )
+    converted_bytes: int = counter(
+        "shoal_conversion_bytes_total", "Bytes of these batches after they were converted."
+    )
+    cpu_s: float = counter("shoal_conversion_cpu_seconds_total", "CPU seconds that conversions took.")
+    refused: int = counter("shoal_conversion_refused_total", "Record sets that could not be converted.")
+
+    @classmethod
+    def of(cls, total: ConversionTotals) -> Conversions:
+        """Return the totals of one direction."""
+        counts = total.counts
+        return cls(
+            counts.batches,
+            counts.messages,
+            counts.source_bytes,
+            counts.converted_bytes,
+            total.cpu_s,
+            total.refused,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The gateway as a whole."""
+
+    held_bytes: int = gauge(
+        "shoal_conversion_memory_bytes", "Converted bytes in memory that wait for the sockets of clients."
+    )
+    builds: dict[str, int] = gauge("shoal_build_info", "1, with the version of shoal.", label="version")
 
 
 @dataclass(frozen=True)
@@ -61,12 +82,10 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     if options.metrics is None:
         return nullcontext()
     # Imported here: a gateway without metrics does not pay for the imports.
-    from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-
     from ..mirroring.monitoring.door import Answer, Door
 
     def answer() -> Answer:
-        return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE})
 
     door = Door(options.http, warn)
     address = door.listen("metrics", options.metrics, {"/metrics": answer})
@@ -75,35 +94,7 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
 
 
 def metrics_text() -> bytes:
-    """Return what a scrape gets: conversions by direction, the version, and the process."""
-    from prometheus_client import generate_latest
-
-    return generate_latest(_Families())
-
-
-class _Families:
-    """The metrics of now, as prometheus_client's encoder takes them."""
-
-    def collect(self) -> Iterator[Metric]:
-        return _families()
-
-
-def _families() -> Iterator[Metric]:
-    from prometheus_client import ProcessCollector
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
-
-    now = totals()
-    for name, meaning, value in _COUNTERS:
-        family = CounterMetricFamily(f"shoal_conversion_{name}", meaning, labels=("direction",))
-        for api, total in now.items():
-            family.add_metric((api.value,), value(total))
-        yield family
-    yield GaugeMetricFamily(
-        "shoal_conversion_memory_bytes",
-        "Converted bytes in memory that wait for the sockets of clients.",
-        value=held_bytes(),
-    )
-    build = InfoMetricFamily("shoal_build", "The version of shoal.")
-    build.add_metric((), {"version": importlib.metadata.version("shoal")})
-    yield build
-    yield from ProcessCollector(registry=None).collect()
+    """Return the answer to a scrape: conversions by direction, the version, and the process."""
+    conversions = [(labels(direction=api.value), Conversions.of(total)) for api, total in totals().items()]
+    whole = Gateway(held_bytes(), {importlib.metadata.version("shoal"): 1})
+    return (text(Conversions, conversions) + text(Gateway, [("", whole)]) + process_text()).encode()

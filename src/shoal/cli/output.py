@@ -233,21 +233,15 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the rows of the summary: names and values."""
     if not summary.topics and summary.ended:
         return [("ended", summary.ended), ("elapsed", _elapsed(summary))]
-    decisions = ", ".join(f"{name} {count:,}" for name, count in sorted(summary.decisions.items()))
     rows = [("ended", summary.ended)] if summary.ended else []
     rows += [
         ("topics", f"{len(summary.topics):,} ({summary.partitions:,} partitions)"),
         *_state_rows(summary),
-        ("records", f"{summary.records:,}"),
-        ("batches", f"{summary.batches:,}"),
-        ("bytes in", f"{summary.bytes_in:,}"),
-        ("bytes out", f"{summary.bytes_out:,}"),
-        ("decisions", decisions or "none"),
+        *[(name.replace("_", " "), _count(count)) for name, count in summary.counts().items()],
         ("elapsed", _elapsed(summary)),
         ("MB/s", f"{summary.bytes_per_s / 1e6:.1f}"),
         ("CPU-seconds", f"{summary.python_cpu_s:.1f} Python, {summary.jvm_cpu_s:.1f} JVM"),
         *_garbage_collection_row(summary),
-        ("retries", f"{summary.retries:,}"),
         ("group", summary.group),
     ]
     if summary.consumer_groups is not None:
@@ -268,6 +262,12 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.interrupted:
         rows.append(("interrupted", "some records are not copied yet. Run the mirror again to continue"))
     return rows
+
+
+def _count(count: int | Mapping[str, int]) -> str:
+    if isinstance(count, int):
+        return f"{count:,}"
+    return ", ".join(f"{name} {each:,}" for name, each in sorted(count.items())) or "none"
 
 
 def _consumer_groups(status: Mapping[str, Any]) -> str:

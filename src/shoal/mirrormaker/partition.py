@@ -54,7 +54,7 @@ class HandledPartition:
         stopped: The reason why the partition stopped; None if it did not.
         is_ending: Whether a failure will stop the partition. The task then sends no later output, since a
             restart would send it again: the committed position is before it.
-        counters: The counts since the last report.
+        counters: The counts since it was taken.
 
     """
 
@@ -68,7 +68,7 @@ class HandledPartition:
     waiting_for: str | None = None
     stopped: PartitionStopped | None = None
     is_ending: bool = False
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=Counters.begun)
     _last_report: object = None
 
     def take(
@@ -78,6 +78,7 @@ class HandledPartition:
         self.pending_inputs.append(pending)
         self.newest_ms = newest_ms
         self.counters.decisions[decision] += 1
+        self.counters.batches += not decision.is_drop
         self.counters.bytes_in += size_bytes
 
     def wait(self, reason: str) -> None:
@@ -150,7 +151,7 @@ class HandledPartition:
         return self.skips_failures and not pending.stops
 
     def report(self) -> CopyReport | None:
-        """Take the counts since the last report; return None if there is nothing new to report."""
+        """Return a report with the counts; None if there is nothing new to report."""
         standing = (
             self.position,
             self.end_offset,
@@ -158,11 +159,11 @@ class HandledPartition:
             self.newest_ms,
             self.waiting_for,
             self.stopped,
+            self.counters.counts(),
         )
-        if standing == self._last_report and not self.counters:
+        if standing == self._last_report and not self.counters.incidents:
             return None
         self._last_report = standing
-        counters, self.counters = self.counters, Counters()
         return CopyReport(
             self.source,
             self.position,
@@ -171,5 +172,5 @@ class HandledPartition:
             self.newest_ms,
             self.waiting_for,
             stopped=self.stopped,
-            counters=counters,
+            counters=self.counters.take(),
         )

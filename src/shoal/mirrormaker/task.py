@@ -237,8 +237,7 @@ class _HandlerTask:
 
     def _report(self) -> None:
         partitions = [report for each in self._partitions.values() if (report := each.report()) is not None]
-        bytes_in = sum(each.counters.bytes_in for each in partitions)
-        self._session.report(TaskReport(partitions, bytes_in))
+        self._session.report(TaskReport(partitions))
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):

@@ -14,7 +14,7 @@ from .batch import BatchHeader
 __all__ = ["Decision", "decide"]
 
 
-class Decision(enum.Enum):
+class Decision(enum.StrEnum):
     """The treatment of a batch; the value is its name in progress and summaries."""
 
     COPY = "copied"

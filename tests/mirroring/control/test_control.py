@@ -23,7 +23,7 @@ from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import InheritedPosition, Left
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import SmallBatches, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
@@ -97,9 +97,9 @@ def test_connected_task_receives_every_change(driver: Driver) -> None:
 def test_reports_arrive_in_order(driver: Driver) -> None:
     with driver.connect() as control:
         for number in range(100):
-            control.report(TaskReport(bytes_in=number))
+            control.report(TaskReport(small_batches=SmallBatches(number, 0)))
         wait_until(lambda: len(driver.reports) == 100)
-    assert [each["bytes_in"] for each in driver.reports] == list(range(100))
+    assert [each["small_batches"][0] for each in driver.reports] == list(range(100))
 
 
 def test_lease_lapses_after_its_time(driver: Driver) -> None:

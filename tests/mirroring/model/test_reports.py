@@ -36,7 +36,9 @@ FULL = TaskReport(
             held_back=2,
             stopped=PartitionStopped("topic", 3, 7, "too large", 8, can_heal=False),
             counters=Counters(
+                since=1_700,
                 records=4,
+                batches=2,
                 bytes_in=110,
                 bytes_out=100,
                 retries=1,
@@ -46,7 +48,6 @@ FULL = TaskReport(
             ),
         )
     ],
-    bytes_in=120,
     process=ProcessReport("host:7", 0.5, 900, 1000),
     begin_generation=True,
     leaves={PARTITION: Left(5, InheritedPosition(POSITION, (1, 1), None, (POSITION,)), is_done=True)},
@@ -68,8 +69,10 @@ WIRE = {
             "commit_waits_for": "a coordinator",
             "held_back": 2,
             "stopped": [7, "too large", 8, False],
+            "since": 1_700,
             "decisions": {"copied": 2, "dropped: control": 1},
             "records": 4,
+            "batches": 2,
             "bytes_in": 110,
             "bytes_out": 100,
             "retries": 1,
@@ -77,7 +80,6 @@ WIRE = {
             "incidents": [["source-retention", "its log begins at 7", 3, True]],
         }
     ],
-    "bytes_in": 120,
     "cpu_s": 0.5,
     "peak_rss_bytes": 1000,
     "rss_bytes": 900,
@@ -102,6 +104,19 @@ def test_report_of_skipped_partitions_has_no_process() -> None:
     assert read == TaskReport([CopyReport(PARTITION, waiting_for="no leader")])
 
 
-def test_counters_without_counts_are_false() -> None:
-    assert not Counters()
-    assert Counters(retries=1)
+def test_report_has_all_counts_and_only_new_incidents() -> None:
+    counters = Counters.begun()
+    incident = Incident(IncidentKind.SOURCE_RETENTION, "its log begins at 7", 3, continued=True)
+    counters.records, counters.incidents, counters.runs = 4, [incident], [[3, 7, 1003]]
+    counters.decisions[Decision.COPY] += 2
+    first = counters.take()
+    counters.decisions[Decision.COPY] += 1
+    second = counters.take()
+    assert (first.since, first.records, first.decisions, first.incidents) == (
+        counters.since,
+        4,
+        {"copied": 2},
+        [incident],
+    )
+    assert (second.since, second.records, second.decisions) == (counters.since, 4, {"copied": 3})
+    assert (second.incidents, second.runs) == ([], [])

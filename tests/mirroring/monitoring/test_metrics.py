@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import TaskReport, left_out_report
+from shoal.mirroring.model.state import PartitionStatus
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.partition_metrics import PartitionStatus
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 from tests.two_brokers import ABORT, History, TwoBrokers
@@ -39,7 +38,7 @@ def test_newest_100_incidents_are_shown_and_the_others_counted() -> None:
     progress = metrics.progress()
     assert [each.reason for each in progress.incidents] == [f"number {number}" for number in range(150, 250)]
     assert (progress.incidents_before, progress.lost_before) == (150, 149 * 2)
-    assert metrics.incidents()[IncidentKind.FOREIGN_RECORDS] == 250
+    assert metrics.state([]).incidents[IncidentKind.FOREIGN_RECORDS.value] == 250
 
 
 def test_counts_are_summed_and_positions_are_the_last() -> None:
@@ -48,7 +47,7 @@ def test_counts_are_summed_and_positions_are_the_last() -> None:
     metrics.apply(report(source_offset=8, end_offset=9))
     metrics.apply(report(SECOND, decisions={"copied": 1, "dropped: control": 3}))
     progress = metrics.progress()
-    assert (progress.records, progress.bytes_out, progress.bytes_in, progress.retries) == (12, 300, 360, 3)
+    assert (progress.records, progress.bytes_out, progress.bytes_in, progress.retries) == (12, 300, 330, 3)
     assert progress.batches == 5
     assert progress.decisions == {"copied": 5, "dropped: control": 3}
     assert progress.lag_records == (9 - 8) + (10 - 5)  # an end may move back: a log lost its tail
@@ -304,7 +303,8 @@ def test_counts_of_partitions_are_separate() -> None:
     metrics.apply(report(decisions={"copied": 2, "dropped: empty": 1}))
     metrics.apply(report(decisions={"copied": 1, "rebuilt: holes": 1}))
     metrics.apply(report(SECOND))
-    first = metrics.partitions()[FIRST]
+    row = metrics.partitions()[FIRST]
+    first = row.counts
     assert first.decisions == {"copied": 3, "dropped: empty": 1, "rebuilt: holes": 1}
     assert (first.records, first.batches, first.bytes_in, first.bytes_out, first.retries) == (
         8,
@@ -313,24 +313,61 @@ def test_counts_of_partitions_are_separate() -> None:
         200,
         2,
     )
-    assert first.process == WORKER
-    assert metrics.partitions()[SECOND].batches == 2
+    assert row.process == WORKER
+    assert metrics.partitions()[SECOND].counts.batches == 2
 
 
 def test_snapshot_of_the_partitions_does_not_change() -> None:
     metrics = Metrics()
     metrics.apply(report())
-    before, version = metrics.partitions(), metrics.version
-    metrics.apply(replace(report(), partitions=()))
-    nothing_new: dict[str, Any] = {"decisions": {}, "records": 0, "bytes_in": 0, "bytes_out": 0, "retries": 0}
-    metrics.apply(report(**nothing_new, process={"pid_host": "other:1"}))
-    assert metrics.version == version
-    assert metrics.partitions()[FIRST].process == "other:1"
+    before = metrics.partitions()
     metrics.apply(report())
     metrics.apply(report(SECOND))
-    assert metrics.version > version
     assert before.keys() == {FIRST}
     assert before[FIRST].records == 4
+
+
+def test_counts_of_a_task_replace_its_earlier_ones() -> None:
+    metrics = Metrics()
+    for records, decisions in ((4, {"copied": 2}), (4, {"copied": 2}), (9, {"copied": 3, "cropped": 1})):
+        metrics.apply(report(since=7, records=records, decisions=decisions))
+    progress = metrics.progress()
+    assert (progress.records, progress.decisions) == (9, {"copied": 3, "cropped": 1})
+    assert metrics.partitions()[FIRST].counts.counts() == metrics.progress().counts()
+
+
+def test_lost_report_of_a_task_loses_no_count() -> None:
+    metrics = Metrics()
+    metrics.apply(report(since=7, records=4))
+    metrics.apply(report(since=7, records=40))  # the one with 12 did not arrive
+    assert metrics.progress().records == 40
+
+
+def test_late_report_of_a_former_task_counts_only_its_news() -> None:
+    metrics = Metrics()
+    metrics.apply(report(since=7, records=4))
+    metrics.apply(report(since=8, records=1))
+    metrics.apply(report(since=7, records=6))
+    metrics.apply(report(since=8, records=3))
+    assert metrics.progress().records == 6 + 3
+
+
+def test_report_of_the_driver_has_no_counts() -> None:
+    metrics = Metrics()
+    metrics.apply(report(since=7, records=4))
+    metrics.apply(left_out_report({FIRST: "no leader"}))
+    metrics.apply(report(since=7, records=5))
+    assert metrics.progress().records == 5
+
+
+def test_partition_that_another_mirror_took_is_not_counted_twice() -> None:
+    metrics = Metrics()
+    metrics.apply(report(since=7, records=4))
+    metrics.forget([FIRST])
+    assert (metrics.progress().records, metrics.progress().partitions) == (4, 0)
+    metrics.apply(report(since=7, records=5))
+    metrics.apply(report(since=8, records=2))
+    assert metrics.progress().records == 5 + 2
 
 
 def test_totals_are_the_sums_of_the_partitions() -> None:
@@ -343,9 +380,9 @@ def test_totals_are_the_sums_of_the_partitions() -> None:
     partitions = metrics.partitions().values()
     progress = metrics.progress()
     assert progress.records == sum(each.records for each in partitions)
-    assert progress.batches == sum(each.batches for each in partitions)
-    assert progress.bytes_out == sum(each.bytes_out for each in partitions)
-    assert progress.retries == sum(each.retries for each in partitions)
+    assert progress.batches == sum(each.counts.batches for each in partitions)
+    assert progress.bytes_out == sum(each.counts.bytes_out for each in partitions)
+    assert progress.retries == sum(each.counts.retries for each in partitions)
     assert progress.lag_records == sum(each.lag_records or 0 for each in partitions)
     for state in PartitionStatus:
         assert progress.states[state.value] == sum(each.state is state for each in partitions)

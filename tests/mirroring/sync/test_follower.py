@@ -15,7 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.prometheus import Exposition
+from shoal.mirroring.monitoring.prometheus import exposition
 from shoal.mirroring.sync import follower
 from shoal.mirroring.sync.follower import GroupFollower, pause_s
 from shoal.mirroring.task import moving_map
@@ -195,15 +195,15 @@ def test_metrics_show_the_groups(groups: Groups) -> None:
     following = Following(groups, once=True)
     groups.commit("source", "g", 4)
     following.follower.finish()
-    text = Exposition(following.metrics, list).text().decode()
-    assert "shoal_consumer_groups 1.0" in text
-    assert "shoal_consumer_groups_untranslated 0.0" in text
-    assert 'shoal_consumer_group_offsets{exactness="exact"} 1.0' in text
-    assert 'shoal_consumer_group_actions{action="committed"} 1.0' in text
+    text = exposition(following.metrics, list).decode()
+    assert "shoal_consumer_groups 1" in text
+    assert "shoal_consumer_groups_untranslated 0" in text
+    assert 'shoal_consumer_group_offsets{exactness="exact"} 1' in text
+    assert 'shoal_consumer_group_actions{action="committed"} 1' in text
     assert "shoal_consumer_groups_timestamp_seconds 1" in text
     progress = following.metrics.progress().to_json_object()
     assert progress["consumer_groups"]["groups"] == 1
-    assert "shoal_consumer_group" not in Exposition(Metrics(), list).text().decode()
+    assert "shoal_consumer_group" not in exposition(Metrics(), list).decode()
 
 
 def test_mirror_without_groups_has_no_follower(groups: Groups) -> None:

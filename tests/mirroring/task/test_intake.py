@@ -85,7 +85,7 @@ class Taking:
     def dropped(self) -> dict[Decision, int]:
         counters = Counters()
         self.intake.count_dropped(END_OFFSET, counters)
-        return dict(counters.decisions)
+        return {Decision(name): count for name, count in counters.decisions.items()}
 
 
 def plain(*counts: int, base_offset: int = 100, **fields: int) -> bytes:

@@ -17,7 +17,8 @@ from ..model.acls import THE_CLUSTER, Acl, grant_command
 from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
-from ..monitoring.followed import Followed, FollowRound
+from ..model.state import FollowRound
+from ..monitoring.followed import Followed
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
 from .lookout import Lookout

@@ -36,7 +36,7 @@ from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.first_start import FirstStart
 from ..model.offset_map import AcknowledgedRun
-from ..model.options import MirrorOptions
+from ..model.options import MetricsBy, MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
 from ..model.topics import TopicSelection
@@ -162,10 +162,9 @@ class MirrorRun:
         )
         resources.enter_context(watch)
         door = Door(options.http, self.warn)
-        metrics, health = (
-            metrics_routes(self.metrics, self._processes),
-            health_routes(self.metrics, options.timing),
-        )
+        by_topic = options.metrics_by is MetricsBy.TOPIC
+        metrics = metrics_routes(self.metrics, self._processes, by_topic=by_topic)
+        health = health_routes(self.metrics, options.timing)
         if options.metrics is not None:
             address = door.listen("metrics", options.metrics, metrics, health)
             self.notify(f"metrics at http://{address}/metrics")

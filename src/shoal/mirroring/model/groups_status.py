@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...numbers import gauge
+
 __all__ = ["GroupsStatus"]
 
 
@@ -26,13 +28,30 @@ class GroupsStatus:
 
     """
 
-    at: float | None = None
-    groups: int = 0
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    actions: Mapping[str, int] = field(default_factory=dict)
+    at: float | None = gauge(
+        "shoal_consumer_groups_timestamp_seconds", "Unix time of the last translation that succeeded."
+    )
+    groups: int = gauge(
+        "shoal_consumer_groups", "Consumer groups whose committed offsets follow the records.", initial=0
+    )
+    offsets: Mapping[str, int] = gauge(
+        "shoal_consumer_group_offsets",
+        "Committed offsets in the last translation: exact, ahead or at least.",
+        label="exactness",
+    )
+    actions: Mapping[str, int] = gauge(
+        "shoal_consumer_group_actions",
+        "Committed offsets in the last translation by action, such as unchanged, active there or refused.",
+        label="action",
+    )
     left_alone: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
-    untranslated: int = 0
+    untranslated: int = gauge(
+        "shoal_consumer_groups_untranslated",
+        "Consumer groups of which no offset is translated, such as streams groups, and groups that the "
+        "mirror may not read. Share groups and the groups of mirrors do not count.",
+        initial=0,
+    )
     failure: str = ""
 
     def to_json_object(self, now: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The options that tasks need, too, are :class:`~shoal.mirroring.model.copy_option
 
 from __future__ import annotations
 
+import enum
 import hashlib
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -47,6 +48,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Most file systems allow 255 bytes in a name; a suffix (".crc", ".tmp") needs some of them.
 _LONGEST_FILE_NAME = 200
+
+
+class MetricsBy(enum.Enum):
+    """The subjects of metrics with the label ``topic``."""
+
+    PARTITION = "partition"
+    TOPIC = "topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,12 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         kinds.ADDRESS,
         "serve metrics for Prometheus at this address. Port 0 takes a free port",
         default=None,
+        group="monitoring",
+    )
+    metrics_by: MetricsBy = option(
+        kinds.choice(MetricsBy),
+        "serve the metrics of each partition, or the totals of each topic: for thousands of partitions",
+        default=MetricsBy.PARTITION,
         group="monitoring",
     )
     ui: Address | None = option(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from ...numbers import counter, gauge
+
 __all__ = ["GarbageCollection", "ProcessRole", "ProcessUsage"]
 
 
@@ -19,8 +21,12 @@ class GarbageCollection:
 
     """
 
-    pauses: int
-    time_s: float
+    pauses: int = counter(
+        "shoal_jvm_gc_collections_total", "Garbage collection pauses since the mirror's start, of JVMs alone."
+    )
+    time_s: float = counter(
+        "shoal_jvm_gc_seconds_total", "Time in these pauses since the mirror's start, of JVMs alone."
+    )
 
     def beside(self, other: GarbageCollection) -> GarbageCollection:
         """Return the sum of two JVMs."""
@@ -52,7 +58,9 @@ class ProcessUsage:
 
     name: str
     role: ProcessRole
-    cpu_s: float
-    rss_bytes: int
-    last_report_at: float
+    cpu_s: float = counter(
+        "shoal_process_cpu_seconds_total", "User and system CPU time since the mirror's start."
+    )
+    rss_bytes: int = gauge("shoal_process_resident_memory_bytes", "Resident memory.", initial=0)
+    last_report_at: float = 0.0
     gc: GarbageCollection | None = None

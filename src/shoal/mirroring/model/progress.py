@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
+from .counts import Counted
 from .processes import GarbageCollection
 
 __all__ = [
@@ -108,10 +109,10 @@ def lost_of(incident: PartitionIncident) -> int:
     return (incident.lost or 0) if incident.continued else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+@dataclass(slots=True, kw_only=True)
+class Totals(Counted):
     """
-    The totals of a mirror since its start, in :class:`Progress` and :class:`Summary`.
+    The totals of a mirror since its start, in :class:`Progress` and :class:`Summary`; nothing changes them.
 
     Attributes:
         elapsed_s: The time since the start, Spark's own start included.
@@ -119,17 +120,11 @@ class Totals:
         states: The number of partitions in each state (``PartitionStatus``); the sum is ``partitions``.
         stopped: The reason for each stopped partition; these need an operator.
         waiting: The reason for each waiting partition; these are transient.
-        records: The number of records that the destination acknowledged.
-        batches: The number of batches with these records.
-        bytes_in: Fetched from the source.
-        bytes_out: Produced to the destination.
         lag_records: The offsets between the positions and the last known ends, transaction markers and gaps
             included. For a stopped partition: the offsets that are missing at the destination.
         lag_s: The lag in time of the partition with the largest one
             (:meth:`PartitionMetrics.lag_s`); None before any position is known.
         held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
-        decisions: The number of batches for each decision (copy, drop …).
-        retries: Requests that had to be repeated.
         incidents: The newest hundred incidents.
         incidents_before: The number of earlier incidents.
         lost_before: The known losses of those, if the partition continued.
@@ -144,15 +139,9 @@ class Totals:
     states: Mapping[str, int] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
-    records: int = 0
-    batches: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
     lag_records: int = 0
     lag_s: float | None = None
     held_back_records: int = 0
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    retries: int = 0
     incidents: tuple[PartitionIncident, ...] = ()
     incidents_before: int = 0
     lost_before: int = 0
@@ -165,7 +154,7 @@ class Totals:
         return "source" not in self.clusters_down
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Progress(Totals):
     """
     The progress of a running mirror. Partitions are the source's, as ``topic-number``.
@@ -196,7 +185,7 @@ class Progress(Totals):
         return {"type": "progress", **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Summary(Totals):
     """
     The summary of a mirror that has ended.

@@ -2,20 +2,23 @@
 The reports of tasks to the driver, and of the driver to its own metrics.
 
 A :class:`TaskReport` is one line of JSON on the control connection; its keys are in ``to_json_object``.
-Counts begin at the last report of the same task; all other values are current. Driver and tasks have the
-same version of shoal, so there is only one layout.
+Counts begin when the task takes the partition, so a lost report loses none. Runs and incidents are those
+since the last report, and all other values are current. Driver and tasks have the same version of shoal, so
+there is only one layout.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ...errors import PartitionStopped
-from ...records import Decision
+from ...numbers import numbers_of
 from ...topic_partition import TopicPartition
+from .counts import Counted
 from .handover import Left, leaves_from_json, leaves_to_json
 from .incidents import Incident, IncidentKind
 
@@ -31,32 +34,32 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class Counters:
+class Counters(Counted):
     """
-    The counts of one partition since its last report.
+    The counts of one partition since its task took it, and what happened since its last report.
 
     Attributes:
-        records: Acknowledged at the destination.
-        bytes_in: Fetched from the source.
-        bytes_out: Acknowledged at the destination.
-        retries: How often the partition had to wait.
-        decisions: The number of batches for each decision.
+        since: The time at which the task took it, in nanoseconds since 1970: another one means other counts.
+            0 if there are none, in a report of the driver.
         runs: Acknowledged offsets, as lists of the values of ``AcknowledgedRun``.
         incidents: In the order in which they happened.
 
     """
 
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    retries: int = 0
-    decisions: Counter[Decision] = field(default_factory=Counter)
+    since: int = 0
     runs: list[list[int]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        """Whether there are counts to report. Runs only come with records."""
-        return bool(self.records or self.bytes_in or self.retries or self.decisions or self.incidents)
+    @classmethod
+    def begun(cls) -> Counters:
+        """Return the counts of a task that takes a partition now."""
+        return cls(since=time.time_ns())
+
+    def take(self) -> Counters:
+        """Return the counts for a report, and take the runs and incidents, which are reported once."""
+        taken = replace(self, decisions=Counter(self.decisions))
+        self.runs, self.incidents = [], []
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class CopyReport:
         commit_waits_for: The reason why its position is not committed; None if it is.
         held_back: The number of offsets that open transactions hold back; None if that is not news.
         stopped: The reason why the partition stopped, in the first report of the stop.
-        counters: The counts since the last report.
+        counters: The counts since the task took the partition.
 
     """
 
@@ -104,11 +107,8 @@ class CopyReport:
             "held_back": self.held_back,
             "stopped": stopped
             and [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal],
-            "decisions": {decision.value: count for decision, count in counters.decisions.items()},
-            "records": counters.records,
-            "bytes_in": counters.bytes_in,
-            "bytes_out": counters.bytes_out,
-            "retries": counters.retries,
+            "since": counters.since,
+            **counters.counts(),
             "runs": counters.runs,
             "incidents": [
                 [each.kind.value, each.reason, each.lost, each.continued] for each in counters.incidents
@@ -130,13 +130,10 @@ class CopyReport:
             values["held_back"],
             PartitionStopped(*partition, *values["stopped"]) if values["stopped"] else None,
             Counters(
-                values["records"],
-                values["bytes_in"],
-                values["bytes_out"],
-                values["retries"],
-                Counter({Decision(name): count for name, count in values["decisions"].items()}),
-                values["runs"],
-                [Incident(IncidentKind(kind), *rest) for kind, *rest in values["incidents"]],
+                since=values["since"],
+                runs=values["runs"],
+                incidents=[Incident(IncidentKind(kind), *rest) for kind, *rest in values["incidents"]],
+                **{name: values[name] for name in numbers_of(Counted)},
             ),
         )
 
@@ -180,7 +177,6 @@ class TaskReport:
 
     Attributes:
         partitions: The partitions with news.
-        bytes_in: Fetched from the source, since the last report.
         process: The task's process; None for a report of the driver.
         begin_generation: Whether the group needs a new generation: a commit had an unknown outcome.
         leaves: The partitions that the task writes and commits no more.
@@ -190,7 +186,6 @@ class TaskReport:
     """
 
     partitions: Sequence[CopyReport] = ()
-    bytes_in: int = 0
     process: ProcessReport | None = None
     begin_generation: bool = False
     leaves: Mapping[TopicPartition, Left] = field(default_factory=dict)
@@ -202,7 +197,6 @@ class TaskReport:
         process = self.process
         return {
             "partitions": [each.to_json_object() for each in self.partitions],
-            "bytes_in": self.bytes_in,
             "cpu_s": process.cpu_s if process else 0.0,
             "peak_rss_bytes": process.peak_rss_bytes if process else 0,
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
@@ -217,7 +211,6 @@ class TaskReport:
         name = values.get("pid_host")
         return cls(
             [CopyReport.from_json_object(each) for each in values["partitions"]],
-            values["bytes_in"],
             None
             if name is None
             else ProcessReport(name, values["cpu_s"], values["rss_bytes"], values["peak_rss_bytes"]),

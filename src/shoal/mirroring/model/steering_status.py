@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...numbers import gauge
+
 __all__ = ["SteeringStatus", "rate_text"]
 
 #: The number of topics that an answer names.
@@ -23,9 +25,11 @@ class SteeringStatus:
 
     """
 
-    paused: frozenset[str] = frozenset()
+    paused: frozenset[str] = gauge("shoal_topics_paused", "Topics that are paused.", initial=frozenset())
     paused_expressions: tuple[str, ...] = ()
-    limit: int | None = None
+    limit: int | None = gauge(
+        "shoal_limit_bytes_per_second", "The limit of the bytes that the mirror fetches."
+    )
 
     @property
     def sentences(self) -> list[str]:

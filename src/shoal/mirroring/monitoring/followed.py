@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from ..model.follow_options import Follower
+from ..model.state import FollowRound
 
 __all__ = ["FollowRound", "Followed"]
-
-
-@dataclass(frozen=True, slots=True)
-class FollowRound:
-    """
-    One comparison of both clusters.
-
-    Attributes:
-        at_s: Its time, in seconds since 1970.
-        is_synced: Whether the mirror changes the destination; otherwise it only compares.
-        differing: The number of topics or ACLs that still differ.
-        sentences: The differences, and the errors of refused changes.
-
-    """
-
-    at_s: float
-    is_synced: bool
-    differing: int
-    sentences: Sequence[str] = ()
 
 
 class Followed:

@@ -1,30 +1,33 @@
 """
-The registry of a mirror's metrics: filled by the tasks' reports, read by progress, page and Prometheus.
+The registry of a mirror: filled by the tasks' reports, read by all views.
 
 Counts are per partition and only grow, so that progress, ``--json``, the page and Prometheus have the same
-numbers. The registry updates totals with each report, so a reader does not iterate over idle partitions.
+numbers. Totals of counts move with each report; other totals are made when they are asked for, once for each
+change.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
+from ..model.counts import Counted
 from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
+from ..model.state import MirrorState, PartitionState, PartitionStatus
 from ..model.steering_status import SteeringStatus
 from .followed import Followed
-from .partition_metrics import DROPS, PartitionMetrics, PartitionStatus
+from .partition_metrics import PartitionMetrics
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
 
@@ -37,15 +40,48 @@ _RATE_WINDOW_S = 10.0
 #: A worker without a report for this long has ended: Spark ends idle ones after a minute.
 _WORKER_SILENCE_S = 300.0
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
 
 @dataclass(slots=True)
-class _Worker:
-    cpu_s: float = 0.0
-    rss_bytes: int = 0
-    reported_at: float = 0.0
+class _Sums:
+    """The totals over all partitions that are no counts, at one version."""
+
+    version: int
+    states: Counter[PartitionStatus] = field(default_factory=Counter)
+    stopped: dict[str, PartitionStopped] = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)
+    held_back: dict[str, HeldBack] = field(default_factory=dict)
+    held_back_records: int = 0
+    lag_records: int = 0
+    to_copy: int = 0
+    is_lag_known: bool = False
+    unmirrored_since: float | None = None
+
+    def add(self, name: TopicPartition, row: PartitionMetrics, silence: str | None) -> None:
+        """Add a partition; with a silence, it waits for that."""
+        state, lag = row.state, row.lag_records
+        reason = row.waits_for or silence
+        if row.stopped is not None:
+            self.stopped[str(name)] = row.stopped
+        elif reason is not None:
+            state = PartitionStatus.WAITING
+            self.waiting[str(name)] = reason
+        self.states[state] += 1
+        if lag is not None:
+            self.is_lag_known = True
+            self.lag_records += lag
+            self.to_copy += 0 if row.stopped else lag
+        if row.held_back_since is not None:
+            self.held_back[str(name)] = HeldBack(row.held_back, row.held_back_since)
+        self.held_back_records += row.held_back
+        since = row.unmirrored_since
+        if since is not None and (self.unmirrored_since is None or since < self.unmirrored_since):
+            self.unmirrored_since = since
+
+    def lag_s(self, now: float) -> float | None:
+        """Return the largest lag in time; None if none is known."""
+        if self.unmirrored_since is not None:
+            return max(0.0, now - self.unmirrored_since)
+        return 0.0 if self.is_lag_known else None
 
 
 class Metrics:
@@ -57,6 +93,8 @@ class Metrics:
         task_peak_rss_bytes: The largest resident memory of a task's process.
         followed: The last rounds over what follows the records.
         steering: How the mirror is steered; None if nothing steers it.
+        groups: The state of the consumer groups that follow the records; None if none do.
+        last_report_at: Unix time of the last report of a task; None before the first.
 
     """
 
@@ -73,39 +111,34 @@ class Metrics:
             on_run: Called with each acknowledged run, from the threads that receive reports.
             once: Whether the mirror ends when everything is copied.
         """
+        self.followed = Followed()
+        self.steering: SteeringStatus | None = None
+        self.groups: GroupsStatus | None = None
+        self.last_report_at: float | None = None
+        self.task_cpu_s = 0.0
+        self.task_peak_rss_bytes = 0
         self._on_run = on_run
         self._once = once
         self._phase = Phase.CHECKING
-        self._phase_began = time.monotonic()
+        self._started = self._phase_began = time.monotonic()
         self._lock = threading.Lock()
-        self._started = time.monotonic()
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
+        #: Partitions that were removed: a late report has counts that are in the totals.
+        self._gone: dict[TopicPartition, PartitionMetrics] = {}
+        self._counted = Counted()
         self._version = 0
+        self._sums = _Sums(-1)
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
         self._incidents: deque[PartitionIncident] = deque()
-        self._incident_counts: Counter[str] = Counter()
+        self._incident_counts: Counter[str] = Counter({each.value: 0 for each in IncidentKind})
         self._incidents_before = 0
         self._lost_before = 0
-        self._bytes_in = 0
         self._reported: tuple[float, float] | None = None
-        self._workers: dict[str, _Worker] = {}
-        self._last_report_at: float | None = None
-        self.followed = Followed()
-        self.steering: SteeringStatus | None = None
-        self.task_cpu_s = 0.0
-        self.task_peak_rss_bytes = 0
-        # Totals over _partitions.
-        self._records = self._bytes_out = self._retries = self._lag_records = 0
-        self._known = self._held_back = self._to_copy = 0
-        self._states: Counter[PartitionStatus] = Counter()
-        self._decisions: Counter[str] = Counter()
-        self._stopped: dict[str, PartitionStopped] = {}
-        self._waiting: dict[str, str] = {}
-        self._unmirrored_since: dict[TopicPartition, float] = {}
-        self._held_back_since: dict[str, tuple[int, float]] = {}
-        self._groups: GroupsStatus | None = None
-        #: The clusters that were looked at, each with its silence; None if it answers.
+        self._workers: dict[str, ProcessUsage] = {}
         self._clusters: Mapping[str, ClusterSilence | None] = {}
+        self._builds = {importlib.metadata.version("shoal"): 1}
+
+    # Reports of the mirror and its tasks
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase. Stopping is the last one: later calls have no effect."""
@@ -116,18 +149,6 @@ class Metrics:
         if phase is not self._phase and self._phase is not Phase.STOPPING:
             self._phase = phase
             self._phase_began = time.monotonic()
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that the mirror is in."""
-        with self._lock:
-            return self._phase
-
-    @property
-    def phase_s(self) -> float:
-        """Seconds since the mirror entered its phase."""
-        with self._lock:
-            return time.monotonic() - self._phase_began
 
     def expect(
         self,
@@ -148,7 +169,7 @@ class Metrics:
         now = time.time()
         with self._lock:
             for partition, end in ends.items():
-                known = self._partitions.get(partition, PartitionMetrics())
+                known = self._known(partition)
                 expected = known.expecting(positions.get(partition), end, held_back.get(partition), now)
                 self._set(partition, expected)
 
@@ -161,22 +182,22 @@ class Metrics:
                     self._set(partition, replace(known, is_tried_again=True))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions that another mirror has taken; their records stay in the totals."""
+        """Remove partitions that another mirror has taken; their counts stay in the totals."""
         with self._lock:
             for partition in partitions:
-                self._drop(partition)
+                known = self._partitions.pop(partition, None)
+                if known is not None:
+                    self._gone[partition] = PartitionMetrics(lives=known.lives)
+            self._version += 1
 
     def apply(self, report: TaskReport) -> None:
         """Add a report."""
         monotonic, now = time.monotonic(), time.time()
         process = report.process
         with self._lock:
-            self._bytes_in += report.bytes_in
             if process is not None:  # else the report is the planner's
                 self._reported = (self._reported[0] if self._reported else monotonic, monotonic)
                 self._enter(Phase.COPYING)
-                self.task_cpu_s += process.cpu_s
-                self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
                 self._apply_worker(process, now)
             for each in report.partitions:
                 self._apply_partition(each, process.name if process else None, now)
@@ -186,26 +207,38 @@ class Metrics:
                     self._on_run(each.partition, AcknowledgedRun(*run))
 
     def _apply_worker(self, process: ProcessReport, now: float) -> None:
-        worker = self._workers.setdefault(process.name, _Worker())
-        worker.cpu_s += process.cpu_s
-        worker.rss_bytes = process.rss_bytes
-        worker.reported_at = self._last_report_at = now
+        self.task_cpu_s += process.cpu_s
+        self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
+        self.last_report_at = now
+        known = self._workers.get(process.name)
+        cpu_s = process.cpu_s + (known.cpu_s if known else 0.0)
+        usage = ProcessUsage(process.name, ProcessRole.WORKER, cpu_s, process.rss_bytes, now)
         # Spark starts new workers for months, so ended ones are removed.
-        gone = [name for name, each in self._workers.items() if each.reported_at < now - _WORKER_SILENCE_S]
-        for name in gone:
-            del self._workers[name]
+        self._workers = {
+            name: each
+            for name, each in {**self._workers, process.name: usage}.items()
+            if each.last_report_at >= now - _WORKER_SILENCE_S
+        }
 
     def _apply_partition(self, report: CopyReport, process: str | None, now: float) -> None:
-        partition, counters = report.partition, report.counters
-        self._records += counters.records
-        self._bytes_out += counters.bytes_out
-        self._retries += counters.retries
-        self._decisions.update({each.value: count for each, count in counters.decisions.items()})
-        for each in counters.incidents:
+        partition = report.partition
+        for each in report.counters.incidents:
             self._add(
                 PartitionIncident(str(partition), each.kind.value, each.reason, each.lost, each.continued)
             )
-        self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
+        before = self._known(partition)
+        after = before.after(report, process, now)
+        if after.counts is not before.counts:
+            self._counted = self._counted.moved(before.counts, after.counts)
+        self._set(partition, after)
+
+    def _known(self, partition: TopicPartition) -> PartitionMetrics:
+        return self._partitions.get(partition) or self._gone.get(partition) or PartitionMetrics()
+
+    def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
+        if metrics != self._partitions.get(partition):  # each window begins with a report of every partition
+            self._version += 1
+        self._partitions[partition] = metrics
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that is in no report."""
@@ -221,59 +254,6 @@ class Metrics:
             self._incidents_before += 1
             self._lost_before += lost_of(oldest)
 
-    def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
-        """Set a partition's metrics, and update the totals."""
-        before = self._partitions.get(partition)
-        self._partitions[partition] = metrics
-        if metrics == before:
-            return  # a partition that moves is reported again by its next task
-        if before is not None:
-            self._count(before, -1)
-        self._count(metrics, 1)
-        state = metrics.state
-        _keep(self._stopped, str(partition), metrics.stopped)
-        _keep(self._waiting, str(partition), metrics.waits_for if state is PartitionStatus.WAITING else None)
-        _keep(self._unmirrored_since, partition, metrics.unmirrored_since)
-        since = metrics.held_back_since
-        _keep(self._held_back_since, str(partition), None if since is None else (metrics.held_back, since))
-        self._version += 1
-
-    def _drop(self, partition: TopicPartition) -> None:
-        before = self._partitions.pop(partition, None)
-        if before is not None:
-            self._count(before, -1)
-            for states in (self._stopped, self._waiting, self._held_back_since):
-                states.pop(str(partition), None)
-            self._unmirrored_since.pop(partition, None)
-            self._version += 1
-
-    def _count(self, metrics: PartitionMetrics, times: int) -> None:
-        self._known += times * (metrics.lag_records is not None)
-        self._states[metrics.state] += times
-        self._lag_records += times * (metrics.lag_records or 0)
-        if not metrics.stopped:
-            self._to_copy += times * (metrics.lag_records or 0)
-        self._held_back += times * metrics.held_back
-
-    @property
-    def version(self) -> int:
-        """Version counter: incremented on each change to a partition's metrics, except its process."""
-        with self._lock:
-            return self._version
-
-    def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
-        """Return the current metrics of all partitions, as tasks have reported them."""
-        with self._lock:
-            return dict(self._partitions)
-
-    def shown_partitions(self) -> dict[TopicPartition, PartitionMetrics]:
-        """Return the same for users: while a cluster does not answer, all partitions wait for it."""
-        with self._lock:
-            silence = self._first_silence
-            if silence is None:
-                return dict(self._partitions)
-            return {name: each.waiting_at_least(silence) for name, each in self._partitions.items()}
-
     def set_clusters(self, clusters: Mapping[str, ClusterSilence | None]) -> None:
         """Set which of the clusters that were looked at do not answer; None for one that does."""
         with self._lock:
@@ -281,37 +261,26 @@ class Metrics:
                 self._clusters = dict(clusters)
                 self._version += 1
 
+    def set_groups(self, status: GroupsStatus) -> None:
+        """Set the state of the consumer groups that follow the records."""
+        self.groups = status
+
+    # Values for views
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that the mirror is in."""
+        return self._phase
+
+    @property
+    def phase_s(self) -> float:
+        """Seconds since the mirror entered its phase."""
+        return time.monotonic() - self._phase_began
+
     @property
     def clusters(self) -> Mapping[str, ClusterSilence | None]:
         """The clusters that were looked at, each with its silence; None if it answers."""
-        with self._lock:
-            return self._clusters
-
-    @property
-    def _first_silence(self) -> str | None:
-        """The silence that partitions wait for; None if all clusters answer."""
-        return next((each.sentence for each in self._clusters.values() if each is not None), None)
-
-    def workers(self) -> list[ProcessUsage]:
-        """Return the usage of the tasks' processes with a recent report."""
-        oldest = time.time() - _WORKER_SILENCE_S
-        with self._lock:
-            return [
-                ProcessUsage(name, ProcessRole.WORKER, each.cpu_s, each.rss_bytes, each.reported_at)
-                for name, each in self._workers.items()
-                if each.reported_at >= oldest
-            ]
-
-    @property
-    def last_report_at(self) -> float | None:
-        """Unix time of the last report of a task; None before the first."""
-        with self._lock:
-            return self._last_report_at
-
-    def incidents(self) -> dict[IncidentKind, int]:
-        """Return the number of incidents by kind."""
-        with self._lock:
-            return {kind: self._incident_counts[kind.value] for kind in IncidentKind}
+        return self._clusters
 
     @property
     def copying_s(self) -> float | None:
@@ -322,96 +291,116 @@ class Metrics:
     def waiting(self) -> bool:
         """Whether any partition waits for a temporary problem to end."""
         with self._lock:
-            return bool(self._waiting)
+            return bool(self._summed().waiting)
 
     def stopped(self) -> list[PartitionStopped]:
         """Return the reasons of all stopped partitions."""
         with self._lock:
-            return list(self._stopped.values())
+            return list(self._summed().stopped.values())
 
-    def set_groups(self, status: GroupsStatus) -> None:
-        """Set the state of the consumer groups that follow the records."""
+    def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
+        """Return the current metrics of all partitions, as tasks have reported them."""
         with self._lock:
-            self._groups = status
+            return dict(self._partitions)
 
-    @property
-    def groups(self) -> GroupsStatus | None:
-        """The state of the consumer groups that follow the records; None if none do."""
-        with self._lock:
-            return self._groups
+    def workers(self) -> list[ProcessUsage]:
+        """Return the usage of the tasks' processes with a recent report."""
+        oldest = time.time() - _WORKER_SILENCE_S
+        return [each for each in self._workers.values() if each.last_report_at >= oldest]
 
     def progress(self) -> Progress:
         """Return the current progress of the mirror."""
         with self._lock:
             return self._progress()
 
+    def state(self, processes: Sequence[ProcessUsage]) -> MirrorState:
+        """Return the whole state; while a cluster does not answer, all partitions wait for it."""
+        now = time.time()
+        with self._lock:
+            progress, silence = self._progress(), self._silence
+            rows = list(self._partitions.items())
+            incidents = dict(self._incident_counts)
+        return MirrorState(
+            progress=progress,
+            partitions=[_shown(name, row, silence, now) for name, row in rows],
+            processes=processes,
+            followed={follower.value: done for follower, done in self.followed.rounds().items()},
+            groups=self.groups,
+            steering=self.steering,
+            states=progress.states,
+            incidents=incidents,
+            clusters_up={name: each is None for name, each in self._clusters.items()},
+            last_report_at=self.last_report_at,
+            builds=self._builds,
+        )
+
+    @property
+    def _silence(self) -> str | None:
+        """The silence that partitions wait for; None if all clusters answer."""
+        return next((each.sentence for each in self._clusters.values() if each is not None), None)
+
+    def _summed(self) -> _Sums:
+        if self._sums.version != self._version:
+            sums, silence = _Sums(self._version), self._silence
+            for name, row in self._partitions.items():
+                sums.add(name, row, silence)
+            self._sums = sums
+        return self._sums
+
     def _progress(self) -> Progress:
         records_per_s, bytes_per_s = self._rates()
-        states, waiting = self._states_and_waiting()
+        sums, now = self._summed(), time.monotonic()
         return Progress(
-            elapsed_s=time.monotonic() - self._started,
+            **self._counted.counts(),
+            elapsed_s=now - self._started,
             partitions=len(self._partitions),
-            done=states[PartitionStatus.UP_TO_DATE],
-            states={state.value: states[state] for state in PartitionStatus},
-            stopped={name: each.reason for name, each in self._stopped.items()},
-            waiting=waiting,
-            records=self._records,
-            batches=sum(count for name, count in self._decisions.items() if name not in DROPS),
-            bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out,
+            done=sums.states[PartitionStatus.UP_TO_DATE],
+            states={state.value: sums.states[state] for state in PartitionStatus},
+            stopped={name: each.reason for name, each in sums.stopped.items()},
+            waiting=dict(sums.waiting),
             records_per_s=records_per_s,
             bytes_per_s=bytes_per_s,
-            lag_records=self._lag_records,
-            lag_s=self._lag_s(),
-            remaining_s=self._to_copy / records_per_s if records_per_s > 0 else None,
-            decisions=dict(self._decisions),
-            retries=self._retries,
+            lag_records=sums.lag_records,
+            lag_s=sums.lag_s(time.time()),
+            remaining_s=sums.to_copy / records_per_s if records_per_s > 0 else None,
             incidents=tuple(self._incidents),
             incidents_before=self._incidents_before,
             lost_before=self._lost_before,
             phase=self._phase.value,
-            phase_s=time.monotonic() - self._phase_began,
+            phase_s=now - self._phase_began,
             once=self._once,
-            held_back_records=self._held_back,
-            held_back={
-                partition: HeldBack(records, since)
-                for partition, (records, since) in self._held_back_since.items()
-            },
-            consumer_groups=None if self._groups is None else self._groups.to_json_object(time.time()),
+            held_back_records=sums.held_back_records,
+            held_back=dict(sums.held_back),
+            consumer_groups=None if self.groups is None else self.groups.to_json_object(time.time()),
             clusters_down={name: each for name, each in self._clusters.items() if each is not None},
         )
 
-    def _states_and_waiting(self) -> tuple[Mapping[PartitionStatus, int], dict[str, str]]:
-        """Return the states of :meth:`shown_partitions`, and why partitions wait."""
-        silence = self._first_silence
-        if silence is None:
-            return self._states, dict(self._waiting)
-        stopped = self._states[PartitionStatus.STOPPED]
-        waiting = {
-            str(name): each.waits_for or silence
-            for name, each in self._partitions.items()
-            if each.state is not PartitionStatus.STOPPED
-        }
-        return Counter({PartitionStatus.STOPPED: stopped, PartitionStatus.WAITING: len(waiting)}), waiting
-
-    def _lag_s(self) -> float | None:
-        if self._unmirrored_since:
-            return max(0.0, time.time() - min(self._unmirrored_since.values()))
-        return 0.0 if self._known else None
-
     def _rates(self) -> tuple[float, float]:
-        now = time.monotonic()
-        self._samples.append((now, self._records, self._bytes_out))
+        now, counted = time.monotonic(), self._counted
+        self._samples.append((now, counted.records, counted.bytes_out))
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()
         then, records_then, bytes_then = self._samples[0]
         elapsed = max(now - then, 1e-3)
-        return (self._records - records_then) / elapsed, (self._bytes_out - bytes_then) / elapsed
+        return (counted.records - records_then) / elapsed, (counted.bytes_out - bytes_then) / elapsed
 
 
-def _keep(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
-    """Set a key of a dict, or remove it if the value is None."""
-    if value is None:
-        values.pop(key, None)
-    else:
-        values[key] = value
+def _shown(name: TopicPartition, row: PartitionMetrics, silence: str | None, now: float) -> PartitionState:
+    stopped = row.stopped
+    reason = stopped.reason if stopped else row.waits_for or silence
+    is_waiting = stopped is None and reason is not None
+    return PartitionState(
+        name.topic,
+        name.partition,
+        PartitionStatus.WAITING if is_waiting else row.state,
+        reason,
+        row.process,
+        row.held_back_since,
+        row.counts,
+        row.lag_records,
+        row.held_back,
+        row.lag_s(now),
+        row.committed_at,
+        is_waiting,
+        stopped is not None,
+    )

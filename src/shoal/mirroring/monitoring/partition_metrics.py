@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...errors import PartitionStopped
-from ...records import Decision
+from ..model.counts import Counted
 from ..model.incidents import IncidentKind
-from ..model.reports import CopyReport
+from ..model.reports import CopyReport, Counters
+from ..model.state import PartitionStatus
 
-__all__ = ["DROPS", "PartitionMetrics", "PartitionStatus", "newer"]
+__all__ = ["PartitionMetrics", "newer"]
 
 #: The limit for the skew of a producer's clock: a later timestamp is ignored.
 _CLOCK_SKEW_S = 60.0
 
 _Value = TypeVar("_Value")
-
-#: The decisions after which a batch is not at the destination.
-DROPS = frozenset(each.value for each in Decision if each.is_drop)
-
-
-class PartitionStatus(enum.Enum):
-    """
-    A partition's state as users see it: exactly one at a time, so that the counts add up to all partitions.
-
-    The value is the word for it on the terminal, in JSON, on the page and in Prometheus.
-    """
-
-    UP_TO_DATE = "up to date"
-    BEHIND = "behind"
-    WAITING = "waiting"
-    STOPPED = "stopped"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +36,8 @@ class PartitionMetrics:
         newest_ms: The newest timestamp in the last acknowledged batches; None before the first.
         behind_since: Unix time of the first report of the current lag; None without lag.
         was_up_to_date: Whether the partition ever was without lag.
-        records: Records that the destination has acknowledged.
-        bytes_in: Bytes of fetched batches.
-        bytes_out: Bytes of acknowledged batches.
-        decisions: The number of batches by decision.
-        retries: The number of waits and new attempts.
+        counts: Its counts, of all tasks.
+        lives: The counts of the last two tasks that took it, by the time at which they took it.
         waiting_for: The temporary problem that copying waits for.
         commit_waits_for: The temporary problem that the commit waits for, while copying continues.
         stopped: The reason why the partition is stopped.
@@ -65,6 +45,10 @@ class PartitionMetrics:
         is_tried_again: Whether the mirror retries the stopped partition; it counts
             as stopped until it has moved.
         process: The worker of the last report, as ``host:pid``.
+        lag_records: The number of source offsets that are not mirrored; None until position and end are
+            known. If the source ends before the position, the topic was recreated, or lost its tail. Until
+            the mirror has determined which, all of it counts as missing.
+        state: The most urgent of the states that apply.
 
     """
 
@@ -77,31 +61,28 @@ class PartitionMetrics:
     newest_ms: int | None = None
     behind_since: float | None = None
     was_up_to_date: bool = False
-    records: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    retries: int = 0
+    counts: Counted = field(default_factory=Counted)
+    lives: Mapping[int, Counted] = field(default_factory=dict, compare=False)
     waiting_for: str | None = None
     commit_waits_for: str | None = None
     stopped: PartitionStopped | None = None
     stopped_by: IncidentKind | None = None
     is_tried_again: bool = False
     process: str | None = field(default=None, compare=False)
+    lag_records: int | None = field(init=False, compare=False)
+    state: PartitionStatus = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once for each change: all views read them, of thousands of partitions.
+        object.__setattr__(self, "lag_records", self._lag_records())
+        object.__setattr__(self, "state", self._state())
 
     @property
-    def batches(self) -> int:
-        """Batches that the destination has acknowledged."""
-        return sum(count for name, count in self.decisions.items() if name not in DROPS)
+    def records(self) -> int:
+        """Records that the destination has acknowledged."""
+        return self.counts.records
 
-    @property
-    def lag_records(self) -> int | None:
-        """
-        The number of source offsets that are not mirrored; None until position and end are known.
-
-        If the source ends before the position, the topic was recreated, or lost its tail. Until the mirror
-        has determined which, all of it counts as missing.
-        """
+    def _lag_records(self) -> int | None:
         position = self.source_offset
         if self.stopped is not None and self.stopped.unmirrored_from is not None:
             position = self.stopped.unmirrored_from
@@ -114,9 +95,7 @@ class PartitionMetrics:
         """The temporary problem that copying or commit waits for; None if there is none."""
         return self.waiting_for or self.commit_waits_for
 
-    @property
-    def state(self) -> PartitionStatus:
-        """The most urgent of the states that apply."""
+    def _state(self) -> PartitionStatus:
         if self.stopped:
             return PartitionStatus.STOPPED
         if self.waits_for:
@@ -124,10 +103,6 @@ class PartitionMetrics:
         if self.lag_records is None:
             return PartitionStatus.UNKNOWN
         return PartitionStatus.BEHIND if self.lag_records else PartitionStatus.UP_TO_DATE
-
-    def waiting_at_least(self, reason: str) -> PartitionMetrics:
-        """Return the partition waiting, for this reason unless it has one of its own."""
-        return self if self.stopped or self.waits_for else replace(self, waiting_for=reason)
 
     def lag_s(self, now: float) -> float | None:
         """
@@ -180,8 +155,7 @@ class PartitionMetrics:
 
     def after(self, report: CopyReport, process: str | None, now: float) -> PartitionMetrics:
         """Return these metrics with a report added."""
-        counters, newest_ms = report.counters, report.newest_ms
-        decisions = {each.value: count for each, count in counters.decisions.items()}
+        newest_ms = report.newest_ms
         if newest_ms is not None and not 0 <= newest_ms / 1000 <= now + _CLOCK_SKEW_S:
             newest_ms = None
         committed = newer(report.committed_offset, self.committed_offset)
@@ -193,11 +167,7 @@ class PartitionMetrics:
                 committed_offset=committed,
                 committed_at=self.committed_at if committed == self.committed_offset else now,
                 newest_ms=newer(newest_ms, self.newest_ms),
-                records=self.records + counters.records,
-                bytes_in=self.bytes_in + counters.bytes_in,
-                bytes_out=self.bytes_out + counters.bytes_out,
-                decisions=_sum(self.decisions, decisions) if decisions else self.decisions,
-                retries=self.retries + counters.retries,
+                **self._counted(report.counters),
                 waiting_for=report.waiting_for,
                 commit_waits_for=report.commit_waits_for,
                 process=newer(process, self.process),
@@ -205,6 +175,16 @@ class PartitionMetrics:
             ._stopped_or_healed(report)
             .seen_at(now, report.held_back, moved=report.end_offset != self.end_offset)
         )
+
+    def _counted(self, counters: Counters) -> dict[str, Any]:
+        """Return the fields with counts; a report of the same counts as before changes nothing."""
+        before = self.lives.get(counters.since, Counted())
+        if not counters.since or counters.counts() == before.counts():
+            return {}
+        # A task that ends may report after its successor has begun, so both are known.
+        others = [(since, counts) for since, counts in self.lives.items() if since != counters.since]
+        lives = dict([*others[-1:], (counters.since, Counted(**counters.counts()))])
+        return {"counts": self.counts.moved(before, counters), "lives": lives}
 
     def _end_after(self, report: CopyReport) -> int | None:
         """
@@ -264,7 +244,3 @@ _AT_WORK = (PartitionStatus.UP_TO_DATE, PartitionStatus.BEHIND, PartitionStatus.
 def newer(reported: _Value | None, known: _Value | None) -> _Value | None:
     """Return the reported value, or the known one if the report has none."""
     return known if reported is None else reported
-
-
-def _sum(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    return {**counts, **{name: counts.get(name, 0) + count for name, count in more.items()}}

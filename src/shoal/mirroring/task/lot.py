@@ -118,6 +118,7 @@ class Lot:
     def count(self, counters: Counters) -> None:
         """Count its batches, all of which have landed."""
         counters.decisions[self.decision] += self.batches_count
+        counters.batches += self.batches_count
         counters.records += self.records_count
         counters.bytes_out += len(self.view)
         landing = self.destination_offset

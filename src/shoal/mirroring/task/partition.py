@@ -68,7 +68,7 @@ class PartitionCopy:
         intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
         troubles: The offsets at which it does not get on.
-        counters: The counts since the last report.
+        counters: The counts since it was taken.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
         is_slow: Whether its next alignment may take long.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
@@ -122,7 +122,7 @@ class PartitionCopy:
         self.outbound = Outbound(self._position, allows_other_writers=settings.allows_other_writers)
         self.intake = Intake(settings, self.outbound, self._position)
         self.troubles = Troubles(settings.timing)
-        self.counters = Counters()
+        self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
         self._doubted_log: tuple[int, int] | None = None
@@ -528,11 +528,6 @@ class PartitionCopy:
         return inherited
 
     # Counts and commits, for reports
-
-    def take_counters(self) -> Counters:
-        """Return the counts since the last call."""
-        counters, self.counters = self.counters, Counters()
-        return counters
 
     def count_incidents(self, incidents: Iterable[Incident]) -> None:
         """Report incidents."""

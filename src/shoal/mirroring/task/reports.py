@@ -25,7 +25,7 @@ class PartitionReporter:
         self._last.pop(copy, None)
 
     def take(self, copy: PartitionCopy) -> CopyReport | None:
-        """Take a partition's counts since the last report; return None if there is nothing new to report."""
+        """Return the report of a partition with its counts; None if there is nothing new to report."""
         state = copy.state
         standing = (
             copy.position,
@@ -36,8 +36,9 @@ class PartitionReporter:
             copy.commit_waits_for,
             state.stopped,
             copy.held_back,
+            copy.counters.counts(),
         )
-        if self._last.get(copy) == standing and not copy.counters:
+        if self._last.get(copy) == standing and not copy.counters.incidents:
             return None
         self._last[copy] = standing
         stopped = state.stopped
@@ -55,7 +56,7 @@ class PartitionReporter:
             copy.commit_waits_for,
             copy.held_back,
             stopped if is_news else None,
-            copy.take_counters(),
+            copy.counters.take(),
         )
 
 
@@ -92,6 +93,6 @@ class WorkerReports:
         self._sent_at = time.monotonic()
         reports = (self._partitions.take(copy) for copy in copies)
         partitions = [each for each in reports if each is not None]
-        if partitions or self.fetched_bytes:
-            self._send_to_driver(TaskReport(partitions, self.fetched_bytes))
+        if partitions:
+            self._send_to_driver(TaskReport(partitions))
         self.fetched_bytes = 0

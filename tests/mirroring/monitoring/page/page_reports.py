@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,10 +69,14 @@ def expected(ranges: Sequence[CopyRange]) -> Metrics:
 
 def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
     """A task's report."""
-    known = {"bytes_in": 120_000, "cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
+    known = {"cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
     return TaskReport.from_json_object(
         {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
     )
+
+
+#: Each report is the first of another task, so that their counts add up.
+_takes = itertools.count(1)
 
 
 def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
@@ -83,7 +88,9 @@ def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
         "end_offset": 1500,
         "committed_offset": 1000,
         "newest_ms": None,
+        "since": next(_takes),
         "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
+        "batches": 21,
         "records": 1000,
         "bytes_in": 120_000,
         "bytes_out": 110_000,

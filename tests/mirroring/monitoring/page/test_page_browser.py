@@ -14,7 +14,7 @@ from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Phase, Summary
-from shoal.mirroring.monitoring.followed import FollowRound
+from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
 from shoal.net.address import Address

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ....printable import printable_values
-from ....topic_partition import TopicPartition
-from ...model.processes import GarbageCollection, ProcessUsage
+from ...model.processes import GarbageCollection
 from ...model.progress import Summary
-from ..followed import Followed
 from ..metrics import Metrics
-from ..partition_metrics import PartitionMetrics
 from .history import Sampler
 
 __all__ = ["About", "Ending", "state_object"]
@@ -81,58 +77,14 @@ class Ending:
 
 
 def state_object(about: About, metrics: Metrics, sampler: Sampler, ending: Ending | None) -> dict[str, Any]:
-    """Return the state of a mirror now, with printable texts."""
+    """Return the state of a mirror now, and its last hour, with printable texts."""
     now = time.time()
-    progress = metrics.progress()
-    reported_at = metrics.last_report_at
-    state = {
-        **progress.to_json_object(),
+    of_page = {
         **asdict(about),
         "version": importlib.metadata.version("shoal"),
         "now_ms": int(now * 1000),
         "ending": None if ending is None else asdict(ending),
-        "last_report_age_s": None if reported_at is None else max(0.0, now - reported_at),
-        "clusters_down": {
-            name: {**asdict(each), "sentence": each.sentence} for name, each in progress.clusters_down.items()
-        },
-        "followed": _followed(metrics.followed),
-        "steering": None if metrics.steering is None else metrics.steering.to_json_object(),
-        "processes": [_process(each) for each in sampler.processes()],
-        "rows": _rows(metrics.shown_partitions(), now),
     }
-    # The history needs none of that, as it has only numbers.
-    return {**printable_values(state), "history": sampler.history.columns()}
-
-
-def _followed(followed: Followed) -> list[dict[str, Any]]:
-    return [{"kind": follower.value, **asdict(done)} for follower, done in followed.rounds().items()]
-
-
-def _process(process: ProcessUsage) -> dict[str, Any]:
-    return {**asdict(process), "role": process.role.value}
-
-
-def _rows(partitions: Mapping[TopicPartition, PartitionMetrics], now: float) -> dict[str, list[Any]]:
-    """Return the partitions as one list for each number: their names are there once."""
-    rows = [
-        {"topic": name.topic, "partition": name.partition, **_row(each, now)}
-        for name, each in partitions.items()
-    ]
-    return {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
-
-
-def _row(metrics: PartitionMetrics, now: float) -> dict[str, Any]:
-    stopped = metrics.stopped
-    return {
-        "state": metrics.state.value,
-        "reason": stopped.reason if stopped else metrics.waits_for,
-        "lag_records": metrics.lag_records,
-        "lag_s": metrics.lag_s(now),
-        "records": metrics.records,
-        "batches": metrics.batches,
-        "bytes_out": metrics.bytes_out,
-        "held_back_records": metrics.held_back,
-        "held_back_since": metrics.held_back_since,
-        "committed_at": metrics.committed_at,
-        "process": metrics.process,
-    }
+    state = metrics.state(sampler.processes())
+    # The history has only numbers.
+    return {**state.to_json_object(now), **printable_values(of_page), "history": sampler.history.columns()}
