@@ -31,13 +31,10 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "cutover",
         help="move topics to the destination of their mirror, with proof",
-        description="Move topics from the source to the destination of a running mirror, through six gates. "
-        "(1) The mirror runs and its lag is small. (2) Configurations, ACLs and groups are in step, and the "
-        "copied records are verified. (3) Producers have stopped. (4) Each record is at the destination, and "
-        "verified. (5) The offsets of consumer groups are translated, committed and read back. (6) The "
-        "certificate is written. Each gate reports what it waits for, and why. A gate that times out or "
-        "fails ends the cut-over: until the fifth nothing is changed, and what the fifth commits, the next "
-        "translation replaces. Exit codes: 0 done; 1 a gate failed or timed out; 2 usage or configuration.",
+        description="Move topics from the source to the destination of a running mirror, through gates. "
+        f"{_gates()} Each gate reports what it waits for, and why. A gate that times out or fails ends the "
+        "cut-over: until the fifth nothing is changed, and what the fifth commits, the next translation "
+        "replaces. Exit codes: 0 done; 1 a gate failed or timed out; 2 usage or configuration.",
         epilog="Example: rehearse while everything runs, then stop the producers and consumers, and move:\n\n"
         "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --rehearse\n"
         "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' "
@@ -55,6 +52,12 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
+
+
+def _gates() -> str:
+    """Return what each gate waits for."""
+    rules = enumerate(GATES.items(), 1)
+    return " ".join(f"({number}) {gate.value}: {rule.waits_for}." for number, (gate, rule) in rules)
 
 
 def run(args: argparse.Namespace) -> int:
