@@ -30,6 +30,7 @@ def translate(
         counting = Counting(*around, [question], log_start)
         for piece in pieces:
             counting.add(piece)
+        counting.end_log()
         if (counted := counting.answers().get(question)) is not None:
             return counted if counted.exactness is Exactness.EXACT or counted.offset > found.offset else found
         if counting.log_begin is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import pytest
@@ -141,12 +142,14 @@ class Mirror:
             self.map = self.map.cut(self.position, self.end).reached(self.position, self.end, unaccounted)
         self.skipped -= set(range(self.position, len(self.offsets)))
 
+    @cached_property
     def pieces(self) -> list[Piece]:
+        """The source after all events."""
         there = (each for each in range(self.start, len(self.offsets)) if each not in self.compacted)
         return [Piece(each, each + 1, self.offsets[each], is_complete=True) for each in there]
 
     def translated(self, offset: int, *, is_source: bool) -> Translation:
-        return translate(self.map, Question(offset, is_source), self.pieces(), self.start)
+        return translate(self.map, Question(offset, is_source), self.pieces, self.start)
 
     def check(self, found: Translation, wanted: set[int], read: list[int]) -> None:
         """

@@ -177,3 +177,20 @@ def test_leader_that_refuses_is_the_answer_of_open_offsets_alone(brokers: TwoBro
         first, within = asked.forwards(0, 10)
         assert first == (0, EXACT)
         assert isinstance(within, ShoalError)
+
+
+def test_offset_near_an_incident_asks_the_source_for_nothing(brokers: TwoBrokers) -> None:
+    brokers.topic()
+    with asked_of(brokers, range(9), 9) as asked:
+        asked.offsets = OffsetMap((Milestone(0, 0), Milestone(9, 5, Stretch.BROKEN)))
+        requests = [brokers.source.faults.add(api, times=None) for api in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)]
+        assert asked.forwards(4) == [(0, AT_LEAST)]
+        assert [each.hits for each in requests] == [0, 0]
+
+
+def test_offset_of_a_log_whose_last_offsets_have_no_record_is_exact(brokers: TwoBrokers) -> None:
+    """Compaction had removed them before the mirror came."""
+    (history,) = brokers.topic()
+    history.holed(5, [1, 4]).gap(3)
+    with asked_of(brokers, [0, 2, 3], 8) as asked:
+        assert asked.forwards(1, 2, 3) == [(1, EXACT), (1, EXACT), (2, EXACT)]

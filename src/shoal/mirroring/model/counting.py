@@ -121,6 +121,11 @@ class Counting:
             is_dense = piece.records == piece.end - piece.start
             self._add(Piece(start, end, end - start if is_dense else piece.records, piece.is_complete))
 
+    def end_log(self) -> None:
+        """Count the offsets behind the last piece, which have no record: the log ends there."""
+        if self.at < self.end.source:
+            self._add(Piece(self.at, self.end.source, 0, is_complete=False))
+
     def _add(self, piece: Piece) -> None:
         is_dense = piece.records == piece.end - piece.start
         while self._sources and self._sources[0].offset < piece.end:

@@ -77,6 +77,12 @@ class Scan:
             if not self._left:
                 return
 
+    def end_log(self) -> None:
+        """End all counts: the log has no more batches."""
+        for counting in self._left:
+            counting.end_log()
+        self._left.clear()
+
     def _pieces(self, decision: Decision, batch: RecordBatch, counting: Counting) -> Iterator[Piece]:
         header = batch.header
         start, end = header.base_offset, header.next_offset
@@ -143,4 +149,4 @@ def _read_on(cluster: Cluster, partition: TopicPartition, scan: Scan, level: Iso
                 if scan.wanted is None or scan.wanted > scan.position + _NEAR_OFFSETS:
                     break
             else:
-                return
+                scan.end_log()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ...client.cluster import Cluster
@@ -77,6 +77,10 @@ class CopyMap:
             return self.offsets.to_destination(question.offset)
         return self.offsets.to_source(question.offset)
 
+    def around(self, question: Question) -> tuple[Milestone, Milestone] | None:
+        """Return the milestones between which the records have to be counted; None if that is of no use."""
+        return self.offsets.around(question.offset, is_source=question.is_source)
+
 
 class _Open:
     """The offsets that the map of a copy leaves open, and the places that were counted in its stretches."""
@@ -88,17 +92,14 @@ class _Open:
 
     def countings(self, answers: Answers, log_start: int, most: int | None) -> list[Counting]:
         """Translate by the counted places, and return the counts that are still needed."""
-        offsets = self.copy.offsets.with_known(self._places)
-        refined = CopyMap(self.copy.source, offsets, self.copy.topic_ids, self.copy.log)
+        refined = replace(self.copy, offsets=self.copy.offsets.with_known(self._places))
         stretches: dict[tuple[Milestone, Milestone], list[Question]] = defaultdict(list)
         for question in self.questions:
             before = answers[question]
             if isinstance(before, Translation):
                 answers[question] = max(before, refined.translate(question), key=_rank)
-            if _is_open(answers[question]):
-                around = offsets.around(question.offset, is_source=question.is_source)
-                if around is not None:
-                    stretches[around].append(question)
+            if _is_open(answers[question]) and (around := refined.around(question)):
+                stretches[around].append(question)
         return [
             Counting(begin, end, asked, log_start)
             for (begin, end), asked in sorted(stretches.items())
@@ -148,7 +149,8 @@ class Translations:
         left: list[_Open] = []
         for copy, questions in asked.items():
             answers[copy] = {each: copy.translate(each) for each in questions}
-            if opened := [each for each in questions if _is_open(answers[copy][each])]:
+            found = answers[copy].items()
+            if opened := [each for each, answer in found if _is_open(answer) and copy.around(each)]:
                 facts, places = self._known.get((copy.source, copy.log), (None, ()))
                 left.append(_Open(copy, opened, places if facts == copy.facts else ()))
         again = self._count(left, answers, most_counted)
