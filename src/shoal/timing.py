@@ -78,6 +78,9 @@ class Timing:
             topic or partition to appear at the destination.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
             without data is answered in half a second.
+        isolate_s: A pair of several partitions gives up its requests after so long without a response. One
+            partition may hold up the others, as if its followers do not answer.
+        isolate_again_s: The shortest time until it does so again: a slow broker has to answer some time.
         end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
             without a response.
         give_up_patience_s: So much later the task ends without the worker, unless it commits. Some calls
@@ -161,6 +164,8 @@ class Timing:
     handler_patience_s: float = 30.0
     # A task
     stalled_s: float = 2.5
+    isolate_s: float = 7.5
+    isolate_again_s: float = 60.0
     end_patience_s: float = 2.5
     give_up_patience_s: float = 1.0
     first_retry_ms: int = 100

@@ -545,3 +545,21 @@ def test_next_task_has_a_generation_begun_for_a_doubt_that_leads_elsewhere(
     end(running, second)
     assert second.generation == is_in_doubt
     assert brokers.copied() == history.committed
+
+
+def test_pair_that_is_silent_for_long_gives_its_requests_up(brokers: TwoBrokers) -> None:
+    """They may wait for one partition alone; the others continue without it."""
+    histories = brokers.topic("topic", 2)
+    for history in histories:
+        history.plain(2)
+    patient = replace(brokers.settings.destination, request_timeout_ms=600_000)
+    brokers = brokers.with_settings(destination=patient)
+    brokers = brokers.with_timing(stalled_s=0.1, isolate_s=0.3)
+    stall = brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=600.0, times=1)
+    control = Watched()
+    running = brokers.start(open_ranges(2), control)
+    assert brokers.destination.faults.wait_for(stall)
+    for number, history in enumerate(histories):
+        wait_until(lambda number=number, history=history: is_copied(brokers, history, number))  # type: ignore[misc]
+    assert any("to answer" in each for each in control.waited_for)
+    end(running, control)

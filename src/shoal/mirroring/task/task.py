@@ -8,7 +8,8 @@ The task of a mirror follows its document (:func:`follow_documents`): it begins 
 and its workers leave those that it lacks. The task's own thread looks after the workers four times a second.
 Its time limits follow on one another:
 
-- A worker without a response for ``stalled_s`` is reported as waiting for its broker.
+- A worker without a response for ``stalled_s`` is reported as waiting for its broker. The requests of a pair
+  without one for ``isolate_s`` are given up, since they may wait for one partition alone.
 - After a request to end, or to leave partitions, ``end_patience_s`` later whatever a worker waits for is
   given up.
 - Another ``give_up_patience_s`` later the task continues or ends without the worker, unless it commits.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import math
 import queue
 import threading
 import time
@@ -148,6 +150,8 @@ class _TaskWorkers:
         self._news: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         #: The number of the newest entry that was begun: numbers only grow.
         self._newest = 0
+        #: When the requests of a place's pair were given up last.
+        self._isolated_at: dict[_Place, float] = {}
         #: When workers were first seen that have partitions to leave.
         self._leaving_since: dict[Worker, float] = {}
 
@@ -310,12 +314,27 @@ class _TaskWorkers:
                 worker.report_again(stuck)
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
+                self._isolate(worker, now)
             if not worker.is_leaving:
                 self._leaving_since.pop(worker, None)
             elif now - self._leaving_since.setdefault(worker, now) > self._timing.end_patience_s:
                 # The driver gives the partitions that it does not have to leave out again.
                 self._hurry(worker, has_waited=True)
         self._session.show_life()
+
+    def _isolate(self, worker: Worker, now: float) -> None:
+        """
+        Give up the requests of a pair that is silent for long, since they may wait for one partition alone.
+
+        Not again soon: a broker that is slow, and not stuck, has to answer some time.
+        """
+        place = next((place for place, each in self._workers.items() if each is worker), None)
+        if place is None or place.work not in {_Work.COPY, _Work.COPY_MOVED} or len(worker.held) < 2:
+            return
+        is_due = now - self._isolated_at.get(place, -math.inf) >= self._timing.isolate_again_s
+        if is_due and worker.silent_for_s > self._timing.isolate_s:
+            self._isolated_at[place] = now
+            worker.give_up_requests()
 
     def _hurry(self, worker: Worker, *, has_waited: bool = False) -> None:
         """Give up the waits of a worker that is stuck, aligns, or gets no answer."""

@@ -125,6 +125,7 @@ class Worker(ABC):
         #: When the wait for brokers was given up, and what the worker waited for then.
         self._gave_up_at: float | None = None
         self._waited_for = ""
+        self._gave_up_requests = False
 
     # From any thread
 
@@ -152,6 +153,14 @@ class Worker(ABC):
                 connection.abort()
         for cluster in (self._source, self._destination):
             cluster.abort_connecting()
+
+    def give_up_requests(self) -> None:
+        """Let the requests in flight fail: partitions that can be aligned continue without the others."""
+        self._waited_for = self.waits_for()
+        self._gave_up_requests = True
+        for connection in self._connections():
+            if connection.in_flight:
+                connection.abort()
 
     def report_again(self, copies: Sequence[PartitionCopy]) -> None:
         """Report all of these partitions next time, whether or not anything is new."""
@@ -351,7 +360,7 @@ class Worker(ABC):
         # They come back together, in one alignment.
         delay_s = max((copy.state.next_delay_s() for copy in copies), default=0.0)
         # An error after giving up is of the worker's own making: reports have what it waited for.
-        reason = self._waited_for if self._gave_up_at else str(error)
+        reason = self._waited_for if self._gave_up_at or self._gave_up_requests else str(error)
         for copy in copies:
             copy.lose_track()
             copy.wait(reason, delay_s)
