@@ -284,9 +284,9 @@ class _Rules:
         """Excuse a later start of the copy, and records that retention has deleted from the source."""
         for left in self._left[:1]:
             if left.slot.start == self._begin:
-                del left.source[len(left.destination) :]
+                left.source = left.source[: len(left.destination)]
                 if self._ours.offsets.start > 0:
-                    del left.destination[len(left.source) :]
+                    left.destination = left.destination[: len(left.source)]
 
     def name_the_rest(self) -> None:
         """Name the rest: records that stand in each other's places are altered, others missing or extra."""

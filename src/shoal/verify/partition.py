@@ -303,9 +303,8 @@ class PartitionComparison:
         """Explain the slots that were found, and leave out what an uncertain beginning does not prove."""
         if part.begin is None:
             return
-        slots, part.slots = part.slots, []
         part.findings = explain(
-            slots,
+            part.slots,
             ours,
             theirs,
             part.times,
@@ -314,6 +313,7 @@ class PartitionComparison:
             mirrored_until=plan.mirrored_until,
             explains_compaction=self._explains_compaction,
         )
+        part.slots = []
         if part.findings.differences and not part.begin.is_proven:
             part.findings.differences = []
             part.reason = (
