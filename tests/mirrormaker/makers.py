@@ -40,7 +40,8 @@ class Maker:
 
     def __init__(self, arguments: list[str], timing: Timing) -> None:
         options = parse(make_parser().parse_args(["mirror-maker", *arguments]))
-        hurried = replace(timing, shortest_refresh_s=0.2)
+        interval_s = options.mirror.timing.commit_interval_s
+        hurried = replace(timing, shortest_refresh_s=0.2, commit_interval_s=interval_s)
         self.options = replace(options, mirror=replace(options.mirror, refresh_s=0.2, timing=hurried))
         self.stop = threading.Event()
         self.warnings: list[str] = []
@@ -93,8 +94,8 @@ class Makers:
         self.directory = directory
         self.source = source
         self.destination = destination
-        self._producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
         self._sent = 0
+        self.know_anew()
         self.consumer_properties = ""
         self.producer_properties = ""
 
@@ -124,7 +125,9 @@ class Makers:
 
     def know_anew(self) -> None:
         """Use the current number of partitions for later records."""
-        self._producer = Producer({"bootstrap.servers": self.source.bootstrap, "linger.ms": 0})
+        # It may outlive its broker, and would log that.
+        config = {"bootstrap.servers": self.source.bootstrap, "linger.ms": 0, "log_level": 0}
+        self._producer = Producer(config)
 
     def of_source(self, topic: str = "orders") -> list[list[Content]]:
         return [content_of(log) for log in self.source.topics.topic(topic).logs]

@@ -193,7 +193,7 @@ def test_cutover_waits_for_a_destination_that_starts_again_in_its_verification(m
 
     def restart(line: str) -> None:
         if "gate 4 of 6" in line and "waits until" in line:
-            faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.LEADER_NOT_AVAILABLE, times=12)
+            faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.LEADER_NOT_AVAILABLE, times=6)
 
     code, _, sentence = move.cut("--timeout", "60", on_line=restart)
     assert code == 0, sentence
