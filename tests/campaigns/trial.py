@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from unittest.mock import patch
 
+from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task.sender import wall_clock_ms
+from shoal.native import NATIVE
 from tests.verifying import verified
 from tests.world.quiet import check_in_quiet
 from tests.world.tasks import Outcome, TaskWorld
@@ -40,7 +42,9 @@ class Result(NamedTuple):
 
 def run_trial(plan: TaskPlan) -> Result:
     """Run a trial, up to the first step after which anything is wrong."""
-    with TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
+    native = NATIVE if plan.setup.sends_natively else None
+    started = TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world"))
+    with patch.object(send, "NATIVE", native), started as world:
         for number, step in enumerate(plan.steps):
             _run_step(world, step, f"{plan.seed}/{number}")
             if world.problems:

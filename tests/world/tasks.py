@@ -90,6 +90,7 @@ class Setup:
     is_verified: bool = False
     readers: int = 0
     readers_move: bool = False
+    sends_natively: bool = True
 
 
 @dataclass(frozen=True, slots=True)
