@@ -515,6 +515,14 @@ def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
     assert len(brokers.copied()) == 2
 
 
+def test_gap_behind_dropped_batches_ends_a_range(brokers: TwoBrokers, history: History) -> None:
+    """They leave nothing at the destination: an alignment by its log would lead back before them."""
+    may_compact(brokers.source)
+    history.plain(1).transaction(2, ends=ABORT).gap_at_the_end(3)
+    assert brokers.impatient().start().result().complete
+    assert brokers.position().source_offset == history.next_offset
+
+
 # Batches that cannot be copied, and damaged ones
 
 

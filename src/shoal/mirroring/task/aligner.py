@@ -91,7 +91,9 @@ class Aligner(Worker):
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
             if left.committed is not None:
                 copy.keep_commit(left.committed)
+        taken = [copy for copy in copies if copy.state.is_aligned]
         copies = [copy for copy in copies if not copy.state.is_aligned]
+        self._look_into_silences(taken)
         if not copies:
             return
         self._phase = WorkerPhase.ALIGNING

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
@@ -522,8 +523,24 @@ class PartitionCopy:
 
     # Handing over
 
+    def left(self) -> InheritedPosition | None:
+        """Return the position for the next task, or for the next alignment; None if there is none."""
+        if self.inherited is not None and self.position is None:
+            return self.inherited  # the task has ended before the first alignment
+        if self.inherited is not None:
+            return replace(self.inherited, committed=self.committed, doubts=self.doubts)
+        if not self.state.is_aligned or not self.position or self.source_is_gone:
+            return None
+        return InheritedPosition(self.position, self.leader_epochs, self.committed, self.doubts)
+
+    def leave_to_itself(self) -> None:
+        """Let the next alignment go on here, unless anything happens to either cluster until then."""
+        left = self.left()
+        # What is committed, or in doubt, stays known here, and may change until then.
+        self.inherited = left and replace(left, committed=None, doubts=())
+
     def take_inherited(self) -> InheritedPosition | None:
-        """Return the position that a former task handed over, once."""
+        """Return the position that a former task, or this one, handed over, once."""
         inherited, self.inherited = self.inherited, None
         return inherited
 

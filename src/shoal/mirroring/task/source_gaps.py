@@ -37,6 +37,8 @@ def take_empty_answer(copy: PartitionCopy, source: Cluster) -> None:
     if spell.times < ANSWERS_OF_A_GAP:
         copy.wait(f"{source} to send offset {offset}, or to return another empty response")
     else:
+        # The offset may lie behind batches that left nothing at the destination: its log would lead back.
+        copy.leave_to_itself()
         copy.align_slowly(f"{source} to send offset {offset}")
 
 

@@ -237,11 +237,7 @@ class Worker(ABC):
     def _position_left(self, copy: PartitionCopy) -> InheritedPosition | None:
         if copy.seen_interruptions != self._control.interruptions:
             return None  # another process may have written since
-        if copy.inherited is not None:
-            return copy.inherited  # it was left before the first alignment
-        if not copy.state.is_aligned or not copy.position or copy.source_is_gone:
-            return None
-        return InheritedPosition(copy.position, copy.leader_epochs, copy.committed, copy.doubts)
+        return copy.left()
 
     @property
     def is_leaving(self) -> bool:

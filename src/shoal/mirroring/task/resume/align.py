@@ -308,7 +308,7 @@ def _still_holds(
     except ShoalError:
         return False
     return (
-        copy.position is None
+        copy.position in (None, position)
         and position.rules == settings.rules
         and position.source_topic_id == topic_id(source, copy.source)
         and position.destination_topic_id == topic_id(destination, copy.destination)
