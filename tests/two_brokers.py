@@ -265,6 +265,7 @@ class Watched(Uncontrolled):
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
         self._is_orphan = False
+        self._beginning = threading.Lock()
         self._gates: list[Gate] = []
 
     def hold_group(self, begin: Callable[[], MemberId], now: MemberId | None = None) -> None:
@@ -273,16 +274,20 @@ class Watched(Uncontrolled):
         self._member = begin() if now is None else now
 
     def begin_generation(self) -> None:
-        if self._begin is not None:
-            self._member = self._begin()
-        super().begin_generation()
+        with self._beginning:
+            if self._is_orphan:
+                return  # no driver hears it
+            if self._begin is not None:
+                self._member = self._begin()
+            super().begin_generation()
 
     def membership(self) -> MemberId:
         return self._member
 
     def orphan(self) -> None:
         """End the lease for good: another attempt begins."""
-        self._is_orphan = True
+        with self._beginning:
+            self._is_orphan = True
         for gate in self._gates:
             gate[0] = 0
 

@@ -212,6 +212,8 @@ def _wrong_codecs(world: TaskWorld, before: _Before) -> Iterator[str]:
     rebatch = world.brokers.settings.rebatch
     if rebatch is None or rebatch.codec is None or "compression.type" in dict(world.setup.destination_config):
         return
+    if world.setup.are_same:
+        return  # nothing tells which batch a record comes from
     small = {
         offset
         for batch in batches_of(before.partition.log)

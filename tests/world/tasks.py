@@ -346,12 +346,12 @@ class TaskWorld:
             is_next: Whether it takes over from a former task, in the same generation of the group.
 
         """
+        for former in self.running:
+            former.orphan()
         if is_next:
             self.fencing.let_follow(control, self.running[-1], self.brokers.settings.group)
         else:
             self.fencing.let_begin(control, self.brokers.settings.group)
-        for former in self.running:
-            former.orphan()
         self.running = [control]
         ranges = self.closed_ranges() if ranges is None else ranges
         for each in ranges:
