@@ -276,7 +276,7 @@ class Watched(Uncontrolled):
     def begin_generation(self) -> None:
         with self._beginning:
             if self._is_orphan:
-                return  # no driver hears it
+                return  # the driver ignores it
             if self._begin is not None:
                 self._member = self._begin()
             super().begin_generation()

@@ -125,7 +125,7 @@ class Makers:
 
     def know_anew(self) -> None:
         """Use the current number of partitions for later records."""
-        # It may outlive its broker, and would log that.
+        # A producer may outlive its broker, and would log that.
         config = {"bootstrap.servers": self.source.bootstrap, "linger.ms": 0, "log_level": 0}
         self._producer = Producer(config)
 

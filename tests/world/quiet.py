@@ -213,7 +213,7 @@ def _wrong_codecs(world: TaskWorld, before: _Before) -> Iterator[str]:
     if rebatch is None or rebatch.codec is None or "compression.type" in dict(world.setup.destination_config):
         return
     if world.setup.are_same:
-        return  # nothing tells which batch a record comes from
+        return  # equal records may come from any batch
     small = {
         offset
         for batch in batches_of(before.partition.log)

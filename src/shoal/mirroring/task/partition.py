@@ -536,7 +536,7 @@ class PartitionCopy:
     def leave_to_itself(self) -> None:
         """Let the next alignment go on here, unless anything happens to either cluster until then."""
         left = self.left()
-        # What is committed, or in doubt, stays known here, and may change until then.
+        # The copy still knows what is committed, or in doubt, which may change until then.
         self.inherited = left and replace(left, committed=None, doubts=())
 
     def take_inherited(self) -> InheritedPosition | None:
