@@ -503,6 +503,17 @@ def test_silence_of_a_source_ends_though_its_pair_ends_again_and_again(
     assert re.search(r"offset.*0.*answers have no records", str(stopped))
 
 
+def test_gap_behind_dropped_batches_that_no_commit_has_passed_ends_a_range(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = brokers.impatient().with_timing(commit_interval_s=60.0)
+    may_compact(brokers.source)
+    history.plain(1).transaction(2, ends=ABORT).gap_at_the_end(3)
+    assert brokers.start().result().complete
+    assert brokers.copied() == history.committed
+    assert brokers.position().source_offset == history.next_offset
+
+
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
     brokers: TwoBrokers, history: History
 ) -> None:

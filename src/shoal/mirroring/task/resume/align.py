@@ -128,7 +128,12 @@ def _known_maps(
         # Acknowledged records are not sent again.
         known = {copy.source: copy.position for copy in copies if copy.position}
     else:
-        known = {copy.source: copy.committed for copy in copies if copy.committed}
+        # Of a silent source nothing was in flight: its position may have passed what was dropped since.
+        known = {
+            copy.source: (copy.position if copy.is_slow else None) or copy.committed
+            for copy in copies
+            if copy.committed
+        }
     read, others = commits.read_all([copy.source for copy in copies if copy.source not in known])
     return known | read, others if settings.takes_over_offsets else {}
 
