@@ -88,7 +88,7 @@ class Watched:
         assert self.metric(f'shoal_cluster_up{{cluster="{other}"}}') == 1
         assert self.metric('shoal_partitions{state="up to date"}') == 0
         assert self.metric('shoal_partitions{state="waiting"}') == PARTITIONS
-        assert self.metric(f'shoal_partition_waiting{{partition="0",topic="{TOPIC}"}}') == 1
+        assert self.metric(f'shoal_partition_waiting{{topic="{TOPIC}",partition="0"}}') == 1
         answer = self.status()
         assert sentence in answer["text"]
         assert answer["states"]["up to date"] == 0
