@@ -64,6 +64,19 @@ RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, c
 FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
 
 
+@pytest.mark.parametrize(
+    ("engines", "row"),
+    [
+        ((), None),
+        (("native",), "native"),
+        (("Python",), "Python"),
+        (("Python", "native"), "Python and native, each on other machines: install the same shoal on all"),
+    ],
+)
+def test_summary_says_how_tasks_ran_the_inner_loops(engines: tuple[str, ...], row: str | None) -> None:
+    assert dict(summary_rows(replace(SUMMARY, engines=engines))).get("inner loops") == row
+
+
 def test_incident_is_printed_once(
     capsys: pytest.CaptureFixture[str],
     texts: Texts,

@@ -242,6 +242,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("MB/s", f"{summary.bytes_per_s / 1e6:.1f}"),
         ("CPU-seconds", f"{summary.python_cpu_s:.1f} Python, {summary.jvm_cpu_s:.1f} JVM"),
         *_garbage_collection_row(summary),
+        *_engine_row(summary),
         ("group", summary.group),
     ]
     if summary.consumer_groups is not None:
@@ -317,6 +318,13 @@ def _garbage_collection_row(summary: Summary) -> list[tuple[str, str]]:
         return []
     pauses = "1 pause" if gc.pauses == 1 else f"{gc.pauses:,} pauses"
     return [("JVM's GC", f"{gc.time_s:.2f} s in {pauses}")]
+
+
+def _engine_row(summary: Summary) -> list[tuple[str, str]]:
+    if not summary.engines:
+        return []
+    different = ", each on other machines: install the same shoal on all" if len(summary.engines) > 1 else ""
+    return [("inner loops", " and ".join(summary.engines) + different)]
 
 
 def _elapsed(summary: Summary) -> str:

@@ -48,7 +48,7 @@ FULL = TaskReport(
             ),
         )
     ],
-    process=ProcessReport("host:7", 0.5, 900, 1000),
+    process=ProcessReport("host:7", 0.5, 900, 1000, is_native=True),
     begin_generation=True,
     leaves={PARTITION: Left(5, InheritedPosition(POSITION, (1, 1), None, (POSITION,)), is_done=True)},
     term=2,
@@ -84,6 +84,7 @@ WIRE = {
     "peak_rss_bytes": 1000,
     "rss_bytes": 900,
     "pid_host": "host:7",
+    "native": True,
     "begin_generation": True,
     "leaves": [["topic", 3, 5, [ON_THE_WIRE, [1, 1], None, [ON_THE_WIRE]], True, True]],
     "term": 2,

@@ -418,6 +418,7 @@ class MirrorRun:
             interrupted=self.options.once and unfinished,
             copying_s=self.metrics.copying_s if done.batches else None,
             report=self.options.report,
+            engines=tuple(sorted(self.metrics.engines)),
             ended=self._why_it_ended(unfinished=unfinished),
         )
 

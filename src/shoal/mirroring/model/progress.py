@@ -203,6 +203,7 @@ class Summary(Totals):
         report: The file of the report; None without one.
         ended: The reason for the end, as a phrase; empty if it is unknown.
         jvm_gc: Garbage collection of Spark's JVMs on this machine; None if they publish no counters.
+        engines: How the tasks ran the inner loops: ``native``, ``Python``, or both.
 
     """
 
@@ -217,6 +218,7 @@ class Summary(Totals):
     report: str | None = None
     ended: str = ""
     jvm_gc: GarbageCollection | None = None
+    engines: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, totals: Totals, **ending: Any) -> Summary:

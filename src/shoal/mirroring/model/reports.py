@@ -147,6 +147,7 @@ class ProcessReport:
         name: Its name, as ``host:pid``.
         cpu_s: User and system time since the last report.
         peak_rss_bytes: The most memory that it had.
+        is_native: Whether it runs the loops of the native module.
 
     """
 
@@ -154,6 +155,7 @@ class ProcessReport:
     cpu_s: float
     rss_bytes: int
     peak_rss_bytes: int
+    is_native: bool
 
 
 class SmallBatches(NamedTuple):
@@ -200,6 +202,7 @@ class TaskReport:
             "cpu_s": process.cpu_s if process else 0.0,
             "peak_rss_bytes": process.peak_rss_bytes if process else 0,
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
+            **({"native": True} if process and process.is_native else {}),
             **({"begin_generation": True} if self.begin_generation else {}),
             **({"leaves": leaves_to_json(self.leaves), "term": self.term} if self.leaves else {}),
             **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
@@ -213,7 +216,13 @@ class TaskReport:
             [CopyReport.from_json_object(each) for each in values["partitions"]],
             None
             if name is None
-            else ProcessReport(name, values["cpu_s"], values["rss_bytes"], values["peak_rss_bytes"]),
+            else ProcessReport(
+                name,
+                values["cpu_s"],
+                values["rss_bytes"],
+                values["peak_rss_bytes"],
+                is_native=values.get("native", False),
+            ),
             values.get("begin_generation", False),
             leaves_from_json(values.get("leaves", ())),
             values.get("term", 0),

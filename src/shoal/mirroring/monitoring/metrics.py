@@ -91,6 +91,7 @@ class Metrics:
     Attributes:
         task_cpu_s: CPU seconds of all tasks.
         task_peak_rss_bytes: The largest resident memory of a task's process.
+        engines: How tasks run the inner loops: ``native``, ``Python``, or both on machines that differ.
         followed: The last rounds over what follows the records.
         steering: How the mirror is steered; None if nothing steers it.
         groups: The state of the consumer groups that follow the records; None if none do.
@@ -117,6 +118,7 @@ class Metrics:
         self.last_report_at: float | None = None
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
+        self.engines: frozenset[str] = frozenset()
         self._on_run = on_run
         self._once = once
         self._phase = Phase.CHECKING
@@ -209,6 +211,7 @@ class Metrics:
     def _apply_worker(self, process: ProcessReport, now: float) -> None:
         self.task_cpu_s += process.cpu_s
         self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
+        self.engines |= {"native" if process.is_native else "Python"}
         self.last_report_at = now
         known = self._workers.get(process.name)
         cpu_s = process.cpu_s + (known.cpu_s if known else 0.0)

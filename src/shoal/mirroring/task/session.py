@@ -15,6 +15,7 @@ from dataclasses import replace
 import psutil
 
 from ...errors import ShoalError
+from ...native import NATIVE
 from ...timing import Timing
 from ..control import Control
 from ..control.protocol import process_name
@@ -75,7 +76,8 @@ class TaskSession:
         cpu_s = _cpu_seconds()
         used, self._cpu_s = cpu_s - self._cpu_s, cpu_s
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return ProcessReport(self._name, used, self._process.memory_info().rss, peak_kib * 1024)
+        rss_bytes = self._process.memory_info().rss
+        return ProcessReport(self._name, used, rss_bytes, peak_kib * 1024, is_native=NATIVE is not None)
 
 
 def _cpu_seconds() -> float:
