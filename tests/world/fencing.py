@@ -59,5 +59,5 @@ class Fencing:
 
     def let_follow(self, control: Watched, former: Watched, group: str) -> None:
         """Let a task continue the attempt of a former one, in its generation."""
-        control.hold_group(lambda: self.begin(group), former.membership())
         control.generation = former.generation
+        control.hold_group(lambda: self.begin(group), former.membership())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.handover import Assigned, Document, InheritedPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -23,16 +24,19 @@ class Driver:
     Attributes:
         left: The positions that tasks left in good order.
         in_trouble: The partitions that waited at their last report, with the reason.
+        has_unsettled: Whether a commit of a partition may take effect late, until a generation begins.
 
     """
 
     def __init__(self) -> None:
         self.left: dict[TopicPartition, InheritedPosition | None] = {}
         self.in_trouble: dict[TopicPartition, str] = {}
+        self.has_unsettled = False
 
     def take(self, report: TaskReport) -> None:
         """Take a report of a task."""
         self.left |= {each: left.position for each, left in report.leaves.items() if left.is_settled}
+        self.has_unsettled |= not all(left.is_settled for left in report.leaves.values())
         for each in report.partitions:
             if each.waiting_for:
                 self.in_trouble[each.partition] = each.waiting_for
@@ -57,10 +61,16 @@ class Turn(Watched):
         super().__init__()
         #: The partitions that a former task has left.
         self.takes_over = frozenset(driver.left)
+        self._begins_generation, driver.has_unsettled = driver.has_unsettled, False
         self.assignment = driver.hand_over()
         self._driver = driver
         self._checks_left = at_check
         self._lock = threading.Lock()
+
+    def hold_group(self, begin: Callable[[], MemberId], now: MemberId | None = None) -> None:
+        super().hold_group(begin, now)
+        if self._begins_generation and now is not None:
+            self.begin_generation()
 
     def report(self, report: TaskReport) -> None:
         super().report(report)
