@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
@@ -20,7 +19,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition"]
+__all__ = ["PATIENCE_S", "Planner", "TaskPartition"]
 
 #: The time for which a plan waits for brokers that do not respond.
 PATIENCE_S = 60.0
@@ -31,74 +30,6 @@ class TaskPartition(InputPartition):
 
     def __init__(self, ranges: Sequence[CopyRange]) -> None:
         super().__init__(tuple(ranges))
-
-
-class Starts:
-    """
-    The start offsets of partitions without a position, which a mirror looks up once.
-
-    ``latest`` must not move on, so the planner keeps the offsets. A partition that is created later is
-    mirrored from its beginning. So is a topic that was deleted and created again: the old topic's offsets
-    have no meaning for it.
-
-    """
-
-    def __init__(self, begin_at: OffsetBound) -> None:
-        self._begin_at = begin_at
-        self._offsets: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, uuid.UUID | None] = {}
-        self._first: frozenset[TopicPartition] | None = None
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether :meth:`look` has been called."""
-        return self._first is not None
-
-    def look(
-        self,
-        cluster: Cluster,
-        partitions: Sequence[TopicPartition],
-        there: Sequence[TopicPartition] | None = None,
-    ) -> list[TopicPartition]:
-        """
-        Drop the offsets of topics that are gone or replaced; return the partitions without a known start.
-
-        Args:
-            cluster: The source cluster, with metadata of the partitions.
-            partitions: The partitions to read.
-            there: At the first call, the partitions that exist already; by default ``partitions``.
-
-        """
-        topics = cluster.metadata.topics
-        changed = {
-            topic
-            for topic, topic_id in self._topic_ids.items()
-            if topic not in topics or topics[topic].topic_id != topic_id
-        }
-        self._offsets = {each: start for each, start in self._offsets.items() if each.topic not in changed}
-        if self._first is None:
-            self._first = frozenset(partitions if there is None else there)
-        self._first = frozenset(each for each in self._first if each.topic not in changed)
-        self._topic_ids = {topic: topics[topic].topic_id for topic in {each.topic for each in partitions}}
-        return [each for each in partitions if each not in self._offsets]
-
-    def begin_at(
-        self, unknown: Sequence[TopicPartition]
-    ) -> Iterator[tuple[OffsetBound, list[TopicPartition]]]:
-        """Yield the offsets to look up: for partitions of the first look, then for the others."""
-        first = self._first or frozenset()
-        yield self._begin_at, [each for each in unknown if each in first]
-        yield OffsetBound(EARLIEST), [each for each in unknown if each not in first]
-
-    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add start offsets."""
-        self._offsets |= offsets
-
-    def __getitem__(self, partition: TopicPartition) -> int:
-        return self._offsets[partition]
-
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._offsets
 
 
 class Planner:
