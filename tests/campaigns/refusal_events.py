@@ -66,7 +66,7 @@ def copy_refuses_a_batch(world: TaskWorld, dice: random.Random) -> None:
         )
 
 
-@happens(Family.FAULTS, incidents=[IncidentKind.SEND_FAILURE], stops=["TOPIC_AUTHORIZATION_FAILED"])
+@happens(Family.FAULTS, stops=["TOPIC_AUTHORIZATION_FAILED"])
 def rights_are_taken_away(world: TaskWorld, dice: random.Random) -> None:
     """An administrator removes an ACL of the mirror's principal, and grants it again before the next task."""
     api = dice.choice([ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT])

@@ -44,6 +44,7 @@ SKIPPING = RefusedRequest(skips=True)
         (ErrorCode.MESSAGE_TOO_LARGE, ALONE, Reaction.STOP),
         (ErrorCode.INVALID_TIMESTAMP, SKIPPING, Reaction.SKIP),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ALONE, Reaction.STOP),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SKIPPING, Reaction.STOP),
     ],
 )
 def test_reaction_to_a_code_in_several_lines_is_that_of_the_first(
