@@ -173,13 +173,10 @@ class Control:
     """The partitions that the next tasks have to align, in one list for each finding."""
 
     def __init__(self) -> None:
-        self.given_up: list[list[TopicPartition]] = []
+        self.recalled: list[list[TopicPartition]] = []
 
-    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        self.given_up.append(list(partitions))
-
-    def end_window(self) -> None:
-        pass
+    def recall(self, partitions: Iterable[TopicPartition]) -> None:
+        self.recalled.append(list(partitions))
 
 
 class Driver:
@@ -206,7 +203,7 @@ class Driver:
 
     @property
     def doubted(self) -> list[list[TopicPartition]]:
-        return self._control.given_up
+        return self._control.recalled
 
     def _create_again(self, topics: Collection[str]) -> Collection[str]:
         assert list(topics) == ["topic"]
