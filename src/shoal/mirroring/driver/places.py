@@ -92,6 +92,9 @@ class Places:
         self._over.set()
         self._news.set()
         self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
         self._source.close()
         self._destination.close()
 
@@ -100,11 +103,16 @@ class Places:
         Find the places and ends of a mirror with an end.
 
         Raises:
-            ShoalError: A cluster does not answer.
+            ShoalError: A cluster does not answer. Nothing is left open.
 
         """
-        if self._once:
+        if not self._once:
+            return
+        try:
             patiently(self._look, patience_s=_PATIENCE_S)
+        except BaseException:
+            self._close()
+            raise
 
     def tasks_of_use(self, most: int) -> int:
         """Return the number of tasks to have, of those that can run at a time."""
