@@ -23,7 +23,6 @@ spark = builder.config("spark.authenticate.secret", "of this test").getOrCreate(
 spark.dataSource.register(shoal.data_source(spark))
 rows = spark.read.format("shoal").option("kafka.config.file", file).option("subscribe", topic).load()
 copy = rows.write.format("shoal").mode("append").option("kafka.config.file", file)
-copy = copy.option("source.kafka.config.file", file).option("group", "copy of " + topic)
 copy.option("rename", r"(.*)=copy.\1").save()
 spark.stop()
 """

@@ -239,10 +239,10 @@ def _canonical(host: str) -> str:
 #: The first of libkrb5's error codes (krb5.h, ERROR_TABLE_BASE_krb5). Those of RFC 4120 follow in its order.
 _BASE = -1765328384
 
-#: Codes of RFC 4120 (expired; not valid yet, clock skew), and of libkrb5 itself: KRB5_CC_NOTFOUND,
-#: KRB5_KDCREP_SKEW, KRB5_REALM_UNKNOWN, KRB5_KDC_UNREACH, KRB5_KT_NOTFOUND, KRB5_FCC_NOFILE and
-#: KRB5_REALM_CANT_RESOLVE.
-_EXPIRED, _NOT_YET_VALID, _SKEW = 32, 33, 37
+#: Codes of RFC 4120 (unknown server, failed preauthentication, expired; not valid yet, clock skew), and of
+#: libkrb5 itself: KRB5_CC_NOTFOUND, KRB5_KDCREP_SKEW, KRB5_REALM_UNKNOWN, KRB5_KDC_UNREACH, KRB5_KT_NOTFOUND,
+#: KRB5_FCC_NOFILE and KRB5_REALM_CANT_RESOLVE.
+_UNKNOWN_SERVER, _OTHER_KEY, _EXPIRED, _NOT_YET_VALID, _SKEW = 7, 24, 32, 33, 37
 _NO_CACHE, _ANSWER_SKEW, _NO_KDC, _KDC_UNREACHABLE = 141, 148, 154, 156
 _NO_KEY, _NO_FILE, _KDC_UNRESOLVED = 181, 195, 220
 
@@ -262,6 +262,8 @@ _REMEDIES: Mapping[int, str] = {
         "Check the realm and its kdc in krb5.conf (KRB5_CONFIG), and the network",
     ),
     _NO_KEY: _KEYS,
+    _OTHER_KEY: "The keytab has another key than the KDC: export it again",
+    _UNKNOWN_SERVER: "Check sasl.kerberos.service.name, and that the KDC has a principal of this host",
 }
 
 #: For other codes.
