@@ -132,6 +132,8 @@ class PartitionSchedule:
             self._has_small_batches |= is_first
         if is_first and report.small_batches is not None:
             self._on_small_batches(report.small_batches)
+        if any(each.stopped for each in report.partitions):
+            self.on_news()  # a mirror with an end does not wait for what is stopped
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that no task reports."""
