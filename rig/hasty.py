@@ -1,5 +1,5 @@
 """
-Run ``shoal`` with other times than a user's: ``hasty.py window_s=2 commit_interval_s=0.5 mirror …``.
+Run ``shoal`` with other times than a user's: ``hasty.py places_look_s=2 commit_interval_s=0.5 mirror …``.
 
 The names are those of :class:`shoal.timing.Timing`.
 """

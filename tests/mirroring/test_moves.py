@@ -38,6 +38,18 @@ def asked(brokers: TwoBrokers, api: ApiKey) -> Any:
     return brokers.destination.faults.add(api, times=None)
 
 
+def started_and_copied(brokers: TwoBrokers, history: History, driver: Driver) -> Following:
+    """Start a task, and wait until it has copied what there is."""
+    task = driver.start()
+    wait_until(lambda: brokers.copied() == history.committed)
+    return task
+
+
+def recreate_copy(brokers: TwoBrokers) -> None:
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    brokers.destination.create_topic("topic")
+
+
 def stop(driver: Driver, task: Following) -> None:
     driver.server.request_stop()
     task.finish()
@@ -59,8 +71,7 @@ def test_task_copies_new_records_until_it_is_asked_to_end(
 
 def test_next_task_continues_without_questions(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(2, 3)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     positions = brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None)
     for _ in range(2):
@@ -104,8 +115,7 @@ def test_position_not_committed_in_time_is_committed_by_the_next_task(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     task = driver.replace(task)
     stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=STALL_S, times=None)
     history.plain(3)
@@ -126,8 +136,7 @@ def test_position_not_committed_by_tasks_is_left_to_the_driver(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     task = driver.replace(task)
     wait_until(lambda: bool(task.control.assignment))
     assert driver.server.uncommitted()[0] == {}
@@ -146,8 +155,7 @@ def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: D
     driver.brokers = brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
     driver.join_group()
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     task = driver.replace(task)
     late = Held(brokers.source, ApiKey.OFFSET_COMMIT, times=1)
     history.plain(3)
@@ -172,14 +180,12 @@ def test_partition_of_a_task_that_died_begins_in_a_new_generation(
 ) -> None:
     driver.join_group()
     history.plain(2, 3)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     before = task.control.membership()
     ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     task.kill()
     history.plain(1)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     assert ends.hits >= 1
     assert task.control.membership().generation > before.generation
     stop(driver, task)
@@ -193,8 +199,7 @@ def test_incident_is_reported_if_the_task_ends_during_its_commit(
         continue_after=frozenset({IncidentKind.SOURCE_RETENTION})
     )
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
     history.plain(3, 1)
     history.log.delete_records(5)
@@ -234,8 +239,7 @@ def test_idle_partition_stops_waiting_once_answered(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     brokers.source.faults.add(ApiKey.FETCH, drop="before", times=1)
     wait_until(
         lambda: any(each["retries"] for report in list(driver.reports) for each in report["partitions"])
@@ -277,8 +281,7 @@ def test_interrupted_mirror_hands_no_position_over(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
     driver.server.renew(MemberId("another", 2), 60.0)
     ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
@@ -292,8 +295,7 @@ def test_partition_that_was_recalled_is_aligned_again(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     driver.server.recall([PARTITION])
     wait_until(lambda: ends.hits == 1)
@@ -306,8 +308,7 @@ def test_destination_after_an_election_is_checked(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
     lose_tail(brokers.destination, "topic", 2)
     task = driver.start()
@@ -320,8 +321,7 @@ def test_unclean_source_election_between_two_tasks_is_detected(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
     lose_tail(brokers.source, "topic", 3)
     # Others are at the offsets of those that were mirrored, and one comes behind them.
@@ -336,11 +336,9 @@ def test_recreated_destination_topic_is_detected(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
-    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
-    brokers.destination.create_topic("topic")
+    recreate_copy(brokers)
     task = driver.start()
     wait_until(lambda: bool(driver.stopped))
     assert "created again" in driver.stopped[PARTITION]
@@ -351,11 +349,9 @@ def test_stopped_partition_is_not_given_out_again(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     driver.end(task)
-    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
-    brokers.destination.create_topic("topic")
+    recreate_copy(brokers)
     task = driver.start()
     wait_until(lambda: any("leaves" in report for report in list(driver.reports)[-3:]))
     driver.server.look()
@@ -369,8 +365,7 @@ def test_partition_of_a_silent_broker_is_left_in_time(
 ) -> None:
     driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5, give_up_patience_s=0.2)
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)
     history.plain(1)
     wait_until(lambda: bool(driver.waits_for()))
@@ -386,8 +381,7 @@ def test_partition_is_left_while_the_coordinator_does_not_answer(
 ) -> None:
     driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
     history.plain(2)
-    task = driver.start()
-    wait_until(lambda: brokers.copied() == history.committed)
+    task = started_and_copied(brokers, history, driver)
     stall = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", delay_s=STALL_S, times=None)
     history.plain(3)
     wait_until(lambda: brokers.copied() == history.committed)

@@ -56,12 +56,11 @@ class Member:
         self._unanswered_since: float | None = None
         self._lease_until = -math.inf
 
-    def hear(self, clock_s: float | None = None) -> None:
+    def hear(self, clock_s: float) -> None:
         """Note that a line came, and the reading of the task's clock in it."""
         self._unanswered_since = None
-        if clock_s is not None:
-            self.clock_s = clock_s
-            self._counts_from = lease_clock_s()
+        self.clock_s = clock_s
+        self._counts_from = lease_clock_s()
 
     def give_lease(self, until: float) -> float:
         """Give the lease up to a time of the driver's clock; return its seconds from the task's reading."""

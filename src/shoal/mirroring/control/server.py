@@ -325,8 +325,7 @@ class ControlServer:
         """Steer all tasks, also later ones."""
         with self._changed:
             self._steered.set(steering)
-            for member in list(self._assignment.members):
-                self._send(member, with_document=True)
+            self._send_to_all(with_document=True)
 
     def grant(self) -> bool:
         """Grant the bytes that are due to workers that ask; return whether anything is limited."""

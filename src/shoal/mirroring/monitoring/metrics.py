@@ -239,7 +239,7 @@ class Metrics:
         return self._partitions.get(partition) or self._gone.get(partition) or PartitionMetrics()
 
     def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
-        if metrics != self._partitions.get(partition):  # each window begins with a report of every partition
+        if metrics != self._partitions.get(partition):  # a task may report the same again
             self._version += 1
         self._partitions[partition] = metrics
 

@@ -6,7 +6,7 @@ const POLL_TIMEOUT_MS = 10000;
 // The state of 10,000 partitions takes a tenth of a second to make: a page takes at most a tenth of a core.
 const POLL_PATIENCE = 10;
 const RATE_WINDOW_MS = 10000;
-// Tasks are silent for seconds between two windows.
+// An idle task reports every 15 seconds.
 const SILENT_S = 30;
 const LONG_TRANSACTION_S = 60;
 const ROWS_SHOWN = 100;
