@@ -205,10 +205,10 @@ def test_directory_as_properties_file_is_refused(
         (b"bootstrap.servers=\\u12", "not a properties file"),
         (b"bootstrap.servers=a", "bootstrap.servers: invalid address 'a'. Use HOST:PORT"),
         (b"client.id=me", "--from is required"),
-        (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),
+        (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is none of"),
         (
             b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",
-            "request.timeout.ms=99999999999999999999999 is not a number of milliseconds from 1 to 2147483647",
+            "request.timeout.ms=99999999999999999999999 is not a number from 1 to 2147483647",
         ),
         (b"bootstrap.servers=a:1\ntransactional.id=t", "transactional.id=t is not supported. Remove it"),
     ],

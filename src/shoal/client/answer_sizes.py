@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import ValueLimit
+from .properties import integer, java
 
 __all__ = ["ANSWER_BYTES_PROPERTY", "BATCH_BYTES_PROPERTY", "LARGEST_FRAME", "AnswerSizes"]
 
@@ -54,8 +55,8 @@ class AnswerSizes:
 
     """
 
-    answer_bytes: int = _DEFAULT_ANSWER_BYTES
-    batch_bytes: int = _DEFAULT_BATCH_BYTES
+    answer_bytes: int = java(ANSWER_BYTES_PROPERTY, str(_DEFAULT_ANSWER_BYTES), integer(1))
+    batch_bytes: int = java(BATCH_BYTES_PROPERTY, str(_DEFAULT_BATCH_BYTES), integer(1))
 
     def largest(self, api_key: ApiKey, max_bytes: int | None = None) -> int:
         """

@@ -10,6 +10,7 @@ from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
 from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
+from .properties import integer, java, one_of, read_into, table_of
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
     LEAST_SCRAM_ITERATIONS,
@@ -21,16 +22,10 @@ from .security import (
 
 __all__ = ["KNOWN_PROPERTIES", "ClientConfig", "IsolationLevel"]
 
-
 DEFAULT_CLIENT_ID = "shoal"
-#: As in Kafka's own clients.
-DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 
 #: The timeout of short requests that delay others; it is less than the lease of a mirror's tasks.
 _SHORT_REQUEST_TIMEOUT_MS = 8_000
-
-#: Java's int.
-_LARGEST_INT32 = 2**31 - 1
 
 
 class IsolationLevel(Enum):
@@ -79,6 +74,14 @@ _REFUSED = frozenset({"transactional.id", "interceptor.classes", "client.rack"})
 _DEFAULT_SIZES = AnswerSizes()
 
 
+def _client_id(value: str) -> str:
+    return value or DEFAULT_CLIENT_ID
+
+
+def _isolation_level(value: str) -> IsolationLevel:
+    return IsolationLevel[one_of("read_committed", "read_uncommitted")(value).upper()]
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """
@@ -98,9 +101,11 @@ class ClientConfig:
 
     name: str
     bootstrap: tuple[Address, ...]
-    client_id: str = DEFAULT_CLIENT_ID
-    request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
-    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    client_id: str = java("client.id", DEFAULT_CLIENT_ID, _client_id)
+    request_timeout_ms: int = java("request.timeout.ms", "30000", integer(1))
+    # Java's consumers default to read_uncommitted. If a mirror copied aborted records, they would be
+    # committed records at the destination.
+    isolation_level: IsolationLevel = java("isolation.level", "read_committed", _isolation_level)
     security: Security | None = None
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
     timing: Timing = DEFAULT_TIMING
@@ -166,14 +171,14 @@ class ClientConfig:
             raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
         if properties.get("client.dns.lookup") == _CANONICAL:
             bootstrap = canonical_addresses(bootstrap)
-        config = cls(
-            name,
-            tuple(bootstrap),
-            properties.get("client.id") or DEFAULT_CLIENT_ID,
-            _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where, "milliseconds"),
-            _isolation_level(properties, where),
-            read_security(properties, where),
-            _answer_sizes(properties, where),
+        config = read_into(
+            cls,
+            properties,
+            where,
+            name=name,
+            bootstrap=tuple(bootstrap),
+            security=read_security(properties, where),
+            answer_sizes=read_into(AnswerSizes, properties, where),
         )
         login = config.security.login if config.security else None
         if isinstance(login, PasswordLogin) and login.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
@@ -217,20 +222,13 @@ class ClientConfig:
         return ",".join(map(str, self.bootstrap))
 
 
-_READ = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "request.timeout.ms",
-        "isolation.level",
-        ANSWER_BYTES_PROPERTY,
-        BATCH_BYTES_PROPERTY,
-    }
-)
-
-
 #: All properties that shoal reads, refuses or ignores.
-KNOWN_PROPERTIES = _READ | _NO_MEANING | _HONOURED.keys() | SECURITY_PROPERTIES | _REFUSED
+KNOWN_PROPERTIES = (
+    {"bootstrap.servers", *table_of(ClientConfig, AnswerSizes), *_HONOURED}
+    | _NO_MEANING
+    | SECURITY_PROPERTIES
+    | _REFUSED
+)
 
 
 def _is_honoured(key: str, value: str) -> bool:
@@ -240,30 +238,3 @@ def _is_honoured(key: str, value: str) -> bool:
 def _shown(key: str, value: str) -> str:
     """Return a value for a message, unless it may be secret."""
     return "…" if key.startswith(_SECURITY_PREFIXES) else value
-
-
-def _answer_sizes(properties: Mapping[str, str], where: str) -> AnswerSizes:
-    return AnswerSizes(
-        _positive(properties, ANSWER_BYTES_PROPERTY, _DEFAULT_SIZES.answer_bytes, where, "bytes"),
-        _positive(properties, BATCH_BYTES_PROPERTY, _DEFAULT_SIZES.batch_bytes, where, "bytes"),
-    )
-
-
-def _positive(properties: Mapping[str, str], key: str, default: int, where: str, unit: str) -> int:
-    value = properties.get(key, str(default))
-    # Digits are checked first: Python itself refuses to read a number with thousands of them.
-    if not value.isdecimal() or len(value) > 18 or not 0 < int(value) <= _LARGEST_INT32:
-        raise ConfigError(f"{where}: {key}={value} is not a number of {unit} from 1 to {_LARGEST_INT32}")
-    return int(value)
-
-
-def _isolation_level(properties: Mapping[str, str], where: str) -> IsolationLevel:
-    # Java's consumers default to read_uncommitted. If a mirror copied aborted records, they would be
-    # committed records at the destination.
-    value = properties.get("isolation.level", "read_committed")
-    try:
-        return IsolationLevel[value.upper()]
-    except KeyError:
-        raise ConfigError(
-            f"{where}: isolation.level={value} is neither read_committed nor read_uncommitted"
-        ) from None

@@ -1,44 +1,37 @@
 """
-Tables of properties by Java's names, for the raw consumer and producer.
+Java's properties: the readers of their values, and dataclasses whose fields are properties.
 
-A table has the reader and the default of each property.
-A property in no table is refused, with the most similar name: a typing error must not become a default.
+A field that :func:`java` declares has the name of the property, its default as text, and its reader. So a
+property stands in one place: in the dataclass that the code uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
-from ..errors import ConfigError, ExpandsTooFar, UnsupportedBatch
+from ..errors import ConfigError
 from ..nearest import did_you_mean
-from ..records.compression import DEFAULT_LIMIT_BYTES
-from .config import KNOWN_PROPERTIES
 
 __all__ = [
-    "DECOMPRESSED_LIMIT",
-    "MOST_DECOMPRESSED",
     "Property",
     "boolean",
     "bytes_only",
     "integer",
+    "java",
     "names",
     "one_of",
-    "read_properties",
-    "reason_with_property",
+    "read_into",
+    "read_value",
+    "table_of",
     "text",
+    "written",
 ]
 
-#: The property for the largest decompressed batch.
-MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
+S = TypeVar("S")
 
 _INT32_MAX = 2**31 - 1
-
-
-def reason_with_property(error: UnsupportedBatch) -> str:
-    """Return an error's reason, with the property that sets the limit if the batch is above it."""
-    return f"{error.reason} ({MOST_DECOMPRESSED})" if isinstance(error, ExpandsTooFar) else error.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +45,26 @@ class Property:
 
     """
 
+    name: str
     default: str | None
     read: Callable[[str], Any]
+
+    def value_in(self, properties: Mapping[str, str], where: str) -> Any:
+        """
+        Return the property's value, or its default.
+
+        Args:
+            where: The source of the properties in errors.
+
+        Raises:
+            ConfigError: The value is invalid.
+
+        """
+        value = properties.get(self.name, self.default)
+        try:
+            return None if value is None else self.read(value.strip())
+        except ValueError as error:
+            raise ConfigError(f"{where}: {self.name}={value} {error}") from None
 
 
 def text(value: str) -> str:
@@ -79,10 +90,6 @@ def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int
         return int(value)
 
     return read
-
-
-#: The limit of :data:`MOST_DECOMPRESSED`.
-DECOMPRESSED_LIMIT = Property(str(DEFAULT_LIMIT_BYTES), integer(1, 2**40))
 
 
 def one_of(*values: str) -> Callable[[str], str]:
@@ -114,41 +121,70 @@ def names(value: str) -> tuple[str, ...]:
     return tuple(filter(None, (each.strip() for each in value.split(","))))
 
 
-def read_properties(
-    properties: Mapping[str, object], table: Mapping[str, Property], where: str
-) -> tuple[dict[str, Any], dict[str, str]]:
+def java(name: str, default: str | None, read: Callable[[str], Any] = text) -> Any:
+    """Declare a field of a dataclass as a property; the field's default is the property's."""
+    declared = Property(name, default, read)
+    return field(default=None if default is None else read(default), metadata={"property": declared})
+
+
+def table_of(*settings: type[Any]) -> dict[str, Property]:
+    """Return the properties of dataclasses by their names."""
+    declared = [
+        each.metadata["property"] for cls in settings for each in fields(cls) if "property" in each.metadata
+    ]
+    return {each.name: each for each in declared}
+
+
+def read_into(settings: type[S], properties: Mapping[str, str], where: str, **others: Any) -> S:
     """
-    Read properties by a table.
+    Make a dataclass whose fields are properties.
+
+    Args:
+        where: The source of the properties in errors.
+        **others: The fields that are no properties.
+
+    Raises:
+        ConfigError: A value is invalid.
+
+    """
+    values = {
+        each.name: each.metadata["property"].value_in(properties, where)
+        for each in fields(settings)  # type: ignore[arg-type]
+        if "property" in each.metadata
+    }
+    return settings(**values, **others)
+
+
+def read_value(
+    properties: Mapping[str, str], name: str, default: str, read: Callable[[str], Any], where: str
+) -> Any:
+    """Read one property that no dataclass declares: see :meth:`Property.value_in`."""
+    return Property(name, default, read).value_in(properties, where)
+
+
+def written(properties: Mapping[str, object], known: Iterable[str], where: str) -> dict[str, str]:
+    """
+    Return properties as text, without those that are None.
+
+    A name that is not known is refused, with the most similar one: a typing error must not become a default.
 
     Args:
         properties: The properties by Java's names; values are texts or Python's own: True, 500, ["range"].
-        table: The properties that the caller supports.
+        known: The names that the caller knows.
         where: Their source in errors.
 
-    Returns:
-        The value of each property of the table, and all properties as text, for
-        :meth:`~.config.ClientConfig.from_properties`.
-
     Raises:
-        ConfigError: A name is unknown, or a value is invalid.
+        ConfigError: A name is unknown.
 
     """
     if not isinstance(properties, Mapping):
         raise ConfigError(f"{where} is a dict of properties, not of type {type(properties).__name__}")
-    known = table.keys() | KNOWN_PROPERTIES
+    known = frozenset(known)
     for name in properties:
         if name not in known:
             near = did_you_mean(str(name), known)
             raise ConfigError(f"{where}: there is no property {name!r}{near}")
-    written = {name: _as_text(value) for name, value in properties.items() if value is not None}
-    values: dict[str, Any] = {}
-    for name, known_property in table.items():
-        value = written.get(name, known_property.default)
-        try:
-            values[name] = None if value is None else known_property.read(value.strip())
-        except ValueError as error:
-            raise ConfigError(f"{where}: {name}={value} {error}") from None
-    return values, written
+    return {name: _as_text(value) for name, value in properties.items() if value is not None}
 
 
 def _as_text(value: object) -> str:

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..topic_partition import TopicPartition
+from .assignors import assignors_named
+from .properties import integer, java, names
 
 __all__ = ["MembershipSettings", "RebalanceListener"]
+
+
+def _assignors(value: str) -> tuple[str, ...]:
+    return tuple(assignors_named(names(value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,13 @@ class MembershipSettings:
 
     """
 
-    group: str
-    assignors: Sequence[str] = ("range",)
-    instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    metadata_max_age_ms: int = 300_000
+    group: str = java("group.id", None)
+    assignors: Sequence[str] = java("partition.assignment.strategy", "range", _assignors)
+    instance_id: str | None = java("group.instance.id", None)
+    session_timeout_ms: int = java("session.timeout.ms", "45000", integer(1))
+    heartbeat_interval_ms: int = java("heartbeat.interval.ms", "3000", integer(1))
+    max_poll_interval_ms: int = java("max.poll.interval.ms", "300000", integer(1))
+    metadata_max_age_ms: int = java("metadata.max.age.ms", "300000", integer(1))
 
 
 class RebalanceListener:

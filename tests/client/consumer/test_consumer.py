@@ -359,7 +359,7 @@ def test_enable_auto_commit_commits_positions(log: History, broker: Broker) -> N
             {"group.id": "g", "partition.assignment.strategy": ["sticky"]},
             "unsupported assignor 'sticky'. Use one of range, roundrobin",
         ),
-        ({"isolation.level": "serializable"}, "is neither read_committed nor read_uncommitted"),
+        ({"isolation.level": "serializable"}, "is none of read_committed, read_uncommitted"),
         ({"interceptor.classes": "x"}, "interceptor.classes=x is not supported. Remove it"),
     ],
 )

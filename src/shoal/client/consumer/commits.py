@@ -54,7 +54,7 @@ class Commits:
 
     def commit_when_due(self) -> None:
         """Commit all positions if ``enable.auto.commit`` is set, and the interval has passed."""
-        if self._settings.enable_auto_commit and time.monotonic() >= self._due_at:
+        if self._settings.commits_by_itself and time.monotonic() >= self._due_at:
             self._due_at = time.monotonic() + self._settings.auto_commit_interval_ms / 1000
             self.commit_quietly(0.0)
 

@@ -427,7 +427,7 @@ class RawConsumer:
         try:
             if self._is_subscribed and self._membership is not None:
                 self._membership.close(_Adapter(self))
-            elif self._settings.enable_auto_commit:
+            elif self._settings.commits_by_itself:
                 self._commits.commit_quietly(_PARTING_COMMIT_S)
         finally:
             self._is_closed = True
@@ -461,7 +461,7 @@ class _Adapter(RebalanceListener):
         with ExitStack() as whatever_happens:
             whatever_happens.callback(consumer._partitions_go, partitions)
             whatever_happens.callback(consumer._listener.on_partitions_revoked, partitions)
-            if consumer._settings.enable_auto_commit:
+            if consumer._settings.commits_by_itself:
                 consumer._commits.commit_quietly(_PARTING_COMMIT_S)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:

@@ -24,7 +24,7 @@ from ...records import (
 from ...topic_partition import TopicPartition
 from ..config import IsolationLevel
 from ..incoming import FetchedBytes
-from ..properties import reason_with_property
+from ..rewriting import reason_with_property
 from .settings import ConsumerSettings
 
 __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]

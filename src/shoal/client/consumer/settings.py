@@ -6,22 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ..assignors import assignors_named
-from ..config import ClientConfig
+from ..config import KNOWN_PROPERTIES, ClientConfig
 from ..membership import MembershipSettings
 from ..offsets import EARLIEST, LATEST
-from ..properties import (
-    DECOMPRESSED_LIMIT,
-    MOST_DECOMPRESSED,
-    Property,
-    boolean,
-    bytes_only,
-    integer,
-    names,
-    one_of,
-    read_properties,
-    text,
-)
+from ..properties import Property, boolean, bytes_only, integer, java, one_of, read_into, table_of, written
+from ..rewriting import most_decompressed
 
 __all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
 
@@ -32,59 +21,45 @@ _DESERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArrayDeser
 #: The timestamp in ListOffsets for each ``auto.offset.reset``.
 _RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
-#: The properties that have an effect, with their defaults.
-CONSUMER_PROPERTIES: Mapping[str, Property] = {
-    "auto.commit.interval.ms": Property("5000", integer()),
-    "auto.offset.reset": Property("latest", one_of("earliest", "latest", "none")),
-    "check.crcs": Property("true", boolean),
-    "default.api.timeout.ms": Property("60000", integer()),
-    "enable.auto.commit": Property("true", boolean),
-    "fetch.max.bytes": Property("52428800", integer()),
-    "fetch.max.wait.ms": Property("500", integer()),
-    "fetch.min.bytes": Property("1", integer()),
-    "fetch.raw.bytes": Property("false", boolean),
-    "group.id": Property(None, text),
-    "group.instance.id": Property(None, text),
-    "group.protocol": Property("classic", one_of("classic")),
-    "heartbeat.interval.ms": Property("3000", integer(1)),
-    "key.deserializer": Property(None, _DESERIALIZER),
-    "max.partition.fetch.bytes": Property("1048576", integer()),
-    "max.poll.interval.ms": Property("300000", integer(1)),
-    "max.poll.records": Property("500", integer(1)),
-    "metadata.max.age.ms": Property("300000", integer(1)),
-    "partition.assignment.strategy": Property("range", names),
-    "session.timeout.ms": Property("45000", integer(1)),
-    MOST_DECOMPRESSED: DECOMPRESSED_LIMIT,
-    "value.deserializer": Property(None, _DESERIALIZER),
-}
-
 #: A response carries at least so much, so that any batch of the default max.message.bytes fits.
 _SMALLEST_FETCH = 2 * 1024 * 1024
 
 
+def _fetch_bytes(value: str) -> int:
+    return max(integer()(value), _SMALLEST_FETCH)
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """A raw consumer's configuration, read; the names are those of the properties."""
+    """A raw consumer's configuration; without a group there is no membership."""
 
     client: ClientConfig
     membership: MembershipSettings | None
-    fetch_raw_bytes: bool
-    auto_offset_reset: str
-    enable_auto_commit: bool
-    auto_commit_interval_ms: int
-    check_crcs: bool
-    default_api_timeout_ms: int
-    fetch_max_bytes: int
-    fetch_max_wait_ms: int
-    fetch_min_bytes: int
-    max_partition_fetch_bytes: int
-    max_poll_records: int
-    max_decompressed_bytes: int
+    fetch_raw_bytes: bool = java("fetch.raw.bytes", "false", boolean)
+    auto_offset_reset: str = java("auto.offset.reset", "latest", one_of("earliest", "latest", "none"))
+    enable_auto_commit: bool = java("enable.auto.commit", "true", boolean)
+    auto_commit_interval_ms: int = java("auto.commit.interval.ms", "5000", integer())
+    check_crcs: bool = java("check.crcs", "true", boolean)
+    default_api_timeout_ms: int = java("default.api.timeout.ms", "60000", integer())
+    fetch_max_bytes: int = java("fetch.max.bytes", "52428800", _fetch_bytes)
+    fetch_max_wait_ms: int = java("fetch.max.wait.ms", "500", integer())
+    fetch_min_bytes: int = java("fetch.min.bytes", "1", integer())
+    max_partition_fetch_bytes: int = java("max.partition.fetch.bytes", "1048576", integer())
+    max_poll_records: int = java("max.poll.records", "500", integer(1))
+    max_decompressed_bytes: int = most_decompressed()
+    group_protocol: str = java("group.protocol", "classic", one_of("classic"))
+    key_deserializer: str | None = java("key.deserializer", None, _DESERIALIZER)
+    value_deserializer: str | None = java("value.deserializer", None, _DESERIALIZER)
 
     @property
     def reset_to(self) -> int | None:
         """Return ``auto.offset.reset`` as a special timestamp of ListOffsets; None if there is none."""
         return _RESETS[self.auto_offset_reset]
+
+    @property
+    def commits_by_itself(self) -> bool:
+        """Whether the consumer commits without a call; without a group there is nothing to commit to."""
+        return self.enable_auto_commit and self.membership is not None
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ConsumerSettings:
@@ -95,36 +70,16 @@ class ConsumerSettings:
             ConfigError: A property is unknown or unsupported, or has an invalid value.
 
         """
-        values, written = read_properties(properties, CONSUMER_PROPERTIES, _WHERE)
-        client, _ = ClientConfig.from_properties("source", written, where=_WHERE)
-        group = values["group.id"] or None
-        if values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
+        given = written(properties, CONSUMER_PROPERTIES.keys() | KNOWN_PROPERTIES, _WHERE)
+        client, _ = ClientConfig.from_properties("source", given, where=_WHERE)
+        membership = read_into(MembershipSettings, given, _WHERE)
+        if membership.heartbeat_interval_ms >= membership.session_timeout_ms:
             raise ConfigError(f"{_WHERE}: heartbeat.interval.ms must be less than session.timeout.ms")
-        if values["group.instance.id"] == "":
+        if membership.instance_id == "":
             raise ConfigError(f"{_WHERE}: group.instance.id is empty. Remove it, or give this member a name")
-        membership = group and MembershipSettings(
-            group,
-            tuple(assignors_named(values["partition.assignment.strategy"])),
-            values["group.instance.id"],
-            values["session.timeout.ms"],
-            values["heartbeat.interval.ms"],
-            values["max.poll.interval.ms"],
-            values["metadata.max.age.ms"],
-        )
-        return cls(
-            client,
-            membership or None,
-            values["fetch.raw.bytes"],
-            values["auto.offset.reset"],
-            # Without a group there is nothing to commit to.
-            values["enable.auto.commit"] and group is not None,
-            values["auto.commit.interval.ms"],
-            values["check.crcs"],
-            values["default.api.timeout.ms"],
-            max(values["fetch.max.bytes"], _SMALLEST_FETCH),
-            values["fetch.max.wait.ms"],
-            values["fetch.min.bytes"],
-            values["max.partition.fetch.bytes"],
-            values["max.poll.records"],
-            values[MOST_DECOMPRESSED],
-        )
+        has_group = bool(membership.group)
+        return read_into(cls, given, _WHERE, client=client, membership=membership if has_group else None)
+
+
+#: The properties that have an effect.
+CONSUMER_PROPERTIES: Mapping[str, Property] = table_of(ConsumerSettings, MembershipSettings)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import Codec
-from ..config import ClientConfig
-from ..properties import (
-    DECOMPRESSED_LIMIT,
-    MOST_DECOMPRESSED,
-    Property,
-    boolean,
-    bytes_only,
-    integer,
-    one_of,
-    read_properties,
-)
+from ..config import KNOWN_PROPERTIES, ClientConfig
+from ..properties import Property, boolean, bytes_only, integer, java, one_of, read_into, table_of, written
+from ..rewriting import most_decompressed
 
 __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 
@@ -51,34 +43,10 @@ def _partitioner(value: str) -> str:
     )
 
 
-#: The properties that the producer reads, with their defaults. ``linger.ms`` has no effect.
-PRODUCER_PROPERTIES: Mapping[str, Property] = {
-    "acks": Property("all", _acks),
-    "batch.size": Property("16384", integer()),
-    "buffer.memory": Property("33554432", integer(0, _INT64_MAX)),
-    "compression.type": Property("none", _codec),
-    "delivery.timeout.ms": Property("120000", integer()),
-    "enable.idempotence": Property("true", _idempotence),
-    "key.serializer": Property(None, _SERIALIZER),
-    "linger.ms": Property("0", integer()),
-    "max.block.ms": Property("60000", integer(0, _INT64_MAX)),
-    "max.in.flight.requests.per.connection": Property("5", integer(1, MOST_IN_FLIGHT)),
-    "max.request.size": Property("1048576", integer(1)),
-    "metadata.max.age.ms": Property("300000", integer(1)),
-    "partitioner.class": Property(None, _partitioner),
-    "retries": Property("2147483647", integer()),
-    "retry.backoff.max.ms": Property("1000", integer(1)),
-    "retry.backoff.ms": Property("100", integer(1)),
-    "send.raw.bytes": Property("false", boolean),
-    MOST_DECOMPRESSED: DECOMPRESSED_LIMIT,
-    "value.serializer": Property(None, _SERIALIZER),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """
-    The values of a raw producer's properties, by the properties' names.
+    A raw producer's configuration.
 
     Attributes:
         sends_at_flush: Whether records wait for a flush, or until they fill a batch.
@@ -86,20 +54,26 @@ class ProducerSettings:
     """
 
     client: ClientConfig
-    send_raw_bytes: bool
-    batch_size: int
-    buffer_memory: int
-    compression_type: Codec
-    delivery_timeout_ms: int
-    max_block_ms: int
-    max_in_flight: int
-    max_request_size: int
-    metadata_max_age_ms: int
-    retries: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    max_decompressed_bytes: int
     sends_at_flush: bool = False
+    send_raw_bytes: bool = java("send.raw.bytes", "false", boolean)
+    batch_size: int = java("batch.size", "16384", integer())
+    buffer_memory: int = java("buffer.memory", "33554432", integer(0, _INT64_MAX))
+    compression_type: Codec = java("compression.type", "none", _codec)
+    delivery_timeout_ms: int = java("delivery.timeout.ms", "120000", integer())
+    max_block_ms: int = java("max.block.ms", "60000", integer(0, _INT64_MAX))
+    max_in_flight: int = java("max.in.flight.requests.per.connection", "5", integer(1, MOST_IN_FLIGHT))
+    max_request_size: int = java("max.request.size", "1048576", integer(1))
+    metadata_max_age_ms: int = java("metadata.max.age.ms", "300000", integer(1))
+    retries: int = java("retries", "2147483647", integer())
+    retry_backoff_ms: int = java("retry.backoff.ms", "100", integer(1))
+    retry_backoff_max_ms: int = java("retry.backoff.max.ms", "1000", integer(1))
+    max_decompressed_bytes: int = most_decompressed()
+    acks: str = java("acks", "all", _acks)
+    enable_idempotence: bool = java("enable.idempotence", "true", _idempotence)
+    linger_ms: int = java("linger.ms", "0", integer())  # it has no effect
+    partitioner_class: str | None = java("partitioner.class", None, _partitioner)
+    key_serializer: str | None = java("key.serializer", None, _SERIALIZER)
+    value_serializer: str | None = java("value.serializer", None, _SERIALIZER)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ProducerSettings:
@@ -111,26 +85,21 @@ class ProducerSettings:
                 other.
 
         """
-        values, written = read_properties(properties, PRODUCER_PROPERTIES, _WHERE)
-        client, _ = ClientConfig.from_properties("destination", written, where=_WHERE)
-        delivery_ms, least = values["delivery.timeout.ms"], client.request_timeout_ms
-        if delivery_ms < least and "delivery.timeout.ms" in written:
+        given = written(properties, PRODUCER_PROPERTIES.keys() | KNOWN_PROPERTIES, _WHERE)
+        client, _ = ClientConfig.from_properties("destination", given, where=_WHERE)
+        read = read_into(cls, given, _WHERE, client=client)
+        least = client.request_timeout_ms
+        if read.delivery_timeout_ms < least and "delivery.timeout.ms" in given:
             raise ConfigError(
-                f"{_WHERE}: delivery.timeout.ms={delivery_ms} must be at least request.timeout.ms, {least}"
+                f"{_WHERE}: delivery.timeout.ms={read.delivery_timeout_ms} must be at least "
+                f"request.timeout.ms, {least}"
             )
-        return cls(
-            client,
-            values["send.raw.bytes"],
-            values["batch.size"],
-            values["buffer.memory"],
-            values["compression.type"],
-            max(delivery_ms, least),
-            values["max.block.ms"],
-            values["max.in.flight.requests.per.connection"],
-            values["max.request.size"],
-            values["metadata.max.age.ms"],
-            values["retries"],
-            values["retry.backoff.ms"],
-            max(values["retry.backoff.ms"], values["retry.backoff.max.ms"]),
-            values[MOST_DECOMPRESSED],
+        return replace(
+            read,
+            delivery_timeout_ms=max(read.delivery_timeout_ms, least),
+            retry_backoff_max_ms=max(read.retry_backoff_ms, read.retry_backoff_max_ms),
         )
+
+
+#: The properties that the producer reads.
+PRODUCER_PROPERTIES: Mapping[str, Property] = table_of(ProducerSettings)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigError
+from .jaas import LoginModule
 from .login import ENDPOINT_TIMEOUT_MS, AwsIam
 from .token import AccessToken, NoToken, read_token
 
@@ -52,7 +53,7 @@ _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com", r
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
-def read_iam(properties: Mapping[str, str], options: Mapping[str, str], where: str) -> AwsIam:
+def read_iam(properties: Mapping[str, str], module: LoginModule, where: str) -> AwsIam:
     """
     Read a login by IAM.
 
@@ -65,9 +66,9 @@ def read_iam(properties: Mapping[str, str], options: Mapping[str, str], where: s
             f"{where}: AWS_MSK_IAM needs the package aws-msk-iam-sasl-signer-python. Install 'shoal[msk]' "
             "here and on the machines of Spark's executors"
         )
-    unknown = sorted(each for each in options.keys() - _READ - _IGNORED if not each.startswith("extension_"))
-    if unknown:
-        raise ConfigError(f"{where}: sasl.jaas.config has the unknown option {unknown[0]}. Remove it")
+    options = module.options
+    extensions = {each for each in options if each.startswith("extension_")}
+    module.refuse_others(_READ | _IGNORED | extensions, where)
     return AwsIam(
         region=_region(properties, where),
         profile=options.get("awsProfileName"),

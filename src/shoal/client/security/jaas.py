@@ -12,7 +12,10 @@ are words; comments are ``//`` and ``/* */``. (``org.apache.kafka.common.securit
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field
+
+from ...errors import ConfigError
 
 __all__ = ["LoginModule", "parse_jaas"]
 
@@ -36,6 +39,26 @@ class LoginModule:
 
     name: str
     options: dict[str, str] = field(repr=False)
+
+    def option(self, name: str) -> str:
+        """Return the value of an option; empty if it is not there."""
+        return self.options.get(name, "").strip()
+
+    def is_on(self, name: str) -> bool:
+        """Return whether an option is true."""
+        return self.option(name).lower() == "true"
+
+    def refuse_others(self, known: Set[str], where: str) -> None:
+        """
+        Refuse options that are not known.
+
+        Raises:
+            ConfigError: There is one.
+
+        """
+        unknown = sorted(self.options.keys() - known)
+        if unknown:
+            raise ConfigError(f"{where}: sasl.jaas.config has the unknown option {unknown[0]}. Remove it")
 
 
 def parse_jaas(text: str) -> LoginModule:

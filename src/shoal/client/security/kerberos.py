@@ -106,39 +106,35 @@ def read_kerberos(properties: Mapping[str, str], module: LoginModule, where: str
         load_gssapi()
     except NoTicket as error:
         raise ConfigError(f"{where}: {error.reason}") from error
-    options = module.options
-    unknown = sorted(options.keys() - _READ - _IGNORED)
-    if unknown:
-        raise ConfigError(f"{where}: sasl.jaas.config has the unknown option {unknown[0]}. Remove it")
-    _check_switches(options, where)
-    if not _is_on(options, "useKeyTab") and not _is_on(options, "useTicketCache"):
+    module.refuse_others(_READ | _IGNORED, where)
+    _check_switches(module, where)
+    by_keytab, by_cache = module.is_on("useKeyTab"), module.is_on("useTicketCache")
+    if not by_keytab and not by_cache:
         raise ConfigError(
             f"{where}: sasl.jaas.config has neither useKeyTab=true nor useTicketCache=true. Set one of them: "
             "shoal asks for no password"
         )
-    principal = options.get("principal", "").strip() or None
+    principal = module.option("principal") or None
     return KerberosLogin(
-        service=_service(properties, options, where),
+        service=_service(properties, module, where),
         principal=principal,
-        keytab=_keytab(options, principal, where) if _is_on(options, "useKeyTab") else None,
-        ticket_cache=TicketCache(options.get("ticketCache", "").strip() or None)
-        if _is_on(options, "useTicketCache")
-        else None,
+        keytab=_keytab(module, principal, where) if by_keytab else None,
+        ticket_cache=TicketCache(module.option("ticketCache") or None) if by_cache else None,
     )
 
 
-def _check_switches(options: Mapping[str, str], where: str) -> None:
+def _check_switches(module: LoginModule, where: str) -> None:
     """Check the options that have an effect only with another one, as Java does."""
     for option, switch in (("keyTab", "useKeyTab"), ("ticketCache", "useTicketCache")):
-        if option in options and not _is_on(options, switch):
+        if option in module.options and not module.is_on(switch):
             raise ConfigError(f"{where}: sasl.jaas.config has {option} without {switch}=true. Set it")
-    if options.get("isInitiator", "true").lower() != "true":
+    if "isInitiator" in module.options and not module.is_on("isInitiator"):
         raise ConfigError(f"{where}: sasl.jaas.config: isInitiator must be true for a client. Remove it")
 
 
-def _service(properties: Mapping[str, str], options: Mapping[str, str], where: str) -> str:
+def _service(properties: Mapping[str, str], module: LoginModule, where: str) -> str:
     by_property = properties.get(_SERVICE, "").strip()
-    by_option = options.get("serviceName", "").strip()
+    by_option = module.option("serviceName")
     if by_property and by_option and by_property != by_option:
         raise ConfigError(
             f"{where}: {_SERVICE}={by_property} and serviceName={by_option} of sasl.jaas.config differ. "
@@ -156,9 +152,9 @@ def _service(properties: Mapping[str, str], options: Mapping[str, str], where: s
     return service
 
 
-def _keytab(options: Mapping[str, str], principal: str | None, where: str) -> Keytab:
+def _keytab(module: LoginModule, principal: str | None, where: str) -> Keytab:
     where = f"{where}: sasl.jaas.config:"
-    path = options.get("keyTab", "").strip().removeprefix("FILE:")
+    path = module.option("keyTab").removeprefix("FILE:")
     if not path:
         raise ConfigError(f"{where} useKeyTab=true needs keyTab, the path of the keytab")
     if principal is None or principal == "*":
@@ -172,10 +168,6 @@ def _keytab(options: Mapping[str, str], principal: str | None, where: str) -> Ke
     if not content.startswith(_KEYTAB_VERSIONS):
         raise ConfigError(f"{where} keyTab {path} is not a keytab. Export one by kadmin's ktadd or ktpass")
     return Keytab(path, base64.b64encode(content).decode())
-
-
-def _is_on(options: Mapping[str, str], name: str) -> bool:
-    return options.get(name, "").strip().lower() == "true"
 
 
 def service_host(host: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
+from ..properties import boolean, integer, read_value
 from .aws import IAM_HANDLERS, IAM_MODULE, read_iam
 from .jaas import LoginModule
 from .login import (
@@ -42,6 +43,7 @@ _SCOPE = "sasl.oauthbearer.scope"
 _RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
 _VALIDATOR = "sasl.oauthbearer.jwt.validator.class"
 _CLIENT_HANDLER = "sasl.client.callback.handler.class"
+_LONGEST_TIMEOUT_MS = 999_999_999
 _TIMEOUTS = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
@@ -104,7 +106,7 @@ def _source(properties: Mapping[str, str], module: LoginModule, where: str) -> T
     _check_classes(properties, where)
     handler = _value(properties, CLASS_PROPERTY)
     if module.name == IAM_MODULE or handler in IAM_HANDLERS:
-        return read_iam(properties, module.options, where)
+        return read_iam(properties, module, where)
     if ":" in handler:
         try:
             class_of(handler)
@@ -160,7 +162,7 @@ def _endpoint(
         raise ConfigError(
             f"{where}: {_URL} is not the URL of a token endpoint. Write https://host/path, without a user"
         )
-    allows_http = _boolean(properties, HTTP_PROPERTY, where)
+    allows_http = read_value(properties, HTTP_PROPERTY, "false", boolean, where)
     if parts.scheme == "http" and host not in _LOOPBACK and not allows_http:
         raise ConfigError(
             f"{where}: {_URL}={shown_url(url)} has no TLS: everyone on the network could read the client's "
@@ -171,7 +173,7 @@ def _endpoint(
         client=ClientCredentials(
             _credential(properties, _ID, options, "clientId", where),
             _credential(properties, _SECRET, options, "clientSecret", where),
-            _boolean(properties, "sasl.oauthbearer.header.urlencode", where),
+            read_value(properties, "sasl.oauthbearer.header.urlencode", "false", boolean, where),
         ),
         scope=_value(properties, _SCOPE) or options.get("scope", "").strip() or None,
         tls=read_tls(options, f"{where}: sasl.jaas.config"),
@@ -206,23 +208,9 @@ def _extensions(options: Mapping[str, str], where: str) -> tuple[tuple[str, str]
 
 def _timeout_ms(properties: Mapping[str, str], where: str) -> int:
     """Return the larger one of Java's two limits: shoal has one for each wait."""
-    found = []
-    for key in _TIMEOUTS:
-        value = _value(properties, key)
-        if value:
-            if not (value.isascii() and value.isdigit() and len(value) <= 9 and int(value) > 0):
-                raise ConfigError(
-                    f"{where}: {key}={value} is not a number of milliseconds from 1 to 999999999"
-                )
-            found.append(int(value))
-    return max(found, default=ENDPOINT_TIMEOUT_MS)
-
-
-def _boolean(properties: Mapping[str, str], key: str, where: str) -> bool:
-    value = _value(properties, key).lower()
-    if value not in ("", "true", "false"):
-        raise ConfigError(f"{where}: {key}={value} is neither true nor false")
-    return value == "true"
+    given = [each for each in _TIMEOUTS if _value(properties, each)]
+    values = [read_value(properties, each, "", integer(1, _LONGEST_TIMEOUT_MS), where) for each in given]
+    return max(values, default=ENDPOINT_TIMEOUT_MS)
 
 
 def _value(properties: Mapping[str, str], key: str) -> str:

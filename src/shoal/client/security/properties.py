@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import ConfigError
+from ..properties import integer, read_value
 from .jaas import LoginModule, parse_jaas
 from .kerberos import KERBEROS_MODULE, KERBEROS_PROPERTIES, read_kerberos
 from .login import LEAST_SCRAM_ITERATIONS, KerberosLogin, OAuthLogin, PasswordLogin, Security
@@ -38,6 +39,8 @@ _REFUSED = frozenset(
 _REFUSED_WITHOUT_TOKENS = frozenset(
     {"sasl.client.callback.handler.class", "sasl.login.callback.handler.class"}
 )
+
+_MOST_ITERATIONS = 9_999_999
 
 #: All properties that shoal reads, refuses, or ignores because they tune Java's own machinery.
 SECURITY_PROPERTIES = (
@@ -137,12 +140,11 @@ def _password_login(
         mechanism,
         module.options["username"],
         module.options["password"],
-        _least_iterations(properties, where),
+        read_value(
+            properties,
+            LEAST_ITERATIONS_PROPERTY,
+            str(LEAST_SCRAM_ITERATIONS),
+            integer(1, _MOST_ITERATIONS),
+            where,
+        ),
     )
-
-
-def _least_iterations(properties: Mapping[str, str], where: str) -> int:
-    value = properties.get(LEAST_ITERATIONS_PROPERTY, str(LEAST_SCRAM_ITERATIONS)).strip()
-    if not (value.isascii() and value.isdigit() and len(value) <= 7 and int(value) > 0):
-        raise ConfigError(f"{where}: {LEAST_ITERATIONS_PROPERTY}={value} is not a number from 1 to 9999999")
-    return int(value)
