@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main
-from shoal.cli.inspect_report import progress_to
+from shoal.cli.inspect_report import done_of
 from shoal.inspect import InspectProgress
 from shoal_broker import Broker
 from tests import batches
@@ -116,11 +116,6 @@ def test_cluster_that_is_not_there_is_a_failure(capsys: pytest.CaptureFixture[st
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_to(as_json=False) as show:
-        for elapsed_s in (1.0, 11.0, 12.0):
-            show(InspectProgress(elapsed_s, 8, 3, 1234))
-    assert capsys.readouterr().err == "shoal: 3/8 partitions, 1,234 batches\n"
-    with progress_to(as_json=True) as show:
-        show(InspectProgress(60.0, 8, 3, 1234))
-    assert capsys.readouterr().err == ""
+def test_progress_has_the_share_of_partitions_and_the_size() -> None:
+    done = done_of(InspectProgress(12.0, 8, 2, 1234, 5_000_000))
+    assert (done.text, done.size, done.share) == ("2/8 partitions, 1,234 batches", 5_000_000, 0.25)

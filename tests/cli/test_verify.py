@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from shoal.cli import main
-from shoal.cli.verify_report import line, print_report, progress_to
+from shoal.cli.verify_report import done_of, print_report
+from shoal.cli.working import amounts
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import (
@@ -231,36 +231,7 @@ PROGRESS = VerifyProgress(
 
 
 def test_line_of_progress_has_partitions_records_rate_and_differences(texts: Texts) -> None:
-    texts(line(PROGRESS))
-
-
-def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_to(as_json=False) as tell:
-        for elapsed_s in (1.0, 9.0, 11.0, 12.0, 25.0):
-            tell(VerifyProgress(elapsed_s, 1, 0, 0, 0, 0, 0, elapsed_s / 100))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert [text.rsplit(", ")[-1] for text in err.splitlines()] == ["11%", "25%"]
-
-
-def test_json_output_has_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_to(as_json=True) as tell:
-        tell(VerifyProgress(99.0, 1, 0, 0, 0, 0, 0, 0.5))
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    with progress_to(as_json=False) as tell:
-        tell(PROGRESS)
-    assert "3/16 partitions" in terminal.getvalue()
-    assert "25%" in terminal.getvalue()
+    texts(amounts(done_of(PROGRESS), PROGRESS.elapsed_s))
 
 
 @pytest.mark.usefixtures("orders", "invoices")

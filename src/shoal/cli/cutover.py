@@ -17,6 +17,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, say, table, warn
+from .working import Done, Working
 
 __all__ = ["add_parser", "run"]
 
@@ -69,8 +70,9 @@ def run(args: argparse.Namespace) -> int:
         GroupSelection(args.groups),
         **given(CutoverOptions, vars(args)),
     )
-    on_event = _print_event if args.json else _Lines().show
-    report = cut_over(options, on_event=on_event, commands=_commands(args))
+    with Working("checking both clusters", as_json=args.json) as working:
+        on_event = _print_event if args.json else _Lines(working.show).show
+        report = cut_over(options, on_event=on_event, commands=_commands(args))
     for warning in report.warnings:
         warn(warning)
     if args.json:
@@ -89,7 +91,10 @@ def _print_event(event: GateEvent) -> None:
 class _Lines:
     """Says what a gate waits for at its beginning, what is in the way now and then, and its end."""
 
-    def __init__(self, say: Callable[[str], object] = say) -> None:
+    def __init__(
+        self, show: Callable[[Done], object] = lambda _: None, say: Callable[[str], object] = say
+    ) -> None:
+        self._show_now = show
         self._say = say
         self._next_s = _LINE_S
 
@@ -97,6 +102,7 @@ class _Lines:
         numbers = {gate: number for number, gate in enumerate(Gate, 1)}
         name = f"gate {numbers[event.gate]} of {len(numbers)}, {event.gate.value}"
         verdict = Verdict(event.state, event.reasons)
+        self._show_now(Done(": ".join(filter(None, (name, verdict.sentence)))))
         if event.state is State.PASSED:
             self._say(f"{name}: passed after {event.elapsed_s:.1f} s")
         elif event.state is State.WAITING and not event.reasons:

@@ -19,13 +19,15 @@ from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
 from .output import print_json, say, table, warn
+from .working import Working
 
 __all__ = ["print_dry_run"]
 
 
 def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     """Inspect both clusters, print the plan, and return the exit code."""
-    found = dry_run(options, on_warning=warn)
+    with Working("checking both clusters", as_json=as_json):
+        found = dry_run(options, on_warning=warn)
     for warning in found.warnings:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):

@@ -15,6 +15,7 @@ from ..mirroring.sync.one_round import GroupsOptions, translate_groups
 from ..mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, table, warn
+from .working import Working
 
 __all__ = ["add_parser", "run"]
 
@@ -58,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     )
     selection = GroupSelection(args.groups)
     options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))
-    report = translate_groups(options)
+    with Working("translating committed offsets", as_json=args.json):
+        report = translate_groups(options)
     for warning in report.warnings:
         warn(warning)
     for group in report.left_out:

@@ -16,9 +16,10 @@ from ..inspect.page import write_page
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..result_file import check_result_file
-from .inspect_report import print_report, progress_to
+from .inspect_report import done_of, print_report
 from .options import Clusters, Subparsers, add_output_options, parse_cluster
 from .output import print_json, say, warn
+from .working import Working
 
 __all__ = ["add_parser", "run"]
 
@@ -70,8 +71,10 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         check_result_file("--report", args.report)
     topics = _select(source, TopicSelection(args.topics or ".*", args.exclude))
-    with progress_to(as_json=args.json) as on_progress:
-        report = inspect(source, topics, options, on_progress=on_progress)
+    with Working("asking for offsets", as_json=args.json) as working:
+        report = inspect(
+            source, topics, options, on_progress=lambda progress: working.show(done_of(progress))
+        )
     for each in report.not_inspected:
         warn(f"{each.partition} was not inspected: {each.reason}")
     if args.report:

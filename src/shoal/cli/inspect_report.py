@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 from ..inspect import ClusterReport, InspectProgress
 from ..inspect.tables import tables
 from ..printable import printable
-from .output import say_now_and_then, table
+from .output import table
+from .working import Done
 
-__all__ = ["lines", "print_report", "progress_to"]
-
-
-@contextmanager
-def progress_to(*, as_json: bool) -> Iterator[Callable[[InspectProgress], object]]:
-    """Print a line of progress on stderr now and then; none with ``--json``."""
-    show = say_now_and_then(_line, lambda progress: progress.elapsed_s)
-    yield (lambda progress: None) if as_json else show
+__all__ = ["done_of", "lines", "print_report"]
 
 
-def _line(progress: InspectProgress) -> str:
-    return f"{progress.done:,}/{progress.partitions:,} partitions, {progress.batches:,} batches"
+def done_of(progress: InspectProgress) -> Done:
+    """Return progress as ``3/8 partitions, 1,234 batches``, with the bytes and the share."""
+    text = f"{progress.done:,}/{progress.partitions:,} partitions, {progress.batches:,} batches"
+    return Done(text, progress.size, progress.done / progress.partitions if progress.partitions else None)
 
 
 def print_report(report: ClusterReport) -> None:

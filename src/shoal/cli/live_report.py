@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
 
 from ..mirroring.model.progress import Phase, Progress, Summary
 from .live_line import line
 from .output import News, first_line, summary_rows, table
+from .working import StatusLine
 
 __all__ = ["LiveReport"]
 
@@ -23,8 +20,8 @@ class LiveReport:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._line = _LiveLine()
-        self._live = Live(self._line, console=self._console, transient=True)
+        self._progress: Progress | None = None
+        self._live = Live(StatusLine(self._look), console=self._console, transient=True)
         self._news = News(self._say)
 
     def __enter__(self) -> Self:
@@ -37,7 +34,7 @@ class LiveReport:
     def progress(self, progress: Progress) -> None:
         """Print news, and a line or object now and then."""
         self._news.of(progress)
-        self._line.progress = progress
+        self._progress = progress
 
     def warning(self, sentence: str) -> None:
         """Print a warning."""
@@ -56,34 +53,12 @@ class LiveReport:
         # Above the live line. With soft_wrap the terminal wraps, so that the line can be copied whole.
         self._console.print(f"shoal: {first_line(sentence)}", markup=False, highlight=False, soft_wrap=True)
 
-
-class _LiveLine:
-    """
-    The live line, drawn several times a second and cut to the terminal's width.
-
-    Only a mirror with ``--once`` has a bar: without an end, a percentage has no meaning.
-    """
-
-    #: A shorter bar would show nothing.
-    _LEAST_BAR = 10
-
-    def __init__(self) -> None:
-        self.progress: Progress | None = None
-        self._spinner = Spinner("dots")
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        progress = self.progress
-        room = options.max_width - 2  # the spinner and a space
-        text = Phase.CHECKING.value if progress is None else line(progress, room)
-        cells: list[Spinner | Text | ProgressBar] = [self._spinner, Text(text, no_wrap=True)]
-        bar_width = room - len(text) - len(" 100% ")
-        if progress is not None and self._has_bar(progress) and bar_width >= self._LEAST_BAR:
-            total = progress.records + progress.lag_records
-            share = progress.records / total if total else 1.0
-            cells += [ProgressBar(total=1.0, completed=share, width=bar_width), Text(f"{share:4.0%}")]
-        grid = Table.grid(padding=(0, 1, 0, 0))
-        grid.add_row(*cells)
-        yield grid
-
-    def _has_bar(self, progress: Progress) -> bool:
-        return progress.once and progress.phase == Phase.COPYING.value
+    def _look(self, room: int) -> tuple[str, float | None]:
+        """Return the line; only a mirror with ``--once`` has an end, and so a share."""
+        progress = self._progress
+        if progress is None:
+            return Phase.CHECKING.value, None
+        if not progress.once or progress.phase != Phase.COPYING.value:
+            return line(progress, room), None
+        total = progress.records + progress.lag_records
+        return line(progress, room), progress.records / total if total else 1.0

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.progress import (
@@ -36,7 +36,6 @@ __all__ = [
     "first_line",
     "print_json",
     "say",
-    "say_now_and_then",
     "stamp_lines",
     "summary_rows",
     "table",
@@ -49,8 +48,6 @@ _IDLE_INTERVAL_S = 600.0
 #: Time between two JSON objects.
 _JSON_INTERVAL_S = 1.0
 
-
-T = TypeVar("T")
 
 _stamps = False
 
@@ -74,19 +71,6 @@ def say(sentence: str, program: str = "shoal") -> None:
 def first_line(text: str) -> str:
     """Return the first line that is not empty, with single spaces and without control characters."""
     return printable(" ".join(text.strip().partition("\n")[0].split()))
-
-
-def say_now_and_then(text: Callable[[T], str], elapsed_s: Callable[[T], float]) -> Callable[[T], None]:
-    """Return a function that prints the text of its argument to stderr, but no more than every 10 seconds."""
-    next_s = _PLAIN_INTERVAL_S
-
-    def show(progress: T) -> None:
-        nonlocal next_s
-        if elapsed_s(progress) >= next_s:
-            say(text(progress))
-            next_s = elapsed_s(progress) + _PLAIN_INTERVAL_S
-
-    return show
 
 
 def warn(sentence: str) -> None:

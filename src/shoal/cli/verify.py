@@ -26,7 +26,8 @@ from ..verify.page import report_html
 from ..verify.run import Compare
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, warn
-from .verify_report import DEFAULT_RANGES, print_report, progress_to
+from .verify_report import DEFAULT_RANGES, done_of, print_report
+from .working import Working
 
 __all__ = ["add_parser", "run"]
 
@@ -144,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
     topics, options = _select(source, selection)
     with (
         _comparing(args, source, destination, options) as compare,
-        progress_to(as_json=args.json) as on_progress,
+        Working("reading positions", as_json=args.json) as working,
     ):
         report = verify(
             source,
@@ -153,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
             group=args.group,
             rules=all_copy_rules(source),
             options=options,
-            on_progress=on_progress,
+            on_progress=lambda progress: working.show(done_of(progress)),
             extent=extent,
             state=args.state,
             compare=compare,

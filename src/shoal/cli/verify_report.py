@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +10,9 @@ from ..printable import printable
 from ..static_page import Column
 from ..verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
 from ..verify.tables import TERMINAL_COLUMNS, details, name_of, partitions_table, the_same, total
-from .output import say_now_and_then
+from .working import Done
 
-__all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
+__all__ = ["DEFAULT_RANGES", "done_of", "print_report"]
 
 _STYLES = {
     Outcome.EQUAL.value: "green",
@@ -33,29 +28,11 @@ DEFAULT_RANGES = 5
 _NARROW = 80
 
 
-@contextmanager
-def progress_to(*, as_json: bool) -> Iterator[Callable[[VerifyProgress], object]]:
-    """Show progress on stderr: a bar on a terminal, a line now and then elsewhere; none with ``--json``."""
-    if as_json:
-        yield lambda progress: None
-        return
-    if not sys.stderr.isatty():
-        yield say_now_and_then(lambda each: f"{line(each)}, {each.fraction:.0%}", lambda each: each.elapsed_s)
-        return
-    columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.percentage:>3.0f}%")
-    with Progress(*columns, console=Console(stderr=True), expand=True, transient=True) as bar:
-        task = bar.add_task("comparing", total=1.0)
-        yield lambda progress: bar.update(task, completed=progress.fraction, description=line(progress))
-
-
-def line(progress: VerifyProgress) -> str:
-    """Return progress as ``3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference``."""
-    rate = progress.bytes_read / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
+def done_of(progress: VerifyProgress) -> Done:
+    """Return progress as ``3/16 partitions, 812,004 records, 1 difference``, with the bytes and the share."""
     differences = "1 difference" if progress.differences == 1 else f"{progress.differences:,} differences"
-    return (
-        f"{progress.done}/{progress.partitions} partitions, {progress.records:,} records, "
-        f"{rate / 1e6:,.1f} MB/s, {differences}"
-    )
+    text = f"{progress.done}/{progress.partitions} partitions, {progress.records:,} records, {differences}"
+    return Done(text, progress.bytes_read, progress.fraction)
 
 
 def print_report(

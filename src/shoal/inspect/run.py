@@ -40,6 +40,7 @@ class InspectProgress:
         partitions: The number of partitions.
         done: The number of partitions that were read.
         batches: The number of batches that were counted.
+        size: Their size in bytes.
 
     """
 
@@ -47,6 +48,7 @@ class InspectProgress:
     partitions: int
     done: int
     batches: int
+    size: int
 
 
 def inspect(
@@ -81,8 +83,9 @@ def inspect(
 
     def report_progress() -> None:
         if on_progress is not None:
-            done, batches = len(work.inspected) + len(work.failures), work.batches
-            on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches))
+            done, found = len(work.inspected) + len(work.failures), work.found
+            batches, size = sum(each.batches for each in found), sum(each.size for each in found)
+            on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches, size))
 
     work.run(report_progress)
     by_topic = groupby(
@@ -152,9 +155,9 @@ class _Work:
         self.failures: list[NotInspected] = []
 
     @property
-    def batches(self) -> int:
-        """The number of batches that were counted so far."""
-        return sum(each.batches for each in list(self._facts.values()))
+    def found(self) -> list[Facts]:
+        """The facts about each partition so far."""
+        return list(self._facts.values())
 
     def run(self, report_progress: Callable[[], None]) -> None:
         """Read all partitions."""

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from shoal.cli.working import Done, Working, amounts
+
+
+class Screen(io.StringIO):
+    """A terminal that reports when it shows a text."""
+
+    def __init__(self, awaited: str) -> None:
+        super().__init__()
+        self._awaited = awaited
+        self.has_shown = threading.Event()
+
+    def write(self, text: str, /) -> int:
+        size = super().write(text)
+        if self._awaited in self.getvalue():
+            self.has_shown.set()
+        return size
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        (Done("3/16 partitions", 66_200_000, 0.25), "3/16 partitions, 66.2 MB, 33.1 MB/s, 0:06 left"),
+        (Done("3/16 partitions", 66_200_000, 0.001), "3/16 partitions, 66.2 MB, 33.1 MB/s, 0:02"),
+        (Done("translating"), "translating, 0:02"),
+    ],
+)
+def test_amounts_have_size_rate_and_time_as_far_as_they_are_known(done: Done, expected: str) -> None:
+    assert amounts(done, 2.0) == expected
+
+
+def test_working_on_a_terminal_shows_text_share_and_rate() -> None:
+    screen = Screen("25%")
+    with Working(
+        "begins", console=Console(file=screen, force_terminal=True, width=120), quiet_s=0
+    ) as working:
+        working.show(Done("3/16 partitions", 66_200_000, 0.25))
+        assert screen.has_shown.wait(10)
+    assert "3/16 partitions, 66.2 MB" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "as_json", "quiet_s"), [(False, False, 0.0), (True, True, 0.0), (True, False, 60.0)]
+)
+def test_working_is_quiet_without_terminal_with_json_and_at_first(
+    is_terminal: bool, as_json: bool, quiet_s: float
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=is_terminal, width=120)
+    with Working("begins", as_json=as_json, console=console, quiet_s=quiet_s) as working:
+        working.show(Done("3/16 partitions"))
+        console.file.flush()
+    assert screen.getvalue() == ""
