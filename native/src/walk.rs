@@ -93,8 +93,8 @@ pub fn plain_entry(rest: &[u8], expected: i64, stamp: &Stamp) -> Option<Entry> {
     let records_count = read_i32(rest, RECORDS_COUNT);
     let attributes = read_i16(rest, ATTRIBUTES);
     let is_plain = base_offset == expected
-        && base_offset < stamp.end_offset
         && (0..OFFSET_LIMIT).contains(&base_offset)
+        && i64::from(records_count) <= stamp.end_offset - base_offset
         && rest[MAGIC] == 2
         && attributes & !(CODEC_MASK | stamp.cleared) == 0
         && attributes & CODEC_MASK <= LARGEST_CODEC

@@ -63,6 +63,8 @@ SAYINGS = {
     "from-certificate": ('"cut.json"', ["DIRECTORY/cut.json"]),
     "once": ("true", []),
     "start": ("2026-01-31T12:00:00Z", ["2026-01-31T12:00:00+00:00"]),
+    "until": ("2026-01-31T13:00:00Z", ["2026-01-31T13:00:00+00:00"]),
+    "last": ('"1h"', ["1h"]),
     "replication-factor": ("2", ["2"]),
     "adopt": ("true", []),
     "fetch-buffer-bytes": ("8388608", ["8388608"]),

@@ -9,8 +9,9 @@ from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import Start
 from shoal.net.address import Address
 from shoal.option_values import parse_key_values
 from shoal.properties_file import read_properties_file

@@ -149,8 +149,8 @@ def stamp_flagged(record_set: memoryview, flags: int) -> PlainRun:
     )
 
 
-@pytest.mark.parametrize(("end_offset", "records"), [(0, 0), (2, 2), (3, 5), (5, 5), (6, 6)])
-def test_walk_ends_before_a_batch_at_the_end_offset(end_offset: int, records: int) -> None:
+@pytest.mark.parametrize(("end_offset", "records"), [(0, 0), (2, 2), (3, 2), (5, 5), (6, 6)])
+def test_walk_ends_before_a_batch_that_ends_behind_the_end_offset(end_offset: int, records: int) -> None:
     record_set = run_of(*plain(2, 3, 1, first_offset=0))
     run = stamp_plain(record_set, 0, first_offset=0, end_offset=end_offset, **IDENTITY)
     assert run.records_count == records

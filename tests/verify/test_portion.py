@@ -12,6 +12,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError, ShoalError
+from shoal.mirroring.model.window import Until
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Aligned, Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
@@ -47,17 +48,17 @@ def compared(report: PartitionReport) -> list[OffsetRange]:
 def test_extent_of_last_offsets_is_at_least_as_long_as_can_be_found() -> None:
     draw = random.Random(1)
     log = OffsetRange(0, 100_000)
-    assert Extent(last_offsets=5_000).ranges(log, None, draw) == [(95_000, 100_000)]
-    assert Extent(last_offsets=5).ranges(log, None, draw) == [(100_000 - LEAST_OFFSETS, 100_000)]
-    assert Extent(last_offsets=99_999).ranges(log, None, draw) == [log]
-    assert Extent(since_ms=1).ranges(log, 100_000, draw) == []
+    assert Extent(last_offsets=5_000).ranges(log, None, None, draw) == [(95_000, 100_000)]
+    assert Extent(last_offsets=5).ranges(log, None, None, draw) == [(100_000 - LEAST_OFFSETS, 100_000)]
+    assert Extent(last_offsets=99_999).ranges(log, None, None, draw) == [log]
+    assert Extent(since_ms=1).ranges(log, 100_000, None, draw) == []
 
 
 @pytest.mark.parametrize("size", [10, 5_000, 100_000, 3_000_000])
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.99])
 def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: float) -> None:
     log = OffsetRange(7, 7 + size)
-    ranges = Extent(sample=share).ranges(log, None, random.Random(size))
+    ranges = Extent(sample=share).ranges(log, None, None, random.Random(size))
     if ranges == [log]:
         assert size < 7 * LEAST_OFFSETS or share >= 0.5
         return
@@ -71,7 +72,7 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
 
 def test_samples_differ_from_run_to_run() -> None:
     log = OffsetRange(0, 1_000_000)
-    first, second = (Extent(sample=0.05).ranges(log, None, random.Random(seed)) for seed in (1, 2))
+    first, second = (Extent(sample=0.05).ranges(log, None, None, random.Random(seed)) for seed in (1, 2))
     assert first != second
 
 
@@ -86,6 +87,9 @@ def test_samples_differ_from_run_to_run() -> None:
         ({"since": "latest"}, "since 'latest' is not a time"),
         ({"since": "yesterday"}, "since 'yesterday'"),
         ({"since": "1", "last": "2"}, "both set the beginning"),
+        ({"since": "2026-02-01", "until": "2026-01-31"}, "until .* is not after --since"),
+        ({"last": "2", "until": "7"}, "ends with the log"),
+        ({"until": "never"}, "until 'never'"),
     ],
 )
 def test_extent_that_makes_no_sense_is_refused(given: dict[str, str], words: str) -> None:
@@ -99,6 +103,8 @@ def test_extent_is_read_and_printed() -> None:
     assert re.search(r"5,000.*partition", str(Extent.parse({"last": "5000"})))
     assert Extent.parse({"last": "1h"}).since_ms is not None
     assert Extent.parse({}).is_whole
+    assert Extent.parse({"until": "now"}).is_whole
+    assert Extent.parse({"last": "1h", "until": "now"}).until is None
 
 
 # Comparisons
@@ -117,6 +123,30 @@ def test_records_since_a_time_are_compared(brokers: TwoBrokers, history: History
     load(brokers, history, items(), items())
     report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
     assert (report.outcome, report.records, compared(report)) == (Outcome.EQUAL, 4_000, [(8_000, 12_000)])
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        Extent(since_ms=NOW_MS + 4_000_000, until=Until(NOW_MS + 8_000_000)),
+        Extent(since_ms=NOW_MS + 4_000_000, until=Until(offset=8_000)),
+    ],
+)
+def test_records_between_two_times_are_compared(
+    brokers: TwoBrokers, history: History, extent: Extent
+) -> None:
+    load(brokers, history, items(), items())
+    report = partition(brokers, extent=extent)
+    assert (report.outcome, report.records, compared(report)) == (Outcome.EQUAL, 4_000, [(4_000, 8_000)])
+
+
+def test_fault_behind_the_end_of_the_range_is_not_looked_at(brokers: TwoBrokers, history: History) -> None:
+    copied = items()
+    del copied[9_000]
+    load(brokers, history, items(), copied)
+    report = partition(brokers, extent=Extent(until=Until(NOW_MS + 8_000_000)))
+    assert (report.outcome, compared(report)) == (Outcome.EQUAL, [(0, 8_000)])
+    assert partition(brokers, extent=Extent()).outcome is Outcome.DIFFERENT
 
 
 def test_time_after_the_last_record_compares_nothing(brokers: TwoBrokers, history: History) -> None:
@@ -224,7 +254,9 @@ def test_sample_compares_ranges_and_names_them(brokers: TwoBrokers, history: His
 
 
 def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: History) -> None:
-    ranges = Extent(sample=0.5).ranges(OffsetRange(0, 60_000), None, random.Random(random.Random(3).random()))
+    ranges = Extent(sample=0.5).ranges(
+        OffsetRange(0, 60_000), None, None, random.Random(random.Random(3).random())
+    )
     end = ranges[0].end
     copied = items(60_000)
     del copied[end - 10 : end]

@@ -17,6 +17,7 @@ from ..mirroring.model.acl_commands import commands_of
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
+from ..mirroring.model.window import Until
 from ..printable import printable_lines
 from .output import print_json, say, table, warn
 from .working import Working
@@ -81,7 +82,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
             ("group", f"{found.group}, held by {found.holder or 'no process'}"),
             ("delivery", options.copy.delivery.value),
             *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
-            ("ends", "at the current end offsets" if options.once else "on SIGINT or SIGTERM"),
+            ("ends", (options.until or Until()).phrase if options.once else "on SIGINT or SIGTERM"),
         ]
     )
     if found.topics:
@@ -190,6 +191,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "group": {"name": found.group, "held_by": found.holder},
         "once": options.once,
         "start": str(options.start),
+        "until": None if options.until is None else str(options.until),
         "delivery": options.copy.delivery.value,
         "policies": _policies(options),
         "topics": [_topic_object(topic) for topic in found.topics],

@@ -78,6 +78,13 @@ class _Command:
         default=None,
         group="extent",
     )
+    until: str | None = option(
+        kinds.time("TIMESTAMP|OFFSET", parse_text),
+        "compare the records before the first one of this time, or before this offset, as --until of shoal "
+        "mirror. What is less than 1,024 offsets before the end is compared, too",
+        default=None,
+        group="extent",
+    )
     last: str | None = option(
         kinds.text("DURATION|N"),
         "compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition",

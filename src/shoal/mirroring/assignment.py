@@ -13,6 +13,7 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
 from .model.ranges import CopyRange
+from .model.window import Until
 
 __all__ = [
     "Wanted",
@@ -22,6 +23,7 @@ __all__ = [
     "share_out",
     "start_offsets",
     "tasks_worth_having",
+    "window_ends",
 ]
 
 #: With 8 batches in a request, the request costs less than its batches do.
@@ -94,6 +96,38 @@ def end_offsets(
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
     return _all_answered(answers if all_of_them else _those_that_answer(answers))
+
+
+def window_ends(
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    until: Until | None,
+    isolation_level: IsolationLevel,
+    *,
+    all_of_them: bool = True,
+) -> dict[TopicPartition, int]:
+    """
+    Return where a mirror with an end has to end in each partition, as far as its log has records now.
+
+    Args:
+        cluster: See :func:`end_offsets`, likewise the others.
+        until: The end; None ends at the present ends.
+
+    Raises:
+        ShoalError: A leader does not respond.
+
+    """
+    # Before the times: a record that comes in between must not lie before the end.
+    ends = end_offsets(cluster, partitions, isolation_level, all_of_them=all_of_them)
+    if until is None:
+        return ends
+    if until.offset is not None:
+        return {each: min(end, until.offset) for each, end in ends.items()}
+    if until.timestamp_ms is None:
+        return ends
+    answers = list_offsets(cluster, dict.fromkeys(ends, until.timestamp_ms), isolation_level)
+    found = _all_answered(answers if all_of_them else _those_that_answer(answers))
+    return {each: min(ends[each], offset) if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
 def start_offsets(

@@ -8,7 +8,7 @@ here does I/O, or depends on Kafka's requests and responses.
 """
 
 from .aborted import AbortedTransactions
-from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, has_several, read_header, split
+from .batch import HEADER_SIZE, NO_END, BatchHeader, Codec, RecordBatch, has_several, read_header, split
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
@@ -29,6 +29,7 @@ from .stamp import stamp
 __all__ = [
     "ENTRY",
     "HEADER_SIZE",
+    "NO_END",
     "PACKED_FINGERPRINT",
     "AbortedTransactions",
     "BatchHeader",

@@ -64,6 +64,9 @@ _SMALLEST_LEGACY_LENGTH = 14
 #: Offsets are of 64 bits, and so is the one after a batch's last: it is fetched from, and committed.
 OFFSET_LIMIT = 2**63 - 2**31
 
+#: The end of a range without one: behind every offset.
+NO_END = 2**63 - 1
+
 #: A named tuple's own constructors call this, and take twice as long; :func:`split` does it for every batch.
 _new = tuple.__new__
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 
 from .aborted import AbortedTransactions
-from .batch import BatchHeader
+from .batch import NO_END, BatchHeader
 
 __all__ = ["Decision", "decide"]
 
@@ -43,6 +43,7 @@ def decide(
     start_offset: int,
     aborted: AbortedTransactions | None,
     *,
+    end_offset: int = NO_END,
     keep_append_time: bool = False,
     join_below_bytes: int = 0,
 ) -> Decision:
@@ -54,6 +55,8 @@ def decide(
         start_offset: The first wanted offset; the batch ends at it or later.
         aborted: The response's aborted transactions, after every batch before
             this one; None with ``read_uncommitted``.
+        end_offset: The first offset that is not wanted any more; the batch begins
+            before it.
         keep_append_time: Whether the records of a LogAppendTime batch get its
             append time, which requires decoding.
         join_below_bytes: Smaller batches are joined with their neighbours.
@@ -71,7 +74,7 @@ def decide(
         return Decision.DROP_ABORTED
     if header.records_count == 0:
         return Decision.DROP_EMPTY
-    if header.base_offset < start_offset:
+    if header.base_offset < start_offset or header.next_offset > end_offset:
         return Decision.CROP
     if header.has_holes:
         return Decision.REBUILD_HOLES

@@ -63,7 +63,7 @@ def join_plain(
         record_set: See :func:`~shoal.records.split`.
         position: The position of the first batch in it.
         first_offset: The offset that this batch must begin at.
-        end_offset: Batches that begin there or behind are left.
+        end_offset: Batches that end behind it are left.
         transactional: See :func:`~shoal.records.stamp_plain`.
         below_bytes: A batch of this size is not joined, and batches of this size together are enough.
         most_bytes: The most bytes of the records' bodies.

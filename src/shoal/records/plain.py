@@ -78,7 +78,7 @@ def stamp_plain(
         record_set: Writable; see :func:`~shoal.records.split`.
         position: The position of the first batch in it.
         first_offset: The offset that this batch must begin at.
-        end_offset: The walk ends before a batch that begins there or behind.
+        end_offset: The walk ends before a batch that ends behind it.
         base_sequence: The first batch's sequence; the others continue it.
         transactional: Whether transactional batches are plain: nothing of them was aborted.
         append_time: Whether batches with LogAppendTime are plain: their records keep their create times.
@@ -115,7 +115,6 @@ def stamp_plain_in_python(
     unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
     pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
     end, expected, records = len(record_set), first_offset, 0
-    end_offset = min(end_offset, OFFSET_LIMIT)
     entries = []
     refused = ~(CODEC_MASK | (transactional and TRANSACTIONAL) | (append_time and LOG_APPEND_TIME))
     while end - position >= HEADER_SIZE:
@@ -130,7 +129,8 @@ def stamp_plain_in_python(
             or attributes & CODEC_MASK > _LARGEST_CODEC
             or count != delta + 1
             or count <= 0
-            or not 0 <= base_offset < end_offset
+            or not 0 <= base_offset < OFFSET_LIMIT
+            or base_offset + count > end_offset
             or size < HEADER_SIZE
             or size > end - position
         ):

@@ -25,7 +25,7 @@ import enum
 from collections.abc import Iterable, Iterator
 
 from .aborted import AbortedTransactions
-from .batch import RecordBatch, split
+from .batch import NO_END, RecordBatch, split
 from .checksum import verify_crc
 from .decide import Decision, decide
 
@@ -88,6 +88,7 @@ def decide_checked(
     start_offset: int,
     aborted: AbortedTransactions | None,
     *,
+    end_offset: int = NO_END,
     keep_append_time: bool = False,
     join_below_bytes: int = 0,
     crc_is_checked: bool = True,
@@ -97,8 +98,9 @@ def decide_checked(
 
     Args:
         batch: The batch, after every batch before it.
-        start_offset: See :func:`~shoal.records.decide`, as for the next three.
+        start_offset: See :func:`~shoal.records.decide`, as for the next four.
         aborted: The response's aborted transactions.
+        end_offset: The first offset that is not wanted any more.
         keep_append_time: Whether append times are kept.
         join_below_bytes: The size below which batches are joined.
         crc_is_checked: False if the caller verifies the CRC, or does not need it.
@@ -111,6 +113,7 @@ def decide_checked(
         batch.header,
         start_offset,
         aborted,
+        end_offset=end_offset,
         keep_append_time=keep_append_time,
         join_below_bytes=join_below_bytes,
     )

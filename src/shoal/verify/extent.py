@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import ConfigError
-from ..mirroring.model.options import Start
+from ..mirroring.model.window import Start, Until
 from ..option_values import MOST_DIGITS
 from .findings import OffsetRange
 
@@ -38,6 +38,7 @@ class Extent:
         since_ms: Only the records from the first one on that has this time or a later one (milliseconds since
             1970); None for no such limit.
         last_offsets: Only so many last offsets; None for no such limit.
+        until: Only the records before it; None or now for no such limit.
         sample: The share of the offsets to compare, above 0 and below 1, in ranges that lie at random; None
             for all of them.
 
@@ -46,24 +47,31 @@ class Extent:
     since_ms: int | None = None
     last_offsets: int | None = None
     sample: float | None = None
+    until: Until | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Extent:
         """
-        Read ``since``, ``last`` and ``sample``, as the command line has them.
+        Read ``since``, ``until``, ``last`` and ``sample``, as the command line has them.
 
         Raises:
             ConfigError: A value cannot be used, or two of them contradict each other.
 
         """
-        since, last, sample = (given.get(name) for name in ("since", "last", "sample"))
+        since, end, last, sample = (given.get(name) for name in ("since", "until", "last", "sample"))
         if since is not None and last is not None:
             raise ConfigError("--since and --last both set the beginning. Remove one of them")
         since_ms = None if since is None else _parse_since(since)
         last_offsets = None
         if last is not None:
             since_ms, last_offsets = _parse_last(last)
-        return cls(since_ms, last_offsets, None if sample is None else _parse_sample(sample))
+        until = None if end is None else Until.parse("--until", end)
+        if last_offsets is not None and until not in {None, Until()}:
+            raise ConfigError("--last of so many offsets ends with the log, and --until before. Remove one")
+        if until is not None and since_ms is not None and until.is_before(Start(since_ms)):
+            raise ConfigError(f"--until {until} is not after --since. Use a later time")
+        share = None if sample is None else _parse_sample(sample)
+        return cls(since_ms, last_offsets, share, None if until == Until() else until)
 
     @property
     def is_whole(self) -> bool:
@@ -80,18 +88,25 @@ class Extent:
             parts.append(f"the records since {at:%Y-%m-%dT%H:%M:%SZ}")
         if self.last_offsets is not None:
             parts.append(f"the last {self.last_offsets:,} offsets of each partition")
+        if self.until is not None:
+            parts.append(f"the records {self.until.phrase}")
         return " of ".join(parts) or "all records"
 
-    def ranges(self, log: OffsetRange, since: int | None, draw: random.Random) -> list[OffsetRange]:
+    def ranges(
+        self, log: OffsetRange, since: int | None, until: int | None, draw: random.Random
+    ) -> list[OffsetRange]:
         """
         Return the source's ranges to compare, by offset. The whole log is one range.
 
         Args:
             log: The source's offsets.
             since: The first offset at or after ``since_ms``; None without ``since_ms``.
+            until: The first offset that is not wanted; None without ``until``.
             draw: Places the ranges of a sample.
 
         """
+        end = log.end if until is None else max(log.start, min(until, log.end))
+        log = OffsetRange(log.start, end if log.end - end >= LEAST_OFFSETS else log.end)
         start = log.start if since is None else max(log.start, min(since, log.end))
         if self.last_offsets is not None:
             start = max(log.start, log.end - self.last_offsets)

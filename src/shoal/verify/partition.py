@@ -222,7 +222,7 @@ class PartitionComparison:
         places = Places(plan, *self._logs_of(plan, source, destination))
         since = None if extent.since_ms is None else places.offset_since(extent.since_ms)
         draw = random.Random(self.assignment.seed)  # noqa: S311 - a sample, not a secret
-        ranges = extent.ranges(plan.source_log, since, draw)
+        ranges = extent.ranges(plan.source_log, since, places.offset_until(extent.until), draw)
         if ranges == [plan.source_log]:
             yield whole
             return

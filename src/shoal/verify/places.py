@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from ..mirroring.model.window import Until
 from .compare import Place
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS
@@ -50,6 +51,18 @@ class Places:
         if offset is None:
             _check_end(self._ours, time_ms)
         return self._ours.offsets.end if offset is None else offset
+
+    def offset_until(self, until: Until | None) -> int | None:
+        """
+        Return the source's first offset that is not wanted any more; None if there is none.
+
+        Raises:
+            NotComparable: The log cleaner hides a time from the broker.
+
+        """
+        if until is None or until.timestamp_ms is None:
+            return None if until is None else until.offset
+        return self.offset_since(until.timestamp_ms)
 
     def part(self, source: OffsetRange) -> PartitionPlan | None:
         """

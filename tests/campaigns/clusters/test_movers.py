@@ -12,7 +12,8 @@ from shoal.cli import make_parser
 from shoal.cli.mirror import parse as parse_mirror
 from shoal.cli.mirror_maker import parse as parse_maker
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.window import Start
 from shoal.mirrormaker.options import MirrorMakerOptions
 from tests.campaigns.clusters.movers import Mover
 from tests.campaigns.clusters.plan import draw

@@ -397,6 +397,26 @@ def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> Non
             assert entry(second, moved) > entries[moved]
 
 
+def want_up_to(driver: Driver, end: int) -> None:
+    driver.server.want({ORDERS: Wanted(CopyRange(*ORDERS, ORDERS.topic, 0, end))})
+
+
+def test_partition_whose_end_grows_is_left_and_given_out_again(driver: Driver) -> None:
+    want_up_to(driver, 5)
+    with driver.connect() as task:
+        wait_until(lambda: has(task, ORDERS))
+        former = entry(task, ORDERS)
+        want_up_to(driver, 9)
+        wait_until(lambda: has(task))
+        task.report(TaskReport(leaves={ORDERS: Left(former, is_done=True)}, term=task.term))
+        wait_until(lambda: has(task, ORDERS))
+        assert task.assignment[ORDERS].range.end_offset == 9
+        assert not driver.server.is_done
+        done = Left(entry(task, ORDERS), is_done=True)
+        task.report(TaskReport(leaves={ORDERS: done}, term=task.term))
+        wait_until(lambda: driver.server.is_done)
+
+
 def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Driver) -> None:
     want(driver, ORDERS)
     with driver.connect() as first, driver.connect() as second:

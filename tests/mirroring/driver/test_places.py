@@ -16,16 +16,17 @@ from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.places import Places
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import Start, Until
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
-from tests.two_brokers import History, TwoBrokers, wait_until
+from tests.two_brokers import NOW_MS, History, TwoBrokers, wait_until
 
 
 class Driver:
@@ -220,6 +221,39 @@ def test_ranges_of_once_end_with_the_logs(brokers: TwoBrokers, stack: ExitStack)
     driver.work.on_news()
     assert not driver.places.is_done
     assert driver.rows[0] == ("topic", 0, 0, 5)
+
+
+def test_range_until_a_time_ends_before_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:
+    first, second = brokers.topic("topic", 2)
+    first.plain(3, 2)
+    second.plain(4)
+    first.plain(2, base_timestamp=NOW_MS + 60_000)
+    driver = begun(stack, brokers, {"topic": 2}, until=Until(NOW_MS + 50_000))
+    assert driver.rows == [("topic", 0, 0, 5), ("topic", 1, 0, 4)]
+
+
+def test_range_until_a_later_time_grows_up_to_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:
+    (history,) = brokers.topic("topic", 1)
+    history.plain(3)
+    until_ms = NOW_MS + 3_600_000
+    driver = begun(stack, brokers, {"topic": 1}, until=Until(until_ms))
+    awaited(driver, ("topic", 0, 0, 3))
+    history.plain(2)
+    awaited(driver, ("topic", 0, 0, 5))
+    history.plain(4, base_timestamp=until_ms).plain(1)
+    looks = brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None)
+    wait_until(lambda: looks.hits >= 4)
+    assert driver.rows == [("topic", 0, 0, 5)]
+    assert not driver.places.is_done
+
+
+def test_range_until_an_offset_waits_for_its_records(brokers: TwoBrokers, stack: ExitStack) -> None:
+    (history,) = brokers.topic("topic", 1)
+    history.plain(3)
+    driver = begun(stack, brokers, {"topic": 1}, until=Until(offset=7))
+    awaited(driver, ("topic", 0, 0, 3))
+    history.plain(9)
+    awaited(driver, ("topic", 0, 0, 7))
 
 
 def test_once_is_done_without_the_partitions_that_stopped(brokers: TwoBrokers, stack: ExitStack) -> None:

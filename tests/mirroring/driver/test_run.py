@@ -16,9 +16,10 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Phase, Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import Start
 from shoal.protocol.apis import ApiKey
 from shoal.spark import engine
 from shoal.spark.api import mirror

@@ -12,8 +12,9 @@ from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group
+from shoal.mirroring.model.options import MirrorOptions, checkpoint_name, default_group
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import Start
 from shoal.net.address import Address
 from shoal.option_values import parse_bytes, parse_choice, parse_listen
 from shoal.records import Codec

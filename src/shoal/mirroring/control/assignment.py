@@ -51,7 +51,7 @@ class Assignment:
         members: The tasks that are connected.
         membership: The mirror's own member of its group.
         term: The number of interruptions of the membership.
-        done: The partitions of which everything up to their end is copied.
+        done: The partitions of which everything up to an end is copied, with that end.
         lease_s: The length of a lease.
 
     """
@@ -62,7 +62,7 @@ class Assignment:
         self.members: set[Member] = set()
         self.membership = MemberId()
         self.term = 0
-        self.done: set[TopicPartition] = set()
+        self.done: dict[TopicPartition, int] = {}
         self.lease_s = 0.0
         #: Whether the group refuses late commits of a former generation.
         self.has_generations = False
@@ -111,7 +111,8 @@ class Assignment:
     def leave(self, member: Member, leaves: Mapping[TopicPartition, Left], term: int) -> None:
         """Note that a task writes partitions no more."""
         for partition, left in leaves.items():
-            if not member.leave(partition, left.entry):
+            entry = member.leave(partition, left.entry)
+            if entry is None:
                 continue  # it is about an entry that another task has taken since
             self._changed.add(member)
             del self._holders[partition]
@@ -125,7 +126,7 @@ class Assignment:
                 self._drop(partition)
             self._recalled.discard(partition)
             if left.is_done:
-                self.done.add(partition)
+                self.done[partition] = entry.range.end_offset
             self._is_stale = True
 
     # The partitions
@@ -176,7 +177,11 @@ class Assignment:
     @property
     def is_done(self) -> bool:
         """Whether all wanted partitions are copied up to their ends."""
-        return all(each in self.done for each in self._wanted)
+        return all(map(self._is_done, self._wanted))
+
+    def _is_done(self, partition: TopicPartition) -> bool:
+        """Whether a wanted partition is copied up to its end, which may have grown."""
+        return self.done.get(partition, -1) >= self._wanted[partition].range.end_offset
 
     @property
     def needs_generation(self) -> bool:
@@ -252,7 +257,7 @@ class Assignment:
         if not able:
             return
         self._is_stale = False
-        wanted = {each: wanted for each, wanted in self._wanted.items() if each not in self.done}
+        wanted = {each: wanted for each, wanted in self._wanted.items() if not self._is_done(each)}
         self._desired = share_out(wanted, able, self._holders)
         self._has_free = True
         # An alignment may take long, and would begin again in another task.
@@ -260,10 +265,17 @@ class Assignment:
             if partition in wanted and (holder := self._holders.get(partition)) in able:
                 self._desired[partition] = holder
         for partition, member in self._holders.items():
+            if partition not in member.partitions or member.is_cut:
+                continue
             leaves = self._desired.get(partition) is not member or partition in self._recalled
-            if leaves and partition in member.partitions and not member.is_cut:
+            if leaves or self._has_grown(member.partitions[partition]):
                 member.ask_to_leave(partition)
                 self._changed.add(member)
+
+    def _has_grown(self, entry: Assigned) -> bool:
+        """Whether the end of a partition was set later since a task got the entry."""
+        wanted = self._wanted.get(entry.range.source)
+        return wanted is not None and wanted.range.end_offset > entry.range.end_offset
 
     def _grant(self) -> None:
         """Give partitions that no task has to those that should have them."""

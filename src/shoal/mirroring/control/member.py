@@ -31,7 +31,7 @@ class Member:
         attempt: The number of the attempt: Spark's, from 0.
         clock_s: The newest reading of the task's own clock that the driver has received.
         partitions: Its document, without what only steers it.
-        leaving: The partitions that it was asked to leave: the number of the entry, and since when.
+        leaving: The partitions that it was asked to leave: the entry, and since when.
         known: The entries that it was sent.
         is_over: Whether the attempt has closed the connection. It writes nothing more then.
         is_cut: Whether the driver has closed the connection. The task may still have a lease.
@@ -45,7 +45,7 @@ class Member:
         self.attempt = attempt
         self.clock_s = 0.0
         self.partitions: dict[TopicPartition, Assigned] = {}
-        self.leaving: dict[TopicPartition, tuple[int, float]] = {}
+        self.leaving: dict[TopicPartition, tuple[Assigned, float]] = {}
         self.known: frozenset[int] = frozenset()
         self.membership = MemberId()
         self.is_over = False
@@ -96,15 +96,13 @@ class Member:
 
     def ask_to_leave(self, partition: TopicPartition) -> None:
         """Take a partition out of the document."""
-        self.leaving[partition] = self.partitions.pop(partition).entry, time.monotonic()
+        self.leaving[partition] = self.partitions.pop(partition), time.monotonic()
 
-    def leave(self, partition: TopicPartition, entry: int) -> bool:
-        """Note that it writes no more by an entry; return whether this is the entry that it has."""
+    def leave(self, partition: TopicPartition, entry: int) -> Assigned | None:
+        """Note that it writes no more by an entry; return the entry, or None if it does not have that."""
         assigned, asked = self.partitions.get(partition), self.leaving.get(partition)
         if assigned is not None and assigned.entry == entry:
-            del self.partitions[partition]
-        elif asked is not None and asked[0] == entry:
-            del self.leaving[partition]
-        else:
-            return False
-        return True
+            return self.partitions.pop(partition)
+        if asked is not None and asked[0].entry == entry:
+            return self.leaving.pop(partition)[0]
+        return None

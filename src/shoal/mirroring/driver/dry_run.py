@@ -19,7 +19,7 @@ from ...client.reachable import check_advertised
 from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from ..assignment import end_offsets, partitions_of, start_offsets
+from ..assignment import partitions_of, start_offsets, window_ends
 from ..model.acls import Acl, needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -254,7 +254,10 @@ class _DryRunner:
         positions = {each: state.positions[each] for each in others if each in state.positions}
         without = [each for each in others if each not in positions]
         starts = patiently(lambda: self._starts(changes, state, without), patience_s=self._patience_s)
-        ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
+        ends = patiently(
+            lambda: window_ends(self._source, partitions, self._options.until, level),
+            patience_s=self._patience_s,
+        )
         self._warn_of_partitions(changes, positions, without)
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:

@@ -9,6 +9,7 @@ does not answer at once delays no other partition: its partition is left out, an
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Self
@@ -19,7 +20,7 @@ from ...client.metadata import leader_in
 from ...client.offsets import EARLIEST, LATEST
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..assignment import Wanted, end_offsets, start_offsets, tasks_worth_having
+from ..assignment import Wanted, start_offsets, tasks_worth_having, window_ends
 from ..control import ControlServer
 from ..model.acl_prefixes import by_prefix, prefixes_of
 from ..model.acls import Acl, grant_command
@@ -61,6 +62,7 @@ class Places:
 
         """
         self._once = options.once
+        self._until = options.until
         self._group = group
         self._schedule = schedule
         self._control = control
@@ -73,11 +75,12 @@ class Places:
         # must not skip records.
         is_settled = options.start.timestamp_ms == LATEST and not is_first_start
         self._starts = _Starts(EARLIEST if is_settled else options.start.timestamp_ms)
-        self._ends: dict[TopicPartition, int] | None = None
+        self._ends: dict[TopicPartition, int] = {}
         self._wanted: Mapping[TopicPartition, Wanted] = {}
         self._streams: int | None = None
         self._left_out: Mapping[TopicPartition, str] = {}
-        self._is_planned = False
+        #: Whether the ends do not move on, and tasks have them: nothing has to be looked up again.
+        self._has_ends = False
         self._over = threading.Event()
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shoal-places", daemon=True)
@@ -127,7 +130,7 @@ class Places:
     @property
     def is_done(self) -> bool:
         """Whether everything is copied up to its end, but for what is stopped."""
-        return self._once and self._is_planned and self._control.is_done
+        return self._has_ends and self._control.is_done
 
     # In its thread
 
@@ -137,7 +140,7 @@ class Places:
             is_complete = False
             try:
                 self._look()
-                is_complete = not self._left_out
+                is_complete = not self._left_out and not (self._once and not self._has_ends)
             except ShoalError:
                 pass  # all partitions stay where they are; the watch of the clusters reports the silence
             self._news.wait(self._timing.places_look_s if is_complete else self._timing.plan_look_s)
@@ -145,7 +148,7 @@ class Places:
     def _look(self) -> None:
         plan = self._schedule.plan()
         self._streams = plan.streams
-        if self._once and self._is_planned:
+        if self._has_ends:
             self._want({each: wanted for each, wanted in self._wanted.items() if plan.includes(each)})
             return
         there = None
@@ -156,6 +159,7 @@ class Places:
         self._source.refresh(plan.topics)
         self._destination.refresh({name for name, _ in plan.topics.values()})
         found = [each for each in self._existing(plan) if plan.includes(each)]
+        asked_at_s = time.time()
         positions = self._find_starts(found, there)
         ends = self._find_ends(found, positions)
         self._left_out = {
@@ -169,13 +173,14 @@ class Places:
                 )
                 wanted[each] = Wanted(copied, self._leaders_of(copied), plan.weights.get(each, 0))
         self._want(wanted)
+        if self._once:
+            self._has_ends = self._until is None or self._until.is_known(asked_at_s, ends.values())
         if reasons := {**self._left_out, **self._deleted(plan)}:
             self._schedule.apply(left_out_report(reasons))
 
     def _want(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self._wanted = wanted
         self._control.want(wanted)
-        self._is_planned = True
 
     def _existing(self, plan: Plan) -> list[TopicPartition]:
         """Return the partitions that are ready at the destination and still exist at the source."""
@@ -236,11 +241,16 @@ class Places:
     def _find_ends(
         self, wanted: Sequence[TopicPartition], positions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Return where the ranges of a mirror with an end do."""
+        """Return where the ranges of a mirror with an end do; they grow until it has come."""
         if not self._once:
             return {}
-        ends = end_offsets(self._source, wanted, self._source.config.isolation_level)
-        return {each: max(end, positions.get(each, 0), self._starts[each]) for each, end in ends.items()}
+        known = self._ends
+        ends = window_ends(self._source, wanted, self._until, self._source.config.isolation_level)
+        self._ends = known | {
+            each: max(end, known.get(each, 0), positions.get(each, 0), self._starts[each])
+            for each, end in ends.items()
+        }
+        return self._ends
 
     def _leaders_of(self, each: CopyRange) -> tuple[int, int]:
         """Return the leaders on both sides by the clusters' metadata; -1 for both if one has no leader."""

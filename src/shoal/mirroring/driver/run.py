@@ -40,6 +40,7 @@ from ..model.options import MetricsBy, MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
 from ..model.topics import TopicSelection
+from ..model.window import Until
 from ..monitoring.door import CommandAnswer, Door, OnCommand
 from ..monitoring.health import health_routes
 from ..monitoring.metrics import Metrics
@@ -431,7 +432,10 @@ class MirrorRun:
             return "stopped by the calling program"
         if unfinished:
             return "the tasks ended before everything was copied"
-        return "everything that was there at the start is copied"
+        until = self.options.until
+        if until is None or until == Until():
+            return "everything that was there at the start is copied"
+        return f"everything {until.phrase} is copied"
 
     def _nothing_copied(self) -> Summary:
         """Return the summary of a mirror that was stopped before it began."""

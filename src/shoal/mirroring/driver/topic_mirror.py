@@ -19,7 +19,7 @@ from ...client.coordinator import MemberId
 from ...client.offsets import LATEST
 from ...state_directory import state_dir
 from ...topic_partition import TopicPartition
-from ..assignment import end_offsets, partitions_of, start_offsets
+from ..assignment import partitions_of, start_offsets, window_ends
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
 from ..model.copy_options import CopyOptions
@@ -29,6 +29,7 @@ from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
+from ..model.window import Until
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
@@ -198,8 +199,9 @@ class TopicMirror:
                 partition: position.source_offset for partition, position in state.positions.items()
             }
             next_offsets |= self._starts
-            ends = end_offsets(cluster, partitions, level, all_of_them=False)
-            self._run.metrics.expect(next_offsets, ends, _held_back(cluster, ends))
+            ends = window_ends(cluster, partitions, self._options.until, level, all_of_them=False)
+            held_back = _held_back(cluster, ends, self._options.until)
+            self._run.metrics.expect(next_offsets, ends, held_back)
         _stop_deleted(prepared, partitions, state.positions, schedule)
         return partitions
 
@@ -306,11 +308,13 @@ def _stop_deleted(
         schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
 
-def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _held_back(
+    source: Cluster, ends: Mapping[TopicPartition, int], until: Until | None
+) -> dict[TopicPartition, int]:
     """Return how many offsets open transactions hold back behind these ends."""
     if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
         return {}
-    whole = end_offsets(source, list(ends), IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
+    whole = window_ends(source, list(ends), until, IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
     return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}
 
 

@@ -18,7 +18,7 @@ from ...declare import option
 from ...errors import ConfigError
 from ...option_values import check_range, parse_bytes
 from ...protocol.produce import MOST_IN_FLIGHT
-from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
+from ...records import HEADER_SIZE, NO_END, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
 from ...timing import DEFAULT_TIMING, Timing
 from .acl_prefixes import by_prefix
@@ -211,9 +211,11 @@ class CopyOptions:
         """
         return read_records(batch, self.max_decompressed_bytes)
 
-    def records_to_mirror(self, batch: RecordBatch, start_offset: int) -> list[Record]:
+    def records_to_mirror(
+        self, batch: RecordBatch, start_offset: int, end_offset: int = NO_END
+    ) -> list[Record]:
         """
-        Return the records of a source batch as they are mirrored, without those before an offset.
+        Return the records of a source batch as they are mirrored, from an offset on, and before another.
 
         Returns:
             Records with their source offsets. Their timestamps are create times, and append times with
@@ -231,7 +233,7 @@ class CopyOptions:
         records = self.decode(batch)
         if self.keep_append_time and header.magic == 2 and header.is_log_append_time:
             records = [record._replace(timestamp=header.max_timestamp) for record in records]
-        return [record for record in records if record.offset >= start_offset]
+        return [record for record in records if start_offset <= record.offset < end_offset]
 
     def continues_after(self, kind: IncidentKind) -> bool:
         """Whether a partition continues after an incident of this kind; otherwise it stops."""

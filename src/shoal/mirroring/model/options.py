@@ -9,18 +9,17 @@ from __future__ import annotations
 import enum
 import hashlib
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import TypeVar
 from urllib.parse import quote
 
 from ... import kinds
 from ...client.config import ClientConfig
-from ...client.offsets import EARLIEST, LATEST
 from ...declare import option, read_fields
 from ...errors import ConfigError
 from ...net.address import Address
-from ...option_values import MOST_DIGITS, check_range
+from ...option_values import check_range
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
 from .copy_options import CopyOptions, copy_rules
@@ -29,8 +28,9 @@ from .group_selection import GroupSelection
 from .http_access import HttpOptions
 from .steering_options import SteeringOptions
 from .topics import TopicSelection
+from .window import Start, Until, parse_duration
 
-__all__ = ["MirrorOptions", "Start", "checkpoint_name", "default_group"]
+__all__ = ["MirrorOptions", "checkpoint_name", "default_group"]
 
 T = TypeVar("T")
 
@@ -41,11 +41,6 @@ _LONGEST_REFRESH_S = 86_400
 #: More than any cluster has.
 _MOST_NEW_PARTITIONS = 10_000_000
 
-#: 9999-12-31T23:59:59.999Z, the last time of ISO 8601.
-_LAST_TIMESTAMP_MS = 253_402_300_799_999
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 #: Most file systems allow 255 bytes in a name; a suffix (".crc", ".tmp") needs some of them.
 _LONGEST_FILE_NAME = 200
 
@@ -55,68 +50,6 @@ class MetricsBy(enum.Enum):
 
     PARTITION = "partition"
     TOPIC = "topic"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """
-    The start position of partitions without a committed position.
-
-    Attributes:
-        timestamp_ms: Start at the first record at or after this time, or at ListOffsets' ``EARLIEST`` or
-            ``LATEST``.
-
-    """
-
-    timestamp_ms: int = EARLIEST
-
-    @classmethod
-    def parse(cls, option: str, value: Start | str | int) -> Start:
-        """
-        Read ``earliest``, ``latest``, milliseconds since 1970, or an ISO 8601 time.
-
-        A time without an offset is UTC, as in ``kafka-consumer-groups --to-datetime``.
-
-        Raises:
-            ConfigError: The text is none of these.
-
-        """
-        if isinstance(value, Start):
-            return value
-        text = str(value)
-        if text.lower() in _NAMED_STARTS:
-            return cls(_NAMED_STARTS[text.lower()])
-        timestamp_ms = _milliseconds(text)
-        if timestamp_ms is None:
-            raise ConfigError(
-                f"{option} {text!r} is neither earliest nor latest nor a time from 1970 to 9999. Use "
-                "milliseconds since 1970, or ISO 8601, such as 2026-01-31T12:00:00Z"
-            )
-        return cls(timestamp_ms)
-
-    def __str__(self) -> str:
-        """Return the text that :meth:`parse` reads."""
-        names = {timestamp_ms: name for name, timestamp_ms in _NAMED_STARTS.items()}
-        return names.get(self.timestamp_ms, str(self.timestamp_ms))
-
-
-_NAMED_STARTS = {"earliest": EARLIEST, "latest": LATEST}
-
-
-def _milliseconds(text: str) -> int | None:
-    """Read a time from 1970 to 9999; None if the text is no such time."""
-    if text.isdecimal():
-        timestamp_ms = int(text) if len(text) <= MOST_DIGITS else -1
-    else:
-        try:
-            timestamp_ms = (_in_utc(datetime.fromisoformat(text)) - _EPOCH) // timedelta(milliseconds=1)
-        except ValueError:
-            return None
-    return timestamp_ms if 0 <= timestamp_ms <= _LAST_TIMESTAMP_MS else None
-
-
-def _in_utc(time: datetime) -> datetime:
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -164,6 +97,20 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
         "1970, or ISO 8601)",
         default=Start(),
+        group="mirror",
+    )
+    until: Until | None = option(
+        kinds.time("now|TIMESTAMP|OFFSET", lambda option, value: Until.parse(option, value)),
+        "copy the records before the first one of this time, or before this offset of the only partition, "
+        "then exit. The mirror copies meanwhile, and waits for what is to come. The word now is the same as "
+        "--once. A whole number below 100,000,000,000 is an offset, and offset:N is any",
+        default=None,
+        group="mirror",
+    )
+    last: timedelta | None = option(
+        kinds.text("DURATION", parse_duration),
+        "copy the records of the last 24h (or 90s, 30m, 7d), then exit: --start so long ago, and --until now",
+        default=None,
         group="mirror",
     )
     from_certificate: str | None = option(
@@ -258,7 +205,26 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         if isinstance(self.topics, str):
             object.__setattr__(self, "topics", TopicSelection(self.topics))
         read_fields(self)
+        self._set_window()
         self._check()
+
+    def _set_window(self) -> None:
+        """Let ``start``, ``until`` and ``once`` say what ``last`` and ``until`` mean."""
+        if self.last is not None:
+            if self.until is not None or self.start != Start():
+                raise ConfigError(
+                    "--last sets where a mirror begins and ends. Remove it, or --start and --until"
+                )
+            object.__setattr__(self, "start", Start.before_now(self.last))
+            object.__setattr__(self, "until", Until())
+            object.__setattr__(self, "last", None)
+        if self.until is None:
+            return
+        if self.until.is_before(self.start):
+            raise ConfigError(
+                f"--until {self.until} is not later than --start {self.start}. Use a later time"
+            )
+        object.__setattr__(self, "once", True)
 
     def _check(self) -> None:
         """Check what depends on more than one option."""

@@ -159,6 +159,14 @@ class _Inspection:
                 not_authorized("all topics") if sees_none else None
             )
         self._warnings += idle_expressions(self._options.topics, topics)
+        until = self._options.until
+        if until is not None and until.offset is not None:
+            count = sum(len(topics[name].partitions) for name in names)
+            if count > 1:
+                raise ConfigError(
+                    f"--until {until} is an offset, and {count} partitions are selected. Use a time, or a "
+                    "topic of one partition"
+                )
         return names
 
     def _describe_missing(self, topic: str) -> str:

@@ -186,7 +186,7 @@ class Intake:
             if _is_behind(header, end_offset):
                 self.taken_bytes = at
                 return RecordSetContent.END
-            if not self._take_batch(batch, aborted):
+            if not self._take_batch(batch, aborted, end_offset):
                 self.taken_bytes = at
                 return RecordSetContent.SLICE
             at += len(batch.view)
@@ -255,14 +255,16 @@ class Intake:
         self.fetch_offset, self.source_leader_epoch = end, joined.leader_epoch
         return joined.end
 
-    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> bool:
+    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None, end_offset: int) -> bool:
         """Take a batch; return False if a commit has room only for a part of it, which was taken."""
         header = batch.header
+        next_offset = min(header.next_offset, end_offset)
         is_apart = header.base_offset < self._outbound.apart_until
         decision = decide_checked(
             batch,
             self.fetch_offset,
             aborted,
+            end_offset=end_offset,
             keep_append_time=self._keep_append_time,
             join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
         )
@@ -273,20 +275,20 @@ class Intake:
         elif decision.is_drop:
             if header.last_offset < self.fetch_offset:
                 return True  # all of it lies before the range
-            self._dropped.append((header.next_offset, decision, 1))
+            self._dropped.append((next_offset, decision, 1))
         elif header.last_offset < self.fetch_offset:
             return True
         else:
             apart = is_apart and self._decodes_all
-            for lot in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
+            for lot in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset, apart=apart):
                 self._outbound.put(lot)
                 if not self._map.has_room and lot.source_start >= header.base_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
                     self.fetch_offset = lot.source_end
                     self.source_leader_epoch = header.leader_epoch
-                    return lot.source_end >= header.next_offset
-        self.fetch_offset = header.next_offset
+                    return lot.source_end >= next_offset
+        self.fetch_offset = next_offset
         self.source_leader_epoch = header.leader_epoch
         return True
 

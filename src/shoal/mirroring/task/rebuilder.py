@@ -50,15 +50,22 @@ class Rebuilder:
         self._enough_bytes = _GROUP_BYTES if rebatch is None else rebatch.below_bytes
 
     def take(
-        self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
+        self,
+        batch: RecordBatch,
+        decision: Decision,
+        start_offset: int,
+        end_offset: int,
+        *,
+        apart: bool = False,
     ) -> Iterator[Lot]:
         """
-        Decode a batch; yield the batches to send, from an offset on, with the records gathered before.
+        Decode a batch; yield the batches to send, with the records gathered before.
 
         Args:
             batch: As it was fetched.
             decision: Why it is decoded.
             start_offset: The first offset to mirror.
+            end_offset: The first offset behind it not to mirror.
             apart: Whether each record becomes a batch of its own; only if everything is decoded.
 
         Raises:
@@ -68,7 +75,7 @@ class Rebuilder:
         """
         header = batch.header
         try:
-            records = self._settings.records_to_mirror(batch, start_offset)
+            records = self._settings.records_to_mirror(batch, start_offset, end_offset)
         except UnsupportedBatch:
             if decision is not Decision.JOIN or self._decodes_all:
                 raise
@@ -77,13 +84,14 @@ class Rebuilder:
             return
         if self._decodes_all:
             decision = Decision.JOIN
-        group = _Group(decision, self._codec_of(batch, decision), batch, records)
+        source_end = min(header.next_offset, end_offset)
+        group = _Group(decision, self._codec_of(batch, decision), batch, source_end, records)
         is_to_gather = decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE)
         if apart or not is_to_gather:
             yield from self.gathered()
             for few in ([each] for each in records) if apart else (records,):
                 if few:
-                    yield from self._write(group, few, few[-1].offset + 1 if apart else header.next_offset)
+                    yield from self._write(group, few, few[-1].offset + 1 if apart else source_end)
             return
         if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
             yield from self.gathered()
@@ -111,7 +119,7 @@ class Rebuilder:
             yield lot_of_copy(group.last)
             return
         is_joined = group.decision is Decision.JOIN
-        end = group.last.header.next_offset if is_joined else group.records[-1].offset + 1
+        end = group.source_end if is_joined else group.records[-1].offset + 1
         yield from self._write(group, group.records, end)
 
     def forget(self) -> None:
@@ -144,6 +152,7 @@ class _Group:
         decision: The decision about all its records.
         codec: The codec of the batch that it becomes.
         last: The last batch that was added.
+        source_end: The source offset behind all that is mirrored of it.
         records: All of them.
         fetched_bytes: How large they were as they came.
 
@@ -152,6 +161,7 @@ class _Group:
     decision: Decision
     codec: Codec
     last: RecordBatch
+    source_end: int
     records: list[Record]
     fetched_bytes: int = field(init=False)
     _decoded_bytes: int = field(init=False)
@@ -174,7 +184,7 @@ class _Group:
             return False
         self._decoded_bytes, self._runs = decoded_bytes, runs
         self.records += other.records
-        self.last = other.last
+        self.last, self.source_end = other.last, other.source_end
         self.fetched_bytes += other.fetched_bytes
         self._batches += 1
         return True

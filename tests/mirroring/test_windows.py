@@ -1,0 +1,94 @@
+"""A mirror copies the records of a range: its last batch is cropped, and its end grows until it has come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.task.task import TaskResult
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched
+
+
+def every_kind(history: History) -> History:
+    """Add batches of each kind that the intake treats in a way of its own; 41 offsets."""
+    history.plain(3, 1, 4)
+    for codec in (Codec.GZIP, Codec.LZ4):
+        history.plain(3, codec=codec)
+    history.transaction(2, 3, ends=COMMIT)
+    history.transaction(2, ends=ABORT)
+    history.holed(5, [0, 2])
+    history.empty(2)
+    history.gap(3)
+    history.plain(2, flags=batches.LOG_APPEND_TIME)
+    return history.plain(3)
+
+
+def before(records: Sequence[Content], end: int) -> list[Content]:
+    """Return the records before a source offset, which their values name."""
+    return [each for each in records if int((each.value or b"").split()[-1]) < end]
+
+
+def copy_up_to(brokers: TwoBrokers, end: int) -> tuple[TaskResult, Watched]:
+    control = Watched()
+    (copied,) = brokers.ranges()
+    return brokers.run([copied._replace(end_offset=end)], control), control
+
+
+@pytest.mark.parametrize("rebatch", [None, Rebatch(200), Rebatch(200, everything=True)])
+@pytest.mark.parametrize("committed", [True, False])
+def test_range_ends_at_each_offset_of_each_batch_and_the_next_one_goes_on_there(
+    brokers: TwoBrokers, committed: bool, rebatch: Rebatch | None
+) -> None:
+    reader = brokers if committed else brokers.read_uncommitted()
+    reader = reader.with_settings(rebatch=rebatch)
+    history = every_kind(brokers.topic("topic")[0])
+    records = history.committed if committed else history.uncommitted
+    for end in range(1, history.next_offset + 1):
+        result, _ = copy_up_to(reader, end)
+        assert result.complete
+        assert reader.copied() == before(records, end), f"up to {end}"
+        assert reader.position().source_offset == end
+
+
+def test_range_that_ends_within_a_batch_is_cropped_and_counted_once(brokers: TwoBrokers) -> None:
+    history = brokers.topic("topic")[0].plain(3, 4)
+    _, control = copy_up_to(brokers, 5)
+    assert control.decisions == {"copied": 1, "cropped": 1}
+    assert brokers.copied() == history.committed[:5]
+    _, control = copy_up_to(brokers, 7)
+    assert control.decisions == {"cropped": 1}
+
+
+def test_batch_that_ends_at_the_end_is_copied_as_it_is(brokers: TwoBrokers) -> None:
+    brokers.topic("topic")[0].plain(3, 4, 2)
+    _, control = copy_up_to(brokers, 7)
+    assert control.decisions == {"copied": 2}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_range_ends_within_a_compressed_message_set_of_an_old_format(brokers: TwoBrokers, magic: int) -> None:
+    (history,) = brokers.topic("topic")
+    inner = [batches.message(magic, b"value at %d" % number, offset=number) for number in range(3)]
+    history.store(batches.wrapper(magic, Codec.GZIP, inner, offset=2), shown=True)
+    history.plain(1)
+    for end in range(1, 5):
+        copy_up_to(brokers, end)
+        assert [each.value for each in brokers.copied()] == [b"value at %d" % number for number in range(end)]
+
+
+def test_task_after_one_killed_at_any_step_ends_at_the_same_offset(brokers: TwoBrokers) -> None:
+    for at_check in range(20):
+        topic = f"topic-{at_check}"
+        history = brokers.topic(topic)[0].plain(*itertools.repeat(3, 10))
+        part = [each._replace(end_offset=20) for each in brokers.ranges(topic)]
+        try:
+            brokers.run(part, Mortal(at_check))
+        except Killed:
+            brokers.run(part)
+        assert brokers.copied(topic) == history.committed[:20]
+        assert brokers.position(topic).source_offset == 20
