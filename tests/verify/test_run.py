@@ -261,11 +261,11 @@ def test_verify_after_an_earlier_one_reads_only_the_new_records(brokers: TwoBrok
     first = verified(brokers)
     history.plain(4)
     brokers.run()
-    second = verified(brokers, earlier=first)
+    second = verified(brokers, earlier=first.state)
     assert (first.records, second.records) == (5, 4)
     assert (second.outcome, second.partitions[0].reached) == (Outcome.EQUAL, (10, 9))
     assert second.bytes_read < first.bytes_read
-    third = verified(brokers, earlier=second)
+    third = verified(brokers, earlier=second.state)
     assert (third.outcome, third.records) == (Outcome.NOTHING, 0)
 
 
@@ -277,7 +277,7 @@ def test_verify_after_an_earlier_one_finds_records_that_are_missing_since(broker
     history.plain(4)
     brokers.run()
     rewrite(brokers, lambda found: [found[0], batches.batch(4)])
-    assert verified(brokers, earlier=first).outcome is Outcome.DIFFERENT
+    assert verified(brokers, earlier=first.state).outcome is Outcome.DIFFERENT
 
 
 def test_verify_reads_everything_again_if_the_earlier_one_found_a_difference(brokers: TwoBrokers) -> None:
@@ -287,4 +287,4 @@ def test_verify_reads_everything_again_if_the_earlier_one_found_a_difference(bro
     rewrite(brokers, lambda found: [batches.batch(3)])
     first = verified(brokers)
     assert first.outcome is Outcome.DIFFERENT
-    assert verified(brokers, earlier=first).outcome is Outcome.DIFFERENT
+    assert verified(brokers, earlier=first.state).outcome is Outcome.DIFFERENT

@@ -4,7 +4,8 @@ Extra records that another source has: they were sent to the wrong topic or part
 Java's producer 2.8.0 to 4.1.1 could do that (CVE-2026-35554), and MirrorMaker 2 writes by it. Each of the two
 copies shows half of the fault. After all partitions were compared, this module reads the extra records once
 more, and searches them in the other sources near their times: first in those whose copies lack records. The
-right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held before.
+right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
+before.
 """
 
 from __future__ import annotations

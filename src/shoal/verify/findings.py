@@ -164,19 +164,15 @@ class OpenTransaction:
         side: The cluster that has it.
         offset: Its first offset there, at which the comparison ends.
         log_end: The end of the log there.
-        producer_id: Its producer; None if its first batch cannot be read.
 
     """
 
     side: Side
     offset: int
     log_end: int
-    producer_id: int | None
 
     def __str__(self) -> str:
-        """Return a phrase: the offset and the producer."""
-        producer = "" if self.producer_id is None else f" of producer {self.producer_id}"
-        return f"not compared from {self.side.value} offset {self.offset} on: an open transaction{producer}"
+        return f"not compared from {self.side.value} offset {self.offset} on: an open transaction"
 
 
 def _size(each: Difference | NotCompared) -> str:

@@ -85,12 +85,14 @@ class _Found:
     Attributes:
         first: Its first anchor that is once in both logs.
         length: The number of such anchors.
+        searched: The first offset that was searched.
         is_proof: Whether there is no other place.
 
     """
 
     first: _Link
     length: int
+    searched: int
     is_proof: bool
 
 
@@ -218,43 +220,42 @@ def _are_alike(ours: LogRecord, theirs: LogRecord) -> bool:
 def _search(
     ours: Log, theirs: Log, start: Place, source: Sequence[LogRecord], destination: Sequence[LogRecord]
 ) -> tuple[Place, bool] | None:
-    """Search the head of each log in the other, first near its times; return the best place."""
+    """Search the head of each log in the other; return the best place, and whether it is certain."""
     best: tuple[Place, _Found] | None = None
     for log, head, first, own_first in (
         (ours, destination, start.source, start.destination),
         (theirs, source, start.destination, start.source),
     ):
-        near = _near(log, head, first)
-        for searched in (OffsetRange(near, near + MOST_AHEAD), OffsetRange(first, log.offsets.end)):
-            if best is not None and best[1].is_proof:
-                break
-            found = find_first(head, log, searched.start, min(log.offsets.end, searched.end))
-            if found is None or (best is not None and found.length <= best[1].length):
-                continue
-            there, own = _stepped_back(found.first, head, log, (searched.start, first), own_first)
-            place = Place(there, own) if log is ours else Place(own, there)
-            if ours.offsets.start == 0:
-                # The source has all that it ever had: the copy's beginning is part of the comparison.
-                place = place._replace(destination=theirs.offsets.start)
-            best = place, found
+        found = _find(head, log, first)
+        if found is None or (best is not None and found.length <= best[1].length):
+            continue
+        there, own = _stepped_back(found, head, log, first, own_first)
+        place = Place(there, own) if log is ours else Place(own, there)
+        if ours.offsets.start == 0:
+            # The source has all that it ever had: the copy's beginning is part of the comparison.
+            place = place._replace(destination=theirs.offsets.start)
+        best = place, found
+        if found.is_proof:
+            break
     return None if best is None else (best[0], best[1].is_proof)
 
 
 def _stepped_back(
-    link: _Link, head: Sequence[LogRecord], log: Log, starts: tuple[int, int], own_first: int
+    found: _Found, head: Sequence[LogRecord], log: Log, first: int, own_first: int
 ) -> tuple[int, int]:
     """
     Step back from an anchor, record by record, to the beginning of one of both logs.
 
     Args:
-        link: The anchor.
+        found: The chain that begins with the anchor.
         head: The records that were looked for.
         log: The log in which they were found.
-        starts: Its first offset that was searched, and its first one that counts.
+        first: Its first offset that counts.
         own_first: The first offset of the log of the head.
 
     """
-    (searched, first), wanted = starts, sum(each.records for each in head[: link.at])
+    link, searched = found.first, found.searched
+    wanted = sum(each.records for each in head[: link.at])
     with closing(log.records(searched, link.offset)) as records:
         before = deque((each.offset for each in records if each.offset < link.offset), maxlen=wanted + 1)
     if len(before) > wanted:
@@ -267,11 +268,16 @@ def _stepped_back(
     return there, head[at - 1].offset + head[at - 1].records if at else own_first
 
 
-def _near(log: Log, head: Sequence[LogRecord], start: int) -> int:
-    """Return an offset behind which a head probably is, by its times; the start if they say nothing."""
+def _find(head: Sequence[LogRecord], log: Log, start: int) -> _Found | None:
+    """Find records of one log in the other from an offset on: near their times, and else in all of it."""
     time = earliest_time(head)
     first = None if time is None else log.first_at(time)
-    return start if first is None else max(start, first - _HEAD_RECORDS)
+    near = start if first is None else max(start, first - _HEAD_RECORDS)
+    found = find_first(head, log, near, min(log.offsets.end, near + MOST_AHEAD))
+    if found is not None and found.is_proof:
+        return found
+    anywhere = find_first(head, log, start, log.offsets.end)
+    return found if found and not (anywhere and anywhere.length > found.length) else anywhere
 
 
 def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Found | None:
@@ -306,13 +312,13 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
             if len(links) - len(repeated) >= asked:
                 chain = _chain(links, repeated)
                 if len(chain) >= enough:
-                    return _Found(chain[0], len(chain), is_proof=True)
+                    return _Found(chain[0], len(chain), start, is_proof=True)
                 asked += _PROOF
     chain = _chain(links, repeated)
     if not chain:
         return None
     is_most = 2 * count > len(head) and 2 * len(chain) > count
-    return _Found(chain[0], len(chain), is_proof=len(chain) >= _PROOF or is_most)
+    return _Found(chain[0], len(chain), start, is_proof=len(chain) >= _PROOF or is_most)
 
 
 def _chain(links: dict[int, _Link], repeated: set[int]) -> list[_Link]:
@@ -344,10 +350,10 @@ def find_again(
         A place at the next records of one side; None if these are not on the other side.
 
     """
-    found = find_first(destination[:_HEAD_RECORDS], ours, place.source, ours.offsets.end)
+    found = _find(destination[:_HEAD_RECORDS], ours, place.source)
     if found is not None and found.is_proof:
         return Place(found.first.offset, destination[found.first.at].offset)
-    found = find_first(source[:_HEAD_RECORDS], theirs, place.destination, theirs.offsets.end)
+    found = _find(source[:_HEAD_RECORDS], theirs, place.destination)
     if found is not None and found.is_proof:
         return Place(source[found.first.at].offset, found.first.offset)
     return None

@@ -10,10 +10,8 @@ from ..client.cluster import Cluster, patiently
 from ..client.config import IsolationLevel
 from ..client.logs import LogOffsets, ask_logs
 from ..client.offsets import log_end_offsets
-from ..client.scan import read_one_batch_each
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
-from ..records import RecordBatch
 from ..topic_partition import TopicPartition
 from .compare import Place
 from .errors import NotComparable
@@ -74,23 +72,20 @@ class PartitionPlan:
         is_behind = self.destination_log.end < progress.destination
         return 0 if has_destination(self.open_transactions) and is_behind else progress.source
 
-    def after(self, reached: tuple[int, int], *, needs_position: bool = True) -> PartitionPlan:
+    def after(self, reached: tuple[int, int]) -> PartitionPlan:
         """
         Return the plan for the records behind those that an earlier comparison found equal.
 
         Args:
             reached: The offsets of both sides from :attr:`PartitionReport.reached
                 <shoal.verify.report.PartitionReport.reached>`.
-            needs_position: Whether the topics may be other ones than then, if no position is about them.
 
         Returns:
-            The rest of both logs, or the whole plan if no position is about them, or if one of them ends
-            earlier now: it has lost records that were compared.
+            The rest of both logs, or the whole plan if one of them ends earlier now: it has lost records that
+            were compared.
 
         """
         start = Place(*reached)
-        if needs_position and self.copied is None:
-            return self
         if start.source > self.source_log.end or start.destination > self.destination_log.end:
             return replace(self, complete_until=start.source)
         return replace(
@@ -235,12 +230,6 @@ class _Logs:
         self._cluster = cluster
         self._is_committed = level is IsolationLevel.READ_COMMITTED
         self._logs = ask_logs(cluster, partitions, patience_s)
-        held = {
-            each: log.stable
-            for each, log in self._logs.items()
-            if isinstance(log, LogOffsets) and self._is_committed and log.stable < log.end
-        }
-        self._held = read_one_batch_each(cluster, held) if held else {}
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether the cluster has the partition."""
@@ -273,10 +262,7 @@ class _Logs:
         log = self._logs.get(partition)
         if not isinstance(log, LogOffsets) or not self._is_committed or log.stable >= log.end:
             return None
-        batch = self._held.get(partition)
-        is_known = isinstance(batch, RecordBatch) and batch.header.is_transactional
-        producer_id = batch.header.producer_id if isinstance(batch, RecordBatch) and is_known else None
-        return OpenTransaction(self._side, log.stable, log.end, producer_id)
+        return OpenTransaction(self._side, log.stable, log.end)
 
     def check_end(self, partition: TopicPartition, mirrored: int) -> None:
         """

@@ -16,6 +16,9 @@ __all__ = ["CommittedPositions"]
 
 
 _RECREATED = "topic {} on {} was deleted and created again since it was mirrored"
+_ANOTHER_COPY = (
+    "topic {} on {} is not the mirror's copy: it was created again, or the mirror has another --rename"
+)
 
 
 class CommittedPositions:
@@ -42,7 +45,6 @@ class CommittedPositions:
         self._rules = rules
         self._patience_s = patience_s
         self._committed: dict[TopicPartition, Committed] = {}
-        self._destination_names: dict[str, str] | None = None
         self.group = group or self._default_group()
 
     def _default_group(self) -> str | None:
@@ -100,23 +102,13 @@ class CommittedPositions:
         if not copy_is_empty and self._is_another(
             self._destination, destination, position.destination_topic_id
         ):
-            return None, self._why_another_copy(destination, position.destination_topic_id)
+            return None, _ANOTHER_COPY.format(destination.topic, self._destination)
         if self._rules is not None and position.rules not in self._rules:
             raise NotComparable(
                 f"group {self.group!r} mirrored {source} by other rules, such as another isolation.level. "
                 "Verify with the options of the mirror"
             )
         return position, "the group's committed position"
-
-    def _why_another_copy(self, destination: TopicPartition, then: str | None) -> str:
-        """Explain a position of another destination topic: one of another name, or an earlier one."""
-        if self._destination_names is None:
-            topics = self._destination.refresh().topics
-            self._destination_names = {str(topic.topic_id): name for name, topic in topics.items()}
-        name = self._destination_names.get(str(then))
-        if name is None:
-            return _RECREATED.format(destination.topic, self._destination)
-        return f"the group's committed position is that of the copy {name} (another --rename)"
 
     @staticmethod
     def _is_another(cluster: Cluster, partition: TopicPartition, then: str | None) -> bool:

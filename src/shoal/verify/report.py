@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, OpenTransaction, Side
+
+if TYPE_CHECKING:
+    from .state import VerifyState
 
 __all__ = [
     "Aligned",
@@ -234,6 +237,7 @@ class VerifyReport:
         at: The time of the start, in UTC (ISO 8601); None if it is not known.
         source: The source cluster; None if it is not known.
         destination: The destination cluster; None if it is not known.
+        state: How far the copies are equal, for the next comparison. It is not in the JSON.
 
     """
 
@@ -245,6 +249,7 @@ class VerifyReport:
     at: str | None = None
     source: ComparedCluster | None = None
     destination: ComparedCluster | None = None
+    state: VerifyState | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -289,10 +294,12 @@ class VerifyReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report for ``--json``."""
+        fields = as_json(replace(self, state=None))
+        del fields["state"]
         return {
             "type": "verify",
             "version": LAYOUT,
-            **as_json(self),
+            **fields,
             "outcome": self.outcome.value,
             "exit_code": self.exit_code,
             "records": self.records,

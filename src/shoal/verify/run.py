@@ -17,7 +17,7 @@ from .across import with_misrouted
 from .extent import WHOLE, Extent
 from .findings import Difference, DifferenceKind, OffsetRange
 from .partition import Assignment, PartitionComparison
-from .plan import PartitionPlan, Plan, make_plan
+from .plan import Plan, make_plan
 from .report import ComparedCluster, Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .state import VerifyState, read_state, topic_ids, write_state
 
@@ -40,7 +40,7 @@ def verify(
     on_progress: Callable[[VerifyProgress], object] | None = None,
     options: CopyOptions = COPY_DEFAULTS,
     patience_s: float = DEFAULT_PATIENCE_S,
-    earlier: VerifyReport | None = None,
+    earlier: VerifyState | None = None,
     extent: Extent = WHOLE,
     draw: random.Random | None = None,
     state: str | None = None,
@@ -67,7 +67,7 @@ def verify(
         options: The limits for decoding a batch. A larger batch is not compared
             if its bytes are not the same.
         patience_s: How long to retry transient errors.
-        earlier: A former report. The comparison continues behind the records that it found equal.
+        earlier: The state of an earlier comparison, which this one continues.
         extent: The part of each partition to compare.
         draw: Places the ranges of a sample; random by default.
         state: The file that keeps how far partitions are equal. The comparison continues there, and writes
@@ -82,27 +82,26 @@ def verify(
 
     """
     started, at = time.monotonic(), datetime.now(UTC)
-    before = read_state(state) if state is not None else None
+    before = read_state(state) if state is not None else earlier
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
         clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]
         ids = topic_ids(ours, theirs, topics)
     found = (clusters[0].cluster_id, clusters[1].cluster_id)
     known = VerifyState(found) if before is None else before.of_topics(topics, ids)
-    if state is not None:
-        known.check_clusters(found, state)
+    known.check_clusters(found, state)
     draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
     assignments = [
         Assignment(each, WHOLE if each.source in known.by_source else extent, draw.random())
-        for each in _behind(plan, earlier, known)
+        for each in known.behind(plan.partitions)
     ]
     compare = compare or _in_threads(source, destination, options, patience_s, on_progress)
     # The largest first: a small one is soon done while the last large one ends.
     compared = list(compare(sorted(assignments, key=lambda each: each.offsets, reverse=True)))
+    after = known.after(compared, ids)
     if state is not None:
-        write_state(state, known.after(compared, ids))
-        compared = [known.with_deleted(each) for each in compared]
-    reports = [*compared, *_not_compared(plan)]
+        write_state(state, after)
+    reports = [*map(known.with_deleted, compared), *_not_compared(plan)]
     with Cluster(source) as ours, Cluster(destination) as theirs:
         reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
     return VerifyReport(
@@ -112,22 +111,10 @@ def verify(
         time.monotonic() - started,
         None if extent.is_whole else str(extent),
         f"{at:%Y-%m-%dT%H:%M:%SZ}",
-        *clusters,
+        clusters[0],
+        clusters[1],
+        after,
     )
-
-
-def _behind(plan: Plan, earlier: VerifyReport | None, known: VerifyState) -> Iterator[PartitionPlan]:
-    """Yield the plans of all partitions, from where an earlier comparison ended."""
-    equal = {
-        each.source: each.reached
-        for each in (earlier.partitions if earlier else ())
-        if each.outcome is Outcome.EQUAL and each.reached is not None
-    }
-    for each in plan.partitions:
-        if each.source in known.by_source:
-            yield each.after(known.by_source[each.source].reached, needs_position=False)
-        else:
-            yield each.after(equal[each.source]) if each.source in equal else each
 
 
 def _in_threads(

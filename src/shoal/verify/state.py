@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +20,7 @@ from ..mirroring.model.json_values import read_value, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
 from .findings import NotCompared, OffsetRange
+from .plan import PartitionPlan
 from .report import Outcome, PartitionReport
 
 __all__ = ["NamedPair", "VerifiedPartition", "VerifyState", "read_state", "topic_ids", "write_state"]
@@ -76,9 +77,9 @@ class VerifyState:
         """The partitions, by those of the source."""
         return {each.source: each for each in self.partitions}
 
-    def check_clusters(self, clusters: NamedPair, file: str) -> None:
+    def check_clusters(self, clusters: NamedPair, file: str | None) -> None:
         """
-        Make sure that the state is about two clusters.
+        Make sure that the state, which is perhaps that of a file, is about two clusters.
 
         Raises:
             ConfigError: The state is about other clusters.
@@ -107,6 +108,11 @@ class VerifyState:
             )
 
         return replace(self, partitions=tuple(filter(is_known, self.partitions)))
+
+    def behind(self, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+        """Return the plans for the records behind those that are known to be equal."""
+        known = self.by_source
+        return [each.after(known[each.source].reached) if each.source in known else each for each in plans]
 
     def with_deleted(self, report: PartitionReport) -> PartitionReport:
         """Add to a report the records that retention deleted on either side since the last comparison."""

@@ -307,7 +307,7 @@ class Observer:
             rules=all_copy_rules(mirror.source),
             options=mirror.copy,
             on_progress=on_progress,
-            earlier=earlier,
+            earlier=None if earlier is None else earlier.state,
         )
 
 
