@@ -5,15 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, OpenTransaction, Side
-
-if TYPE_CHECKING:
-    from .state import VerifyState
+from .state import VerifyState
 
 __all__ = [
     "Aligned",

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -15,11 +16,11 @@ from ..client.over_partitions import over_partitions
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from .across import with_misrouted
 from .extent import WHOLE, Extent
-from .findings import Difference, DifferenceKind, OffsetRange
+from .findings import Difference, DifferenceKind, NotCompared, OffsetRange
 from .partition import Assignment, PartitionComparison
-from .plan import Plan, make_plan
+from .plan import PartitionPlan, Plan, make_plan
 from .report import ComparedCluster, Outcome, PartitionReport, VerifyProgress, VerifyReport
-from .state import VerifyState, read_state, topic_ids, write_state
+from .state import NamedPair, VerifiedPartition, VerifyState, read_state, topic_ids, write_state
 
 __all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
 
@@ -92,16 +93,16 @@ def verify(
     known.check_clusters(found, state)
     draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
     assignments = [
-        Assignment(each, WHOLE if each.source in known.by_source else extent, draw.random())
-        for each in known.behind(plan.partitions)
+        _assigned(each, known.by_source.get(each.source), extent, draw) for each in plan.partitions
     ]
     compare = compare or _in_threads(source, destination, options, patience_s, on_progress)
     # The largest first: a small one is soon done while the last large one ends.
     compared = list(compare(sorted(assignments, key=lambda each: each.offsets, reverse=True)))
-    after = known.after(compared, ids)
+    after = known.with_equal(_equal(compared, ids))
     if state is not None:
         write_state(state, after)
-    reports = [*map(known.with_deleted, compared), *_not_compared(plan)]
+    found_gone = [_with_deleted(each, known.by_source.get(each.source)) for each in compared]
+    reports = [*found_gone, *_not_compared(plan)]
     with Cluster(source) as ours, Cluster(destination) as theirs:
         reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
     return VerifyReport(
@@ -115,6 +116,39 @@ def verify(
         clusters[1],
         after,
     )
+
+
+def _assigned(
+    plan: PartitionPlan, equal: VerifiedPartition | None, extent: Extent, draw: random.Random
+) -> Assignment:
+    """Return the comparison of a partition, or of its records behind those that are known to be equal."""
+    if equal is None:
+        return Assignment(plan, extent, draw.random())
+    return Assignment(plan.after(equal.reached))
+
+
+def _equal(reports: Sequence[PartitionReport], ids: Mapping[str, NamedPair]) -> Iterator[VerifiedPartition]:
+    """Yield the positions of partitions that are equal up to there."""
+    for each in reports:
+        if each.reached is not None and not each.differences and not each.not_compared:
+            both = ids.get(each.source.topic, (None, None))
+            yield VerifiedPartition(each.source, each.destination, both, each.reached)
+
+
+def _with_deleted(report: PartitionReport, before: VerifiedPartition | None) -> PartitionReport:
+    """Add to a report the records that retention deleted on either side since the last comparison."""
+    if before is None or report.alignment is None:
+        return report
+    here, there = before.reached
+    source = OffsetRange(here, max(here, report.alignment.source_offset))
+    destination = OffsetRange(there, max(there, report.alignment.destination_offset))
+    records = max(source.end - source.start, destination.end - destination.start)
+    if not records:
+        return report
+    why = "retention deleted records there before they were compared"
+    outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
+    gone = NotCompared(source, destination, records, why)
+    return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))
 
 
 def _in_threads(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -19,9 +19,6 @@ from ..errors import ConfigError
 from ..mirroring.model.json_values import read_value, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
-from .findings import NotCompared, OffsetRange
-from .plan import PartitionPlan
-from .report import Outcome, PartitionReport
 
 __all__ = ["NamedPair", "VerifiedPartition", "VerifyState", "read_state", "topic_ids", "write_state"]
 
@@ -109,41 +106,10 @@ class VerifyState:
 
         return replace(self, partitions=tuple(filter(is_known, self.partitions)))
 
-    def behind(self, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
-        """Return the plans for the records behind those that are known to be equal."""
-        known = self.by_source
-        return [each.after(known[each.source].reached) if each.source in known else each for each in plans]
-
-    def with_deleted(self, report: PartitionReport) -> PartitionReport:
-        """Add to a report the records that retention deleted on either side since the last comparison."""
-        before = self.by_source.get(report.source)
-        if before is None or report.alignment is None:
-            return report
-        here, there = before.reached
-        source = OffsetRange(here, max(here, report.alignment.source_offset))
-        destination = OffsetRange(there, max(there, report.alignment.destination_offset))
-        records = max(source.end - source.start, destination.end - destination.start)
-        if not records:
-            return report
-        why = "retention deleted records there before they were compared"
-        outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
-        gone = NotCompared(source, destination, records, why)
-        return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))
-
-    def after(self, reports: Sequence[PartitionReport], ids: Mapping[str, NamedPair]) -> VerifyState:
-        """Return the state with the new positions of partitions that are equal."""
-        equal = {
-            each.source: VerifiedPartition(
-                each.source, each.destination, ids.get(each.source.topic, (None, None)), each.reached
-            )
-            for each in reports
-            if each.reached is not None and not each.differences and not each.not_compared
-        }
-        return replace(self, partitions=tuple(sorted((self.by_source | equal).values(), key=_source)))
-
-
-def _source(partition: VerifiedPartition) -> TopicPartition:
-    return partition.source
+    def with_equal(self, equal: Iterable[VerifiedPartition]) -> VerifyState:
+        """Return the state with the new positions of partitions."""
+        known = self.by_source | {each.source: each for each in equal}
+        return replace(self, partitions=tuple(known[each] for each in sorted(known)))
 
 
 def topic_ids(source: Cluster, destination: Cluster, topics: Mapping[str, str]) -> dict[str, NamedPair]:
