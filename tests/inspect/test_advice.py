@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,11 +32,12 @@ def report(
     facts.producers = {each: ProducerFacts(batches // producers) for each in range(producers)}
     for name, value in fields.items():
         setattr(facts, name, value)
-    return TopicReport("orders", 1, 1, 10**6, 10**6, 0, producers, facts, transactions)
+    facts.busy_partitions, facts.producer_places = 1, producers
+    return TopicReport("orders", facts, transactions)
 
 
 def findings(topic: TopicReport) -> list[Finding]:
-    return list(advise([topic], NOW_MS))
+    return list(advise([topic]))
 
 
 def only(topic: TopicReport) -> Finding:
@@ -63,16 +63,15 @@ def test_records_that_come_alone_get_a_linger_by_their_rate() -> None:
 
 def test_producers_without_ids_are_not_counted_as_ids() -> None:
     topic = report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=1000)
-    topic = replace(topic, producer_places=0)
-    topic.facts.producers = {-1: ProducerFacts(1000)}
-    finding = next(iter(advise([topic], NOW_MS)))
+    topic.facts.producers, topic.facts.producer_places = {-1: ProducerFacts(1000)}, 0
+    finding = next(iter(advise([topic])))
     assert numbers(finding.text) == ["200", "1.0", "200,000", "82", "16,384"]
 
 
 def test_producers_with_and_without_ids_are_both_named() -> None:
     topic = report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=1000)
     topic.facts.producers[-1] = ProducerFacts(500)
-    finding = next(iter(advise([topic], NOW_MS)))
+    finding = next(iter(advise([topic])))
     assert numbers(finding.text) == ["200", "1.0", "200,000", "1.0", "164", "16,384"]
 
 

@@ -20,6 +20,7 @@ def facts_of(*headers: BatchHeader, start: int = 0) -> Facts:
     facts.begin_run(start)
     for each in headers:
         facts.see(each)
+    facts.end(0)
     return facts
 
 

@@ -32,5 +32,5 @@ def page(tmp_path: Path) -> Path:
 def test_page_is_readable_and_sends_no_request(browser: Browser, page: Path, scheme: str, width: int) -> None:
     browser.prefer(scheme)
     assert_readable(browser, page, width)
-    assert browser.script("return document.querySelectorAll('svg').length") >= 2
+    assert browser.script("return document.querySelectorAll('meter').length") >= 2
     assert re.search(r"Batch.*sizes", browser.text())

@@ -11,7 +11,7 @@ from shoal.client.logs import LogOffsets
 from shoal.error_codes import ErrorCode
 from shoal.inspect import InspectOptions, InspectProgress, inspect
 from shoal.inspect.facts import Facts
-from shoal.inspect.reading import PartitionPlan, read_all
+from shoal.inspect.reading import PartitionPlan, read
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -89,7 +89,7 @@ def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
     may_compact(broker, "orders")
     log.plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
     report = topic(broker)
-    assert (report.facts.removed_inside, report.removed_between, report.facts.emptied) == (5, 10, 1)
+    assert (report.facts.removed_inside, report.facts.removed_between, report.facts.emptied) == (5, 10, 1)
 
 
 def test_transactions_are_counted_by_their_markers(broker: Broker) -> None:
@@ -184,7 +184,7 @@ def test_partitions_of_a_topic_add_up(broker: Broker) -> None:
     for partition in range(3):
         history(broker, partitions=4, partition=partition).plain(5, producer_id=7 + partition % 2)
     report = topic(broker)
-    assert (report.partitions, report.busy_partitions, report.facts.records) == (4, 3, 15)
+    assert (report.facts.partitions, report.facts.busy_partitions, report.facts.records) == (4, 3, 15)
     assert (report.producer_ids, report.producers_a_partition) == (2, 1.0)
 
 
@@ -214,7 +214,7 @@ def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
     facts = Facts(NOW_MS)
     with Cluster(config_of(broker)) as cluster:
         cluster.refresh(["orders"])
-        read_all(cluster, plan, facts)
+        read(cluster, plan, facts, None)
     assert (facts.records, facts.runs) == (6, [(4, 10)])
 
 

@@ -56,7 +56,7 @@ class _Command:
 
     report: str | None = option(
         replace(kinds.FILE, metavar="FILE.html"),
-        "write the result as one page, with charts",
+        "write the result as one page, with bars of batch sizes",
         default=None,
         group="output",
     )

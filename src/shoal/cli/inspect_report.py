@@ -28,7 +28,7 @@ def lines(report: ClusterReport) -> Iterator[str]:
     """Yield the lines of a result: its tables, its findings, and the numbers in one line."""
     for each in tables(report):
         yield each.heading.upper()
-        yield table([list(each.columns), *each.rows])
+        yield table([list(each.columns), *each.texts()])
         yield ""
     if report.findings:
         yield "FINDINGS"

@@ -70,7 +70,7 @@ def _table(report: VerifyReport, count: int) -> Table:
     for name, kind in list(found.columns.items())[:count]:
         side, is_name = "right" if kind is Column.NUMBER else "left", kind is Column.NAME
         shown.add_column(name, justify=side, overflow="fold", no_wrap=not is_name)  # type: ignore[arg-type]
-    for row in found.rows:
+    for row in found.texts():
         shown.add_row(*(Text(printable(cell), _STYLES.get(cell, "")) for cell in row[:count]))
     return shown
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from .facts import FUTURE_MS
 from .topic_report import TopicReport
@@ -57,12 +58,16 @@ class Finding:
     remedy: str
 
 
-def advise(topics: Sequence[TopicReport], now_ms: int) -> tuple[Finding, ...]:
+#: Kind, text and remedy of a finding.
+_Advice: TypeAlias = tuple[str, str, str]
+
+
+def advise(topics: Sequence[TopicReport]) -> tuple[Finding, ...]:
     """Return the findings about all topics, in the order of the topics and of the rules."""
-    return tuple(finding for topic in topics for rule in _RULES for finding in rule(topic, now_ms))
+    return tuple(Finding(topic.topic, *found) for topic in topics for rule in _RULES for found in rule(topic))
 
 
-def _small(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _small(topic: TopicReport) -> Iterator[_Advice]:
     facts = topic.facts
     if facts.batches < 2 or topic.bytes_a_batch >= SMALL_BATCH_BYTES:
         return
@@ -72,15 +77,14 @@ def _small(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
     full = _uncompressed_bytes_a_batch(topic)
     if full is not None and full >= DEFAULT_BATCH_SIZE * _FULL:
         by_default = f", about the default of batch.size ({DEFAULT_BATCH_SIZE:,})"
-        yield Finding(
-            topic.topic,
+        yield (
             "full-batches",
             f"{text}: uncompressed they have {full:,.0f}"
             f"{by_default if full <= DEFAULT_BATCH_SIZE * _OVERFULL else ''}",
             f"Set batch.size={_larger(full)} at the producer, since the codec shrinks full batches",
         )
         return
-    yield Finding(topic.topic, "small-batches", f"{text}{_cause(topic)}", _linger(topic))
+    yield "small-batches", f"{text}{_cause(topic)}", _linger(topic)
 
 
 def _larger(size: float) -> int:
@@ -146,12 +150,11 @@ def _linger_of(linger_ms: int, effect: str) -> str:
     )
 
 
-def _many_producers(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _many_producers(topic: TopicReport) -> Iterator[_Advice]:
     facts = topic.facts
-    ids = len(facts.producers) - (-1 in facts.producers) + bool(facts.other_batches)
+    ids = topic.producer_ids + bool(facts.other_batches)
     if ids > 100 and facts.batches / ids < 10:
-        yield Finding(
-            topic.topic,
+        yield (
             "short-lived-producers",
             f"{ids:,} producer ids wrote {facts.batches / ids:,.1f} batches each",
             "Keep one producer for the life of a process. Brokers remember each id for "
@@ -159,12 +162,11 @@ def _many_producers(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _uncompressed(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _uncompressed(topic: TopicReport) -> Iterator[_Advice]:
     facts = topic.facts
     share = facts.codec_sizes["none"] / facts.size if facts.size else 0.0
     if share > _MOST and topic.bytes_a_batch >= _COMPRESSIBLE_BYTES:
-        yield Finding(
-            topic.topic,
+        yield (
             "not-compressed",
             f"{share:.0%} of the bytes are not compressed",
             "Set compression.type=lz4 or zstd at the producer, if the values are not compressed already. A "
@@ -172,13 +174,12 @@ def _uncompressed(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _several_codecs(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _several_codecs(topic: TopicReport) -> Iterator[_Advice]:
     codecs = topic.facts.codecs
     notable = [name for name, count in codecs.most_common() if count > _NOTABLE * topic.facts.batches]
     if len(notable) > 1:
         shares = ", ".join(f"{name} {codecs[name] / topic.facts.batches:.0%}" for name in notable)
-        yield Finding(
-            topic.topic,
+        yield (
             "several-codecs",
             f"batches have several codecs: {shares}",
             "Give all producers the same compression.type. At the destination, keep the topic's "
@@ -186,11 +187,9 @@ def _several_codecs(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
-    hanging = [each for each in topic.open_transactions if each.is_hanging]
-    for each in hanging:
-        yield Finding(
-            topic.topic,
+def _transactions(topic: TopicReport) -> Iterator[_Advice]:
+    for each in (each for each in topic.open_transactions if each.is_hanging):
+        yield (
             "hanging-transaction",
             f"the transaction of producer {each.producer_id} in partition {each.partition.partition}, from "
             f"offset {each.first_offset} on, has no marker, and its coordinator does not have it. It holds "
@@ -201,11 +200,10 @@ def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _times(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _times(topic: TopicReport) -> Iterator[_Advice]:
     facts = topic.facts
     if facts.future_batches:
-        yield Finding(
-            topic.topic,
+        yield (
             "future-timestamps",
             f"{facts.future_batches:,} batches have a timestamp more than {_seconds(FUTURE_MS / 1000)} "
             f"ahead, the furthest {_seconds(facts.most_ahead_ms / 1000)}",
@@ -215,12 +213,11 @@ def _times(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _old_formats(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+def _old_formats(topic: TopicReport) -> Iterator[_Advice]:
     old = {magic: count for magic, count in sorted(topic.facts.magics.items()) if magic < 2}
     if old:
         counts = ", ".join(f"{count:,} of magic {magic}" for magic, count in old.items())
-        yield Finding(
-            topic.topic,
+        yield (
             "old-format",
             f"messages have a format before Kafka 0.11: {counts}",
             "Update the clients that write them. A mirror has to decode them: Produce takes batches alone",
@@ -238,7 +235,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds / 3600:,.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:,.0f} days"
 
 
-_RULES: tuple[Callable[[TopicReport, int], Iterator[Finding]], ...] = (
+_RULES: tuple[Callable[[TopicReport], Iterator[_Advice]], ...] = (
     _small,
     _many_producers,
     _uncompressed,

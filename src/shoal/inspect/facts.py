@@ -152,6 +152,13 @@ class Facts(_Counts):
         opened: The number of batches by codec that were decompressed, or could not be.
         runs: The offsets that were read: first, and first after the run. Those of a sum are of one partition.
         spanned: The number of offsets that batches span.
+        partitions: The number of partitions that were read, as the following counts from :meth:`end` on.
+        busy_partitions: The number of these with batches.
+        offsets: The number of offsets in their logs.
+        offsets_read: The number of offsets in all runs, gaps included.
+        removed_between: The number of offsets between batches that no batch spans: compaction removed whole
+            batches.
+        producer_places: The number of pairs of a producer id and a partition.
 
     """
 
@@ -186,6 +193,12 @@ class Facts(_Counts):
     opened: Counter[str] = field(default_factory=Counter)
     runs: list[tuple[int, int]] = field(default_factory=list, metadata=_FIRST)
     spanned: int = 0
+    partitions: int = 0
+    busy_partitions: int = 0
+    offsets: int = 0
+    offsets_read: int = 0
+    removed_between: int = 0
+    producer_places: int = 0
     _previous_ms: int | None = field(default=None, metadata=_FIRST)
 
     def begin_run(self, first: int) -> None:
@@ -288,15 +301,12 @@ class Facts(_Counts):
         """Count a batch that was decompressed for its ratio."""
         self.ratios.setdefault(codec, RatioSample()).add(RatioSample(1, compressed, uncompressed))
 
-    @property
-    def offsets_read(self) -> int:
-        """The number of offsets in all runs, gaps included."""
-        return sum(end - start for start, end in _union(self.runs))
-
-    @property
-    def removed_between(self) -> int:
-        """The number of offsets between batches that no batch spans: compaction removed whole batches."""
-        return max(0, self.offsets_read - self.spanned)
+    def end(self, offsets: int) -> None:
+        """Count the partition, which has so many offsets: all of it, or of a sample, was read."""
+        self.partitions, self.busy_partitions, self.offsets = 1, int(self.batches > 0), offsets
+        self.offsets_read = sum(end - start for start, end in self.runs)
+        self.removed_between = max(0, self.offsets_read - self.spanned)
+        self.producer_places = len(self.producers.keys() - {-1})
 
     def add(self, other: Facts) -> None:
         """Add the facts of one more partition; of producers, those with the most batches stay."""
@@ -306,14 +316,3 @@ class Facts(_Counts):
             kept = dict(most.most_common(MOST_PRODUCERS))
             self.other_batches += most.total() - sum(kept.values())
             self.producers = {each: self.producers[each] for each in kept}
-
-
-def _union(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the runs in order, with those that overlap or touch as one."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(runs):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined

@@ -24,7 +24,7 @@ from ..records.aborted import read_marker
 from ..topic_partition import TopicPartition
 from .facts import Facts, codec_name
 
-__all__ = ["PartitionPlan", "marker_of", "read_all", "read_sample"]
+__all__ = ["PartitionPlan", "marker_of", "read"]
 
 _RUNS = 4
 
@@ -54,69 +54,64 @@ class PartitionPlan:
     ratio_batches: int
 
 
-def read_all(
-    cluster: Cluster, plan: PartitionPlan, facts: Facts, is_stopped: Callable[[], bool] = lambda: False
+def read(
+    cluster: Cluster,
+    plan: PartitionPlan,
+    facts: Facts,
+    most_bytes: int | None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """
-    Count all batches up to the end of the plan, or those that are left after an attempt that failed.
+    Count the batches of a few runs, or all batches.
 
-    If retention deletes the first segments meanwhile, the reading begins at the new start.
+    Args:
+        cluster: The cluster, with metadata of the partition.
+        plan: The partition.
+        facts: The counts to add to. All batches are counted from where the last of its runs ends.
+        most_bytes: The bytes to read, about; None for all.
+        is_stopped: Returns whether to end early.
 
     Raises:
         BrokerError: The leader refuses the request.
         CorruptBatch: A header that no broker sends, or a marker with a wrong CRC.
 
     """
-    start = facts.runs[-1][1] if facts.runs else plan.log.start
     try:
-        _read_run(cluster, plan, facts, start, None, _BUFFER_BYTES, is_stopped)
+        _read_runs(cluster, plan, facts, most_bytes, is_stopped)
     except BrokerError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or facts.batches:
             raise
+        # Retention was faster: the reading begins at the new start.
         moved = list_offsets(cluster, {plan.partition: EARLIEST})[plan.partition]
         if isinstance(moved, ShoalError):
             raise moved from error
         facts.runs.clear()
-        _read_run(cluster, plan, facts, min(moved, plan.log.end), None, _BUFFER_BYTES, is_stopped)
+        plan = replace(plan, log=plan.log._replace(start=min(moved, plan.log.end)))
+        _read_runs(cluster, plan, facts, most_bytes, is_stopped)
 
 
-def read_sample(
+def _read_runs(
     cluster: Cluster,
     plan: PartitionPlan,
     facts: Facts,
-    most_bytes: int,
-    is_stopped: Callable[[], bool] = lambda: False,
+    most_bytes: int | None,
+    is_stopped: Callable[[], bool],
 ) -> None:
-    """
-    Count the batches of a few runs.
-
-    Args:
-        cluster: The cluster, with metadata of the partition.
-        plan: The partition.
-        facts: The counts to add to.
-        most_bytes: The bytes to read, about.
-        is_stopped: Returns whether to end early.
-
-    Raises:
-        BrokerError: As :func:`read_all`.
-        CorruptBatch: As :func:`read_all`.
-
-    """
+    start, _, end = plan.log
+    if most_bytes is None:
+        _read_run(cluster, plan, facts, facts.runs[-1][1] if facts.runs else start, None, is_stopped)
+        return
     run_bytes = max(1, most_bytes // _RUNS)
-    length = plan.log.end - plan.log.start
-    reached = plan.log.start
+    reached = start
     for number in range(_RUNS - 1):
-        place = max(reached, plan.log.start + length * number // (_RUNS - 1))
-        reached = _read_run(cluster, _share(plan, number), facts, place, run_bytes, run_bytes, is_stopped)
-    size = facts.size + facts.control_size
-    mean = size / facts.spanned if facts.spanned else 1.0
-    last = plan.log.end - max(1, int(run_bytes / max(mean, 1e-9)))
-    _read_run(cluster, plan, facts, max(reached, last), run_bytes, run_bytes, is_stopped)
-
-
-def _share(plan: PartitionPlan, number: int) -> PartitionPlan:
-    """Return the plan of one run of a sample: the batches to decompress are spread over the runs."""
-    return replace(plan, ratio_batches=-(-plan.ratio_batches * (number + 1) // _RUNS))
+        place = max(reached, start + (end - start) * number // (_RUNS - 1))
+        # The batches to decompress are spread over the runs.
+        opened = -(-plan.ratio_batches * (number + 1) // _RUNS)
+        share = replace(plan, ratio_batches=opened)
+        reached = _read_run(cluster, share, facts, place, run_bytes, is_stopped)
+    mean = (facts.size + facts.control_size) / facts.spanned if facts.spanned else 1.0
+    last = end - max(1, int(run_bytes / max(mean, 1e-9)))
+    _read_run(cluster, plan, facts, max(reached, last), run_bytes, is_stopped)
 
 
 def _read_run(
@@ -125,38 +120,31 @@ def _read_run(
     facts: Facts,
     start: int,
     most_bytes: int | None,
-    buffer_bytes: int,
     is_stopped: Callable[[], bool],
 ) -> int:
     """Count the batches from an offset on; return the offset behind the last one."""
-    if start >= plan.log.end:
+    end = plan.log.end
+    if start >= end:
         return start
     facts.begin_run(start)
-    size = 0
-    batches = read_decided(
-        cluster,
-        plan.partition,
-        start,
-        IsolationLevel.READ_UNCOMMITTED,
-        max(buffer_bytes, _LEAST_BUFFER_BYTES),
-    )
-    with closing(batches):
+    size, level = 0, IsolationLevel.READ_UNCOMMITTED
+    buffer_bytes = _BUFFER_BYTES if most_bytes is None else max(most_bytes, _LEAST_BUFFER_BYTES)
+    with closing(read_decided(cluster, plan.partition, start, level, buffer_bytes)) as batches:
         for _, batch in batches:
             header = batch.header
-            if header.base_offset >= plan.log.end:
-                facts.end_run(plan.log.end)
+            if header.base_offset >= end:
+                facts.end_run(end)
                 break
             facts.see(header, marker_of(batch))
             if plan.ratio_batches:
                 _measure(batch, facts, plan.ratio_batches)
             size += header.size
-            if header.next_offset >= plan.log.end or (most_bytes is not None and size >= most_bytes):
-                break
-            if is_stopped():
+            is_enough = most_bytes is not None and size >= most_bytes
+            if header.next_offset >= end or is_enough or is_stopped():
                 break
         else:
             # The log has no more records: compaction removed the last offsets.
-            facts.end_run(plan.log.end)
+            facts.end_run(end)
     return facts.runs[-1][1]
 
 

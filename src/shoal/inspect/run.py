@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
@@ -17,9 +16,9 @@ from ..topic_partition import TopicPartition
 from .advice import advise
 from .facts import Facts
 from .options import InspectOptions
-from .reading import PartitionPlan, read_all, read_sample
+from .reading import PartitionPlan, read
 from .report import ClusterReport, NotInspected
-from .topic_report import Inspected, TopicReport
+from .topic_report import OpenTransaction, TopicReport
 from .transactions import open_transactions
 
 __all__ = ["InspectProgress", "inspect"]
@@ -77,30 +76,67 @@ def inspect(
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     names = sorted(topics)
     with Cluster(source) as cluster:
-        plans, failures = plan_partitions(cluster, names, options)
+        plans, refused = plan_partitions(cluster, names, options)
         cluster_name = str(cluster)
-    work = _Work(source, options, now_ms, plans)
+    stop, facts, failures = threading.Event(), dict[TopicPartition, Facts](), list(refused)
+    opened: list[OpenTransaction] = []
+
+    def read_one(plan: PartitionPlan, cluster: Cluster) -> None:
+        def attempt() -> None:
+            counts = facts.get(plan.partition)
+            if counts is not None:
+                cluster.refresh([plan.partition.topic])
+            if counts is None or not options.all:
+                # A sample begins again after an error: its runs follow from each other.
+                counts = facts[plan.partition] = Facts(now_ms)
+            read(cluster, plan, counts, None if options.all else options.sample, stop.is_set)
+            opened.extend(open_transactions(cluster, plan, now_ms))
+            counts.end(plan.log.end - plan.log.start)
+
+        try:
+            patiently(attempt, patience_s=_PATIENCE_S)
+        except ShoalError as error:
+            facts.pop(plan.partition, None)
+            failures.append(NotInspected(plan.partition, str(error)))
 
     def report_progress() -> None:
         if on_progress is not None:
-            done, found = len(work.inspected) + len(work.failures), work.found
-            batches, size = sum(each.batches for each in found), sum(each.size for each in found)
+            seen = list(facts.values())
+            done = sum(each.partitions for each in seen) + len(failures) - len(refused)
+            batches, size = sum(each.batches for each in seen), sum(each.size for each in seen)
             on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches, size))
 
-    work.run(report_progress)
-    by_topic = groupby(
-        sorted(work.inspected, key=lambda each: each.partition), lambda each: each.partition.topic
+    over_partitions(
+        sorted(plans, key=lambda plan: plan.log.start - plan.log.end),
+        read_one,
+        [(source, {plan.partition.topic for plan in plans})],
+        stop=stop,
+        patience_s=_PATIENCE_S,
+        on_progress=report_progress,
     )
-    reports = tuple(TopicReport.of([*parts], now_ms) for _, parts in by_topic)
+    opened.sort(key=lambda each: (each.partition, each.first_offset))
+    reports = tuple(
+        TopicReport(
+            topic, _sum(now_ms, facts, topic), tuple(each for each in opened if each.partition.topic == topic)
+        )
+        for topic in sorted({each.topic for each in facts})
+    )
     return ClusterReport(
         cluster=cluster_name,
         now_ms=now_ms,
         is_sample=not options.all,
         topics=reports,
-        not_inspected=tuple(sorted([*failures, *work.failures], key=lambda each: each.partition)),
-        findings=advise(reports, now_ms),
+        not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
+        findings=advise(reports),
         elapsed_s=time.monotonic() - started,
     )
+
+
+def _sum(now_ms: int, facts: Mapping[TopicPartition, Facts], topic: str) -> Facts:
+    total = Facts(now_ms)
+    for partition in sorted(each for each in facts if each.topic == topic):
+        total.add(facts[partition])
+    return total
 
 
 def plan_partitions(
@@ -137,55 +173,3 @@ def _ratio_quota(partition: TopicPartition, options: InspectOptions) -> int:
     """Return how many batches of a partition are decompressed: the topic's number, over a few partitions."""
     share, more = divmod(options.ratio_batches, _RATIO_PARTITIONS)
     return share + (partition.partition < more) if partition.partition < _RATIO_PARTITIONS else 0
-
-
-class _Work:
-    """Reads partitions in threads, and has their results."""
-
-    def __init__(
-        self, source: ClientConfig, options: InspectOptions, now_ms: int, plans: Sequence[PartitionPlan]
-    ) -> None:
-        self._source = source
-        self._options = options
-        self._now_ms = now_ms
-        self._plans = sorted(plans, key=lambda plan: plan.log.start - plan.log.end)
-        self._stop = threading.Event()
-        self._facts: dict[TopicPartition, Facts] = {}
-        self.inspected: list[Inspected] = []
-        self.failures: list[NotInspected] = []
-
-    @property
-    def found(self) -> list[Facts]:
-        """The facts about each partition so far."""
-        return list(self._facts.values())
-
-    def run(self, report_progress: Callable[[], None]) -> None:
-        """Read all partitions."""
-        over_partitions(
-            self._plans,
-            self._read,
-            [(self._source, {plan.partition.topic for plan in self._plans})],
-            stop=self._stop,
-            patience_s=_PATIENCE_S,
-            on_progress=report_progress,
-        )
-
-    def _read(self, plan: PartitionPlan, cluster: Cluster) -> None:
-        def attempt() -> Inspected:
-            facts = self._facts.get(plan.partition)
-            if facts is not None:
-                cluster.refresh([plan.partition.topic])
-            if facts is None or not self._options.all:
-                # A sample begins again after an error: its runs follow from each other.
-                self._facts[plan.partition] = facts = Facts(self._now_ms)
-            if self._options.all:
-                read_all(cluster, plan, facts, self._stop.is_set)
-            else:
-                read_sample(cluster, plan, facts, self._options.sample, self._stop.is_set)
-            opened = open_transactions(cluster, plan, self._now_ms)
-            return Inspected(plan.partition, plan.log.end - plan.log.start, facts, opened)
-
-        try:
-            self.inspected.append(patiently(attempt, patience_s=_PATIENCE_S))
-        except ShoalError as error:
-            self.failures.append(NotInspected(plan.partition, str(error)))

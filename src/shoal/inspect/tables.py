@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator
 
-from ..static_page import Column, Table
+from ..static_page import Column, Row, Table
 from .report import ClusterReport
-from .topic_report import TopicReport
+from .topic_report import TopicReport, half_below
 
-__all__ = ["MOST_PRODUCERS_SHOWN", "tables"]
+__all__ = ["MOST_PRODUCERS_SHOWN", "sizes_table", "tables"]
+
+#: The topics whose batches are shown by size: those with the most bytes.
+_MOST_SIZED = 12
 
 #: The producers of a topic in its table: those with the most batches.
 MOST_PRODUCERS_SHOWN = 5
-
-_NONE = ""
 
 
 def tables(report: ClusterReport) -> Iterator[Table]:
@@ -33,6 +33,31 @@ def tables(report: ClusterReport) -> Iterator[Table]:
     yield from (each for each in found if each.rows)
 
 
+def sizes_table(report: ClusterReport) -> Table:
+    """Return the batches of the largest topics by size: too long for a terminal."""
+    largest = sorted(report.topics, key=lambda each: -each.facts.size * each.scale)[:_MOST_SIZED]
+    rows = [row for each in largest for row in _size_rows(each)]
+    caption = f"As stored, of the {_MOST_SIZED} topics with the most bytes." if rows else "No batches."
+    return Table("Batch sizes", caption, _SIZES, rows)
+
+
+_SIZES = {"topic": Column.NAME, "size": Column.NUMBER, "batches": Column.NUMBER, "share": Column.SHARE}
+
+
+def _size_rows(topic: TopicReport) -> Iterator[Row]:
+    sizes = topic.facts.sizes
+    for bits in range(min(sizes, default=0), max(sizes, default=-1) + 1):
+        size = f"{_bytes(1 << bits - 1)} to {_bytes(1 << bits)}"
+        yield topic.topic, size, sizes[bits], sizes[bits] / topic.facts.batches
+
+
+def _bytes(size: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size // factor:,} {unit}"
+    return f"{size} B"
+
+
 _OF_BATCHES = (
     "Sizes are in bytes, as they are stored. Half of the batches are smaller than the number in the column "
     "'half below'. The ratio is that of the batches that were decompressed."
@@ -48,7 +73,7 @@ _OF_OPEN = "No marker ends them. The coordinator of a hanging one does not have 
 _BATCHES = {
     "topic": Column.NAME,
     "partitions": Column.NUMBER,
-    "read": Column.NUMBER,
+    "read": Column.PERCENT,
     "records": Column.NUMBER,
     "batches": Column.NUMBER,
     "bytes a batch": Column.NUMBER,
@@ -59,20 +84,19 @@ _BATCHES = {
 }
 
 
-def _batches_row(topic: TopicReport) -> Sequence[str]:
-    facts = topic.facts
-    ratio = _NONE if topic.ratio is None else f"{topic.ratio:.2f}"
+def _batches_row(topic: TopicReport) -> Row:
+    facts, ratio = topic.facts, "" if topic.ratio is None else f"{topic.ratio:.2f}"
     measured = sum(each.batches for each in facts.ratios.values())
     return (
         topic.topic,
-        f"{topic.partitions:,}",
-        f"{topic.share_read:.0%}",
-        f"{facts.records:,}",
-        f"{facts.batches:,}",
-        f"{topic.bytes_a_batch:,.0f}",
-        f"{topic.median_below:,}",
-        f"{topic.records_a_batch:,.1f}",
-        _shares(facts.codecs),
+        facts.partitions,
+        topic.share_read,
+        facts.records,
+        facts.batches,
+        round(topic.bytes_a_batch),
+        half_below(facts.sizes),
+        round(topic.records_a_batch, 1),
+        _codecs(facts.codecs),
         f"{ratio} (of {measured})" if measured else ratio,
     )
 
@@ -80,8 +104,8 @@ def _batches_row(topic: TopicReport) -> Sequence[str]:
 _WRITERS = {
     "topic": Column.NAME,
     "producer ids": Column.NUMBER,
-    "idempotent": Column.NUMBER,
-    "transactional": Column.NUMBER,
+    "idempotent": Column.PERCENT,
+    "transactional": Column.PERCENT,
     "commits": Column.NUMBER,
     "aborts": Column.NUMBER,
     "open": Column.NUMBER,
@@ -89,46 +113,44 @@ _WRITERS = {
 }
 
 
-def _writers_row(topic: TopicReport) -> Sequence[str]:
+def _writers_row(topic: TopicReport) -> Row:
     facts = topic.facts
-    more = "more than " if facts.other_batches else ""
     return (
         topic.topic,
-        f"{more}{topic.producer_ids:,}",
+        f"more than {topic.producer_ids:,}" if facts.other_batches else topic.producer_ids,
         _share(facts.idempotent, facts.batches),
         _share(facts.transactional, facts.batches),
-        f"{facts.commits:,}",
-        f"{facts.aborts:,}",
-        f"{len(topic.open_transactions):,}",
-        f"{sum(each.is_hanging for each in topic.open_transactions):,}",
+        facts.commits,
+        facts.aborts,
+        len(topic.open_transactions),
+        sum(each.is_hanging for each in topic.open_transactions),
     )
 
 
 _LOGS = {
     "topic": Column.NAME,
-    "oldest": Column.TEXT,
-    "newest": Column.TEXT,
+    "oldest": Column.TIME,
+    "newest": Column.TIME,
     "in the future": Column.TEXT,
     "backwards": Column.TEXT,
-    "removed by compaction": Column.TEXT,
-    "old formats": Column.TEXT,
+    "removed by compaction": Column.NUMBER,
+    "old formats": Column.NUMBER,
     "leader epochs": Column.TEXT,
 }
 
 
-def _logs_row(topic: TopicReport) -> Sequence[str]:
+def _logs_row(topic: TopicReport) -> Row:
     facts = topic.facts
-    removed = facts.removed_inside + topic.removed_between
-    old = Counter({f"magic {magic}": count for magic, count in facts.magics.items() if magic < 2})
+    epochs = sorted(each for each in facts.leader_epochs if each >= 0)
     return (
         topic.topic,
-        _time(facts.oldest_ms),
-        _time(facts.newest_ms),
+        facts.oldest_ms,
+        facts.newest_ms,
         _count(facts.future_batches, facts.most_ahead_ms),
         _count(facts.backward_batches, facts.most_backward_ms),
-        f"{removed:,} offsets" if removed else "0",
-        ", ".join(f"{count:,} {name}" for name, count in sorted(old.items())) or "0",
-        _epochs(facts.leader_epochs),
+        facts.removed_inside + facts.removed_between,
+        facts.magics[0] + facts.magics[1],
+        f"{len(epochs)}, {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else "".join(map(str, epochs)),
     )
 
 
@@ -139,72 +161,42 @@ _PRODUCERS = {
     "records": Column.NUMBER,
     "bytes": Column.NUMBER,
     "bytes a batch": Column.NUMBER,
-    "transactional": Column.NUMBER,
+    "transactional": Column.PERCENT,
 }
 
 
-def _producer_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
-    for producer_id, each in topic.producers()[:MOST_PRODUCERS_SHOWN]:
-        yield (
-            topic.topic,
-            "none" if producer_id < 0 else f"{producer_id}",
-            f"{each.batches:,}",
-            f"{each.records:,}",
-            f"{each.size:,}",
-            f"{each.size / each.batches:,.0f}",
-            _share(each.transactional, each.batches),
-        )
+def _producer_rows(topic: TopicReport) -> Iterator[Row]:
+    for producer_id, each in topic.producers(MOST_PRODUCERS_SHOWN):
+        name, mean = "none" if producer_id < 0 else str(producer_id), round(each.size / each.batches)
+        share = _share(each.transactional, each.batches)
+        yield topic.topic, name, each.batches, each.records, each.size, mean, share
 
 
 _OPEN = {
     "partition": Column.NAME,
     "producer id": Column.TEXT,
-    "first offset": Column.NUMBER,
-    "last batch": Column.TEXT,
+    "first offset": Column.TEXT,
+    "last batch": Column.TIME,
     "held back": Column.NUMBER,
     "hanging": Column.TEXT,
 }
 
 
-def _open_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
+def _open_rows(topic: TopicReport) -> Iterator[Row]:
     for each in topic.open_transactions:
-        yield (
-            str(each.partition),
-            f"{each.producer_id}",
-            f"{each.first_offset}",
-            _time(each.last_ms),
-            f"{each.held_back:,}",
-            "yes" if each.is_hanging else "no",
-        )
+        ids, is_hanging = (str(each.producer_id), str(each.first_offset)), "yes" if each.is_hanging else "no"
+        yield str(each.partition), *ids, each.last_ms, each.held_back, is_hanging
 
 
-def _shares(counts: Counter[str]) -> str:
-    total = counts.total()
+def _codecs(counts: Counter[str]) -> str:
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{name} {count / total:.0%}" for name, count in counts.most_common())
+    return ", ".join(f"{name} {count / counts.total():.0%}" for name, count in counts.most_common())
 
 
-def _share(count: int, total: int) -> str:
-    return f"{count / total:.0%}" if total else _NONE
-
-
-def _time(timestamp_ms: int | None) -> str:
-    """Return a time in UTC; nothing for one that is unknown or beyond the calendar."""
-    if timestamp_ms is None or timestamp_ms < 0:
-        return _NONE
-    try:
-        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
+def _share(count: int, total: int) -> float | None:
+    return count / total if total else None
 
 
 def _count(batches: int, most_ms: int) -> str:
     return f"{batches:,} (up to {most_ms / 1000:,.0f} s)" if batches else "0"
-
-
-def _epochs(epochs: set[int]) -> str:
-    known = sorted(each for each in epochs if each >= 0)
-    if not known:
-        return _NONE
-    return f"{known[0]}" if len(known) == 1 else f"{len(known)}, {known[0]} to {known[-1]}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .facts import Facts, ProducerFacts
 
-__all__ = ["Inspected", "OpenTransaction", "TopicReport"]
+__all__ = ["OpenTransaction", "TopicReport", "half_below"]
 
 #: The producers of a topic in the JSON object: those with the most batches.
 _MOST_PRODUCERS = 100
+
+#: The values in the JSON object that follow from counts, and their decimal places.
+_DERIVED = {"share_read": 6, "bytes_a_batch": 1, "records_a_batch": 2, "ratio": 3, "bytes_a_second": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +42,6 @@ class OpenTransaction:
     held_back: int
 
 
-class Inspected(NamedTuple):
-    """
-    A partition that was read.
-
-    Attributes:
-        partition: The partition.
-        offsets: The number of offsets in its log.
-        facts: The counts of its batches.
-        open_transactions: Its transactions without a marker.
-
-    """
-
-    partition: TopicPartition
-    offsets: int
-    facts: Facts
-    open_transactions: tuple[OpenTransaction, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class TopicReport:
     """
@@ -64,49 +49,19 @@ class TopicReport:
 
     Attributes:
         topic: The topic's name.
-        partitions: The number of its partitions.
-        busy_partitions: The number of partitions with batches among those that were read.
-        offsets: The number of offsets in its logs.
-        offsets_read: The number of offsets that were read.
-        removed_between: The number of offsets between batches that no batch spans.
-        producer_places: The number of pairs of a producer id and a partition.
-        facts: The counts of the batches that were read.
+        facts: The counts of all its partitions.
         open_transactions: The transactions without a marker; of all partitions, also in a sample.
 
     """
 
     topic: str
-    partitions: int
-    busy_partitions: int
-    offsets: int
-    offsets_read: int
-    removed_between: int
-    producer_places: int
     facts: Facts
     open_transactions: tuple[OpenTransaction, ...] = ()
-
-    @classmethod
-    def of(cls, partitions: Sequence[Inspected], now_ms: int) -> TopicReport:
-        """Return the report of a topic from its partitions."""
-        facts = Facts(now_ms)
-        for each in partitions:
-            facts.add(each.facts)
-        return cls(
-            partitions[0].partition.topic,
-            len(partitions),
-            sum(each.facts.batches > 0 for each in partitions),
-            sum(each.offsets for each in partitions),
-            sum(each.facts.offsets_read for each in partitions),
-            sum(each.facts.removed_between for each in partitions),
-            sum(len(each.facts.producers.keys() - {-1}) for each in partitions),
-            facts,
-            tuple(open_ for each in partitions for open_ in each.open_transactions),
-        )
 
     @property
     def share_read(self) -> float:
         """The share of the offsets that were read, from 0 to 1."""
-        return min(1.0, self.offsets_read / self.offsets) if self.offsets else 1.0
+        return min(1.0, self.facts.offsets_read / self.facts.offsets) if self.facts.offsets else 1.0
 
     @property
     def scale(self) -> float:
@@ -124,14 +79,9 @@ class TopicReport:
         return self.facts.records / self.facts.batches if self.facts.batches else 0.0
 
     @property
-    def median_below(self) -> int:
-        """The power of two below which half of the batches are, in bytes."""
-        return half_below(self.facts.sizes)
-
-    @property
     def producer_ids(self) -> int:
         """The number of producer ids that are counted one by one."""
-        return len(self.facts.producers) - (-1 in self.facts.producers)
+        return len(self.facts.producers.keys() - {-1})
 
     @property
     def has_nameless_producers(self) -> bool:
@@ -140,40 +90,49 @@ class TopicReport:
 
     @property
     def ratio(self) -> float | None:
-        """The bytes of records, uncompressed to stored, of what was read; None if it was not measured."""
-        return _ratio(self.facts)
+        """
+        The bytes of records, uncompressed to stored, of what was read.
+
+        None if a codec has no measured batch. Batches without a codec count as they are.
+        """
+        uncompressed = float(self.facts.codec_sizes["none"])
+        for codec, size in self.facts.codec_sizes.items():
+            sample = self.facts.ratios.get(codec)
+            if codec != "none":
+                if sample is None or not sample.compressed:
+                    return None
+                uncompressed += size * sample.uncompressed / sample.compressed
+        return uncompressed / self.facts.size if self.facts.size else None
 
     @property
     def bytes_a_second(self) -> float | None:
         """The mean rate of a partition in the time of its records; None without two timestamps."""
-        if not self.facts.elapsed_ms:
-            return None
-        return self.facts.size / (self.facts.elapsed_ms / 1000)
+        return self.facts.size / (self.facts.elapsed_ms / 1000) if self.facts.elapsed_ms else None
 
     @property
     def producers_a_partition(self) -> float:
         """The mean number of producer ids in a partition."""
-        return self.producer_places / self.busy_partitions if self.busy_partitions else 0.0
+        busy = self.facts.busy_partitions
+        return self.facts.producer_places / busy if busy else 0.0
 
-    def producers(self) -> list[tuple[int, ProducerFacts]]:
-        """Return the producers with the most batches first."""
-        return sorted(self.facts.producers.items(), key=lambda each: (-each[1].batches, each[0]))
+    def producers(self, most: int) -> list[tuple[int, ProducerFacts]]:
+        """Return the producers with the most batches."""
+        return sorted(self.facts.producers.items(), key=lambda each: (-each[1].batches, each[0]))[:most]
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report for JSON: the counts, and what follows from them."""
-        facts = as_json(self.facts)
+        facts = {name: each for name, each in as_json(self.facts).items() if not name.startswith("_")}
+        derived = {name: getattr(self, name) for name in _DERIVED}
         return {
-            **{name: facts[name] for name in facts if not name.startswith("_")},
-            **{name: value for name, value in as_json(self).items() if name != "facts"},
-            "producers": {
-                str(producer_id): as_json(each) for producer_id, each in self.producers()[:_MOST_PRODUCERS]
-            },
+            **facts,
+            "topic": self.topic,
+            "open_transactions": as_json(self.open_transactions),
+            "producers": {str(each): as_json(counts) for each, counts in self.producers(_MOST_PRODUCERS)},
             "producer_ids": self.producer_ids,
-            "share_read": round(self.share_read, 6),
-            "bytes_a_batch": round(self.bytes_a_batch, 1),
-            "records_a_batch": round(self.records_a_batch, 2),
-            "ratio": None if self.ratio is None else round(self.ratio, 3),
-            "bytes_a_second": None if self.bytes_a_second is None else round(self.bytes_a_second, 1),
+            **{
+                name: None if value is None else round(value, _DERIVED[name])
+                for name, value in derived.items()
+            },
         }
 
 
@@ -185,21 +144,3 @@ def half_below(buckets: Mapping[int, int]) -> int:
         if 2 * seen >= total:
             return 1 << bits
     return 0
-
-
-def _ratio(facts: Facts) -> float | None:
-    """
-    Return the uncompressed bytes of records by the stored ones, over all batches.
-
-    A codec without a measured batch makes the ratio unknown. Batches without a codec count as they are.
-    """
-    uncompressed = 0.0
-    for codec, size in facts.codec_sizes.items():
-        sample = facts.ratios.get(codec)
-        if codec == "none":
-            uncompressed += size
-        elif sample is None or not sample.compressed:
-            return None
-        else:
-            uncompressed += size * sample.uncompressed / sample.compressed
-    return uncompressed / facts.size if facts.size else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..static_page import Column, Table
+from ..static_page import Column, Row, Table
 from .report import ComparedRange, Outcome, PartitionReport, VerifyReport
 
 __all__ = ["TERMINAL_COLUMNS", "details", "name_of", "partitions_table", "the_same", "total"]
@@ -31,18 +31,18 @@ def partitions_table(report: VerifyReport) -> Table:
     return Table("Partitions", caption, _COLUMNS, [_row(each) for each in report.partitions])
 
 
-def _row(partition: PartitionReport) -> Sequence[str]:
+def _row(partition: PartitionReport) -> Row:
     behind, begin = partition.not_mirrored, partition.alignment
     return (
         name_of(partition),
         partition.verdict.value,
-        f"{partition.records:,}",
-        f"{len(partition.differences) + partition.differences_omitted:,}",
-        f"{behind.end - behind.start:,}" if behind else "",
-        begin.by.value if begin else "",
-        f"{partition.decoded_records:,}",
-        f"{begin.source_offset:,} / {begin.destination_offset:,}" if begin else "",
-        begin.why if begin else "",
+        partition.records,
+        len(partition.differences) + partition.differences_omitted,
+        behind.end - behind.start if behind else None,
+        begin.by.value if begin else None,
+        partition.decoded_records,
+        f"{begin.source_offset:,} / {begin.destination_offset:,}" if begin else None,
+        begin.why if begin else None,
     )
 
 
