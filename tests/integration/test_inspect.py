@@ -40,7 +40,7 @@ def test_facts_are_those_of_the_log_files(source_cluster: KafkaCluster, topic: s
         each.producer_id for each in data
     )
     assert facts.leader_epochs == {each.partition_leader_epoch for each in data}
-    assert (facts.removed_inside, found.removed_between, facts.aborts) == (0, 0, facts.control_batches // 2)
+    assert (facts.removed_inside, facts.removed_between, facts.aborts) == (0, 0, facts.control_batches // 2)
     (opened,) = found.open_transactions
     last = data[-1]
     assert (opened.producer_id, opened.first_offset, opened.is_hanging) == (
