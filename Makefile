@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
-.PHONY: help setup demo test test-clusters test-night coverage native agent chaos hostile soak mutants bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
+.PHONY: help setup demo test test-clusters test-night coverage native agent chaos hostile soak mutants bench check lint map audit docs dist sbom image manifests format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -27,8 +27,7 @@ help:
 	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make mutants    50 changes of one operator in the source, and the test that fails for each; ARGS=--help says more'
-	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
-	@echo 'make follow-figures  an hour: translated offsets, the cut-over and what groups cost, and MirrorMaker 2 beside it'
+	@echo 'make bench      an hour and a half: shoal and its rivals between two real clusters, into docs/performance.md; ARGS=--help says more'
 	@echo 'make check      ruff, mypy, import-linter, and the language of changed files; ARGS=--all reads all files'
 	@echo 'make map        each module with its first line; ARGS=retention: those that name this word'
 	@echo 'make audit      known vulnerabilities of packages and crates, if a service can be asked'
@@ -106,9 +105,6 @@ mutants: $(VENV)/for-test native
 
 bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)
-
-follow-figures: $(VENV)/for-test native kafka-tools
-	$(BIN)/python -m bench.following $(ARGS)
 
 # In CI there is no other branch to compare with: it reads the language of all files.
 check: lint

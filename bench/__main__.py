@@ -7,45 +7,44 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import aims
 from bench.account import group_parent
-from bench.compare import COMPARISONS
+from bench.before_after import BEFORE_AFTER
+from bench.cost import COSTS
+from bench.cutover import CUTOVER
 from bench.far import FAR
-from bench.figures import Figures
-from bench.growth import ALIGNING, GROWTH, SIZE
+from bench.figures import table
+from bench.growth import PARTITIONS
 from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
+from bench.page import write_page
 from bench.report import machine, say, versions
-from bench.rows import Clusters, Row, Section, Settings
+from bench.rows import Clusters, Row, Settings
+from bench.runs import RUNS, Run, Section, write_run
 from bench.several_batches import AGENT
 from bench.shoal_movers import Code, code_before, has_native
 from bench.start import START
-from bench.steady import STEADY
 from bench.verify_speed import VERIFY
 from rig import KAFKA_VERSION
 
-ROWS = {
-    row.name: row for row in (*COMPARISONS, *STEADY, VERIFY, GROWTH, ALIGNING, SIZE, LAG, START, FAR, AGENT)
+__all__ = ["ROWS", "main"]
+
+ROWS: dict[str, Row] = {
+    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, PARTITIONS, FAR, AGENT, CUTOVER)
 }
 
 _ROOT = Path(__file__).parents[1]
-_RESULTS = Path(__file__).parent / "results.md"
-
-#: Of one that has no build for everyone to run; the conditions are its own.
-_PUBLISHED = (
-    "Redpanda Migrator was not run: Go's module proxy gave no build of it. Redpanda publishes 1.0 GB/s on "
-    "3 CPUs (so at most 3 CPU-s/GB) for uncompressed records of 1 KB in 40 partitions, with write caching."
-)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure shoal and its peers between two real Kafka clusters on this machine.",
+        description="Measure shoal and its peers between two real Kafka clusters on this machine. A run is "
+        "written into bench/runs, and docs/performance.md is made from all runs. A trial (--scale) and a "
+        "comparison (--before) are printed alone.",
         epilog=_rows_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -54,7 +53,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--movers", nargs="+", choices=MOVER_NAMES, metavar="MOVER",
-        help=f"the movers of the first four rows: {', '.join(MOVER_NAMES)} (default: all)",
+        help=f"the movers of the costs: {', '.join(MOVER_NAMES)} (default: all)",
     )  # fmt: skip
     parser.add_argument("--repeat", type=int, default=3, help="turns of each (default: 3)")
     parser.add_argument(
@@ -70,12 +69,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="PROGRAM",
         help="that commit's Python, if its dependencies differ (default: this one)",
     )
-    parser.add_argument("--append", action="store_true", help=f"append the result to bench/{_RESULTS.name}")
     return parser.parse_args(arguments)
 
 
 def _rows_help() -> str:
-    lines = [f"  {row.name:10} {row.minutes:3g} min  {row.about}" for row in ROWS.values()]
+    lines = [f"  {row.name:12} {row.minutes:3g} min  {row.about}" for row in ROWS.values()]
     total = sum(row.minutes for row in ROWS.values())
     times = "The times are for three turns on two quiet cores; all rows take about"
     return "\n".join(["rows:", *lines, "", f"{times} {total:g} minutes."])
@@ -97,41 +95,39 @@ def _other(commit: str | None, python: str) -> Iterator[Code | None]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def _measure(rows: Sequence[Row], settings: Settings) -> tuple[list[Section], list[str]]:
-    """Measure the rows; print each as soon as it is there. Return also the names of those that failed."""
-    sections, failed = [], []
+def _measure(rows: Sequence[Row], settings: Settings) -> Mapping[str, Section]:
+    """Measure the rows, and print each as soon as it is there; one that fails is left out."""
+    sections = {}
     for row in rows:
         say(f"row {row.name}, about {row.minutes:g} minutes")
         try:
-            section = row.run(settings)
+            sections[row.name] = section = row.run(settings)
         except Exception:  # the other rows are worth having
             traceback.print_exc()
-            failed.append(row.name)
             continue
-        sections.append(section)
-        print(f"\n### {section.title}\n\n{section.text}", flush=True)
-    return sections, failed
+        print(f"\n## {section.title}\n\n{section.text}\n\n{table(section.figures)}", flush=True)
+    return sections
 
 
-def _heading(settings: Settings, loads: tuple[float, float]) -> str:
-    counted = "by a control group" if group_parent() else "by samples, which may miss some"
+def _conditions(repeat: int, loads: tuple[float, float]) -> str:
     paths = "shoal by its native path and in pure Python" if has_native() else "shoal in pure Python alone"
-    beside = " A shoal of another commit, *before*, runs beside this one." if settings.before else ""
-    trial = "" if settings.scale == 1 else f" **A trial at {settings.scale:g} of the size: no figures.**"
-    return f"""\
-{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; \
-{versions("confluent-kafka", "pyspark")}; {paths}.{beside}{trial}
-Movers in turn, {settings.repeat} turns: the median, and the extremes in parentheses. \
-All processes of a mover are counted, {counted}, from a tenth of its records to the last, or from half of \
-them in rows of the steady state; nothing is a difference of two runs.
-A GB is one of uncompressed records of 1,000 bytes, a wire GB one of the batches as they are stored. \
-A ratio is that of the same turn, and is quoted only if three turns repeat within 15 %. \
-The yardstick is the CPU of a fixed loop beside each run: compare rows only where it is the same.
-Load of the machine over a minute, before and after: {loads[0]:.1f} and {loads[1]:.1f}."""
+    return (
+        f"{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; "
+        f"{versions('confluent-kafka', 'pyspark')}; {paths}; turns: {repeat}. Load of the machine over a "
+        f"minute, before and after: {loads[0]:.1f} and {loads[1]:.1f}."
+    )
+
+
+def _commit() -> str:
+    asked = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
+    if group_parent() is None:
+        say("this process may not create a control group (cgroup v2), by which the bench counts CPU")
+        return 2
     rows = [
         ROWS[name] for name in parsed.rows or ROWS if parsed.before is None or ROWS[name].compares_commits
     ]
@@ -141,22 +137,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = {
             name: mover for name, mover in found.items() if parsed.movers is None or name in parsed.movers
         }
-        settings = Settings(clusters, chosen, parsed.repeat, parsed.scale, before)
         if not has_native():
             say("shoal's native module cannot be imported (make native): its rows are missing")
-        sections, failed = _measure(rows, settings)
-    figures: Figures = {key: figure for section in sections for key, figure in section.figures.items()}
-    parts = [_heading(settings, (load_before, os.getloadavg()[0]))]
-    if parsed.before is None:
-        parts += ["### Aims", aims.table(figures), "### For the README", aims.for_readme(figures), _PUBLISHED]
-    else:
-        parts += ["### This commit against the other", aims.against_before(figures)]
-    print("\n\n" + "\n\n".join(parts))
-    if parsed.append:
-        parts += [text for section in sections for text in (f"### {section.title}", section.text)]
-        title = f"## {datetime.now(UTC):%Y-%m-%d}"
-        with _RESULTS.open("a") as file:
-            file.write("\n\n".join(["", title, *parts]) + "\n")
+        sections = _measure(rows, Settings(clusters, chosen, parsed.repeat, parsed.scale, before))
+    conditions = _conditions(parsed.repeat, (load_before, os.getloadavg()[0]))
+    print(f"\n{conditions}")
+    if parsed.scale == 1 and parsed.before is None and sections:
+        run = Run(f"{datetime.now(UTC):%Y-%m-%d}", _commit(), conditions, sections)
+        say(f"written: {write_run(run, RUNS)}")
+        write_page(ROWS)
+    failed = [row.name for row in rows if row.name not in sections]
     if failed:
         say(f"failed: {', '.join(failed)}")
     return 1 if failed else 0

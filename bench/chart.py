@@ -1,15 +1,16 @@
-"""Charts, as SVG, from Vega-Lite specifications.
+"""The charts of docs/performance.md: bars of figures, as SVG.
 
-vl-convert draws them: one wheel without dependencies. Matplotlib would bring NumPy into the environment. If
-NumPy is installed, pyarrow loads it, and the measured Python workers would grow by it.
+vl-convert draws them from Vega-Lite: one wheel without dependencies. Matplotlib would bring NumPy into the
+environment. If NumPy is installed, pyarrow loads it, and the measured Python workers would grow by it.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
-__all__ = ["bar_layer", "line_layer", "rule_layer", "svg"]
+__all__ = ["bars", "svg"]
 
 _VEGA_LITE = "5.21"
 _CONFIG = {
@@ -19,109 +20,75 @@ _CONFIG = {
     "legend": {"orient": "top", "title": None, "labelFontSize": 11},
     "view": {"stroke": "#ccc"},
 }
+_BAR_HEIGHT = 14
+
+#: The least value of a logarithmic axis.
+_LEAST = 0.05
 
 
-def svg(panels: Sequence[Mapping[str, Any]], title: str, *, shared_colours: bool = True) -> str:
-    """Return a chart of panels one above the other, each a view of Vega-Lite.
-
-    Args:
-        panels: Panels from top to bottom.
-        title: Title of the chart.
-        shared_colours: Whether a colour means the same in each panel, with one legend; otherwise each panel
-            has its own.
-    """
-    resolve = {"scale": {"color": "shared" if shared_colours else "independent"}}
+def svg(panels: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Return a chart of panels one above the other, each of :func:`bars`."""
     heading = {"text": title, "anchor": "start"}
+    resolve = {"scale": {"color": "independent", "x": "independent"}}
     spec = {"title": heading, "config": _CONFIG, "vconcat": list(panels), "resolve": resolve}
     return str(vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE))
 
 
-def line_layer(
-    rows: Sequence[Mapping[str, Any]],
-    x: tuple[str, str],
-    y: tuple[str, str],
-    names: Sequence[str],
+def bars(
+    figures: Mapping[str, Mapping[str, Sequence[float]]],
+    title: str,
     *,
-    logarithmic_x: bool = False,
-    logarithmic_y: bool = False,
-    stepped: bool = False,
+    logarithmic: bool = False,
+    marks: Mapping[float, str] | None = None,
 ) -> dict[str, Any]:
-    """Return lines, one for each name in the rows' ``line``.
+    """
+    Return groups of horizontal bars of medians, with the extremes.
 
     Args:
-        rows: Rows with the fields of ``x`` and ``y``, and ``line``.
-        x: A field and the axis's title.
-        y: Likewise.
-        names: Names of the lines, in the legend's order.
+        figures: The turns by the name of the bar's place, and by that of its colour.
+        title: The title of the axis.
+        logarithmic: Whether the axis is logarithmic.
+        marks: Labels of dashed lines across the bars, by their place on the axis.
     """
-    return {
-        "data": {"values": list(rows)},
-        "mark": {"type": "line", "strokeWidth": 1.2, "interpolate": "step-after" if stepped else "linear"},
-        "encoding": {
-            "x": _axis(*x, logarithmic=logarithmic_x),
-            "y": _axis(*y, logarithmic=logarithmic_y),
-            "color": {"field": "line", "type": "nominal", "sort": list(names)},
-        },
+    rows = [
+        {
+            "place": place,
+            "colour": colour,
+            "value": statistics.median(turns),
+            "least": min(turns),
+            "most": max(turns),
+        }
+        for place, found in figures.items()
+        for colour, turns in found.items()
+    ]
+    colours = list(dict.fromkeys(row["colour"] for row in rows))
+    scale = {"type": "log", "domainMin": _LEAST} if logarithmic else {"zero": True}
+    # A bar of a logarithmic axis begins at its least value.
+    begin = {"x2": {"datum": _LEAST}} if logarithmic else {}
+    place = {
+        "y": {"field": "place", "type": "nominal", "sort": list(figures), "title": None},
+        "yOffset": {"field": "colour", "type": "nominal", "sort": colours},
     }
-
-
-def bar_layer(
-    rows: Sequence[Mapping[str, Any]], x: tuple[str, str], names: Sequence[str], rows_by: str
-) -> dict[str, Any]:
-    """Return a horizontal bar for each row, coloured by its ``line``, with its extremes if it has any.
-
-    Args:
-        rows: Rows with the field of ``x``, ``line`` and the field that ``rows_by`` names; ``least`` and
-            ``most`` are the extremes.
-        x: A field and the axis's title.
-        names: Names of the lines, in the bars' order.
-        rows_by: The field by which bars form groups.
-    """
-    place = {"field": "line", "type": "nominal", "sort": list(names), "title": None}
-    offset = {"yOffset": {"field": rows_by, "type": "nominal"}}
+    value = {"field": "value", "type": "quantitative", "title": title, "scale": scale}
+    extremes = {"x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}
+    colour = {"color": {"field": "colour", "type": "nominal", "sort": colours}}
+    dashed = [{"at": at, "label": label} for at, label in (marks or {}).items()]
+    at = {"x": {"field": "at", "type": "quantitative"}}
     return {
-        "data": {"values": list(rows)},
+        "width": 620,
+        "height": max(60, (_BAR_HEIGHT * len(colours) + 8) * len(figures)),
         "layer": [
+            {"data": {"values": rows}, "mark": "bar", "encoding": {"x": value, **begin, **place, **colour}},
+            {"data": {"values": rows}, "mark": "rule", "encoding": {**extremes, **place}},
             {
-                "mark": {"type": "bar"},
-                "encoding": {
-                    "x": _axis(*x, logarithmic=False),
-                    "y": place,
-                    "color": {"field": rows_by, "type": "nominal"},
-                    **offset,
-                },
+                "data": {"values": dashed},
+                "mark": {"type": "rule", "strokeDash": [4, 3]},
+                "encoding": at,
             },
             {
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {
-                    "x": {"field": "least", "type": "quantitative"},
-                    "x2": {"field": "most"},
-                    "y": place,
-                    **offset,
-                },
+                "data": {"values": dashed},
+                "mark": {"type": "text", "align": "left", "dx": 3, "fontSize": 11},
+                "encoding": {**at, "y": {"value": 8}, "text": {"field": "label"}},
             },
         ],
     }
-
-
-def rule_layer(values: Mapping[float, str]) -> list[dict[str, Any]]:
-    """Return dashed lines across the bars at values of their axis, each with its label."""
-    rows = [{"at": at, "label": label} for at, label in values.items()]
-    at = {"field": "at", "type": "quantitative"}
-    return [
-        {
-            "data": {"values": rows},
-            "mark": {"type": "rule", "strokeDash": [4, 3]},
-            "encoding": {"x": at},
-        },
-        {
-            "data": {"values": rows},
-            "mark": {"type": "text", "align": "left", "dx": 3, "fontSize": 11},
-            "encoding": {"x": at, "y": {"value": 8}, "text": {"field": "label"}},
-        },
-    ]
-
-
-def _axis(field: str, title: str, *, logarithmic: bool) -> dict[str, Any]:
-    scale: dict[str, Any] = {"type": "log", "nice": False} if logarithmic else {"nice": False, "zero": True}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale}

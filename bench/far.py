@@ -19,18 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.compare import compare, loaded
-from bench.figures import Figure, Figures, Key
+from bench.cost import compare, loaded
+from bench.figures import CPU
 from bench.mover import Listeners
 from bench.movers import usual_codes
-from bench.report import markdown
-from bench.rows import PATIENT, Row, Section, Settings
+from bench.rows import PATIENT, Row, Settings
+from bench.runs import Section
 from bench.shoal_movers import Shoal
 from bench.topics import TOPICS
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel, wait_until
 from rig.process import spawn, tail
 
-__all__ = ["FAR", "SPEED_FROM_AFAR", "serve"]
+__all__ = ["FAR", "serve"]
 
 SPEED_FROM_AFAR = "wire MB/s"
 ROUND_TRIP_MS = 80
@@ -44,8 +44,7 @@ _BUFFERS = ("16m", "32m", "64m")
 
 def _run(settings: Settings) -> Section:
     settings.clusters.close()
-    figures: Figures = {}
-    rows = []
+    figures = {}
     for far, buffers in (("source", _BUFFERS), ("destination", _BUFFERS[:1])):
         clusters = [
             KafkaCluster(jvm=BENCH_JVM, heap="1g", config=PATIENT, behind_proxies=side == far)
@@ -64,16 +63,14 @@ def _run(settings: Settings) -> Section:
                 addresses = {**own, far: bootstrap}
                 listeners = Listeners(addresses["source"], addresses["destination"])
                 pair = source, destination
-                windows = compare(pair, topic, movers, settings.repeat, listeners=listeners)
-        for mover, turns in windows.items():
-            speed = Figure([each.part * topic.wire_gigabytes * 1000 / each.seconds for each in turns])
-            cpu = Figure([each.cpu_s / each.part / topic.gigabytes for each in turns])
-            figures[Key(FAR.name, f"far {far}: {mover}", SPEED_FROM_AFAR)] = speed
-            rows.append((f"far {far}", mover, f"**{speed:.0f}**", f"{cpu:.2f}"))
-    head = ("", "mover", SPEED_FROM_AFAR, "CPU-s/GB")
+                windows = compare(pair, topic, movers, settings.repeat, listeners)
+        for name, turns in windows.items():
+            figures[f"far {far}: {name}"] = {
+                SPEED_FROM_AFAR: topic.speed(turns, on_wire=True),
+                CPU: topic.per_gb(turns, "cpu_s"),
+            }
     text = (
         f"One partition, batches of 1,024 records, {ROUND_TRIP_MS} ms of round trip by a proxy that delays."
-        f"\n\n{markdown(head, rows)}"
     )
     return Section("A far cluster", text, figures)
 

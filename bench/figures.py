@@ -1,73 +1,49 @@
-"""The figures of a run of the bench, and the rule by which a ratio may be quoted."""
+"""The figures of a row of the bench: of each subject, such as a mover, some quantities in each turn."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-__all__ = ["LEAST_TURNS", "REPEATS_WITHIN", "Figure", "Figures", "Key", "Ratio"]
+from bench.report import markdown
 
-LEAST_TURNS = 3
-REPEATS_WITHIN = 0.15
-"""A ratio repeats if its highest turn is at most this part above its lowest."""
+__all__ = ["CPU", "Figures", "costs_as_much", "shown", "table"]
 
+CPU = "CPU-s/GB"
 
-class Key(NamedTuple):
-    """The name of a figure: a row of the bench, a mover, and a quantity with its unit."""
+Figures: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 
-    row: str
-    mover: str
-    quantity: str
+#: The end of the name of a ratio, which has no median: its turns are of two subjects each.
+_TIMES = "times"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One quantity, measured in each turn."""
-
-    turns: Sequence[float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.turns)
-
-    def __format__(self, spec: str) -> str:
-        """Return the median, and the extremes in parentheses if they look different."""
-        median, least, most = (format(each, spec) for each in (self.median, min(self.turns), max(self.turns)))
-        return median if least == most else f"{median} ({least} to {most})"
+def costs_as_much(peer: str) -> str:
+    """Return the name of the ratio to the cost of a peer."""
+    return f"{peer} costs, {_TIMES}"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How many times higher one figure is than another, turn by turn."""
-
-    turns: Sequence[float]
-
-    @classmethod
-    def of(cls, higher: Figure, lower: Figure) -> "Ratio":
-        return cls([a / b for a, b in zip(higher.turns, lower.turns, strict=False) if b > 0])
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.turns)
-
-    @property
-    def is_quotable(self) -> bool:
-        """Whether at least three turns repeat within 15 %."""
-        if len(self.turns) < LEAST_TURNS or min(self.turns) <= 0:
-            return False
-        return max(self.turns) / min(self.turns) <= 1 + REPEATS_WITHIN
-
-    def __str__(self) -> str:
-        least, most = min(self.turns), max(self.turns)
-        if self.is_quotable:
-            return f"{_short(self.median)} times ({_short(least)} to {_short(most)})"
-        if len(self.turns) < LEAST_TURNS:
-            return f"not quoted, of {len(self.turns)} turns alone: {_short(self.median)} times"
-        return f"not quoted: {_short(least)} to {_short(most)} times"
+def shown(quantity: str, turns: Sequence[float]) -> str:
+    """Return the median, and the extremes in parentheses if they look different; of a ratio the extremes."""
+    if not turns:
+        return ""
+    least, most = _number(min(turns)), _number(max(turns))
+    if quantity.endswith(_TIMES):
+        return least if least == most else f"{least} to {most}"
+    median = _number(statistics.median(turns))
+    return median if least == most else f"{median} ({least} to {most})"
 
 
-Figures = dict[Key, Figure]
+def _number(value: float) -> str:
+    """Return three digits or more."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _short(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:.3g}"
+def table(figures: Figures) -> str:
+    """Return a Markdown table: a row for each subject, a column for each quantity."""
+    quantities = list(dict.fromkeys(name for each in figures.values() for name in each))
+    rows = [
+        (subject, *(shown(name, found.get(name, ())) for name in quantities))
+        for subject, found in figures.items()
+    ]
+    return markdown(("", *quantities), rows)

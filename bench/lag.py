@@ -6,7 +6,6 @@ the consumer. The lag of the source's own consumer is the part that no mirror ca
 """
 
 import itertools
-import math
 import random
 import signal
 import struct
@@ -15,40 +14,36 @@ import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.account import running
-from bench.chart import line_layer, svg
-from bench.figures import Figure, Figures, Key
 from bench.latency import Percentiles
 from bench.measure import MoverFailed
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Job, Mover, PlainCommand
 from bench.movers import usual_codes
-from bench.report import markdown, say
-from bench.rows import Row, Section, Settings, in_turn
+from bench.report import say
+from bench.rows import Row, Settings, in_turn
+from bench.runs import Section
 from bench.shoal_movers import Code
 from bench.topics import PARTITIONS
 from bench.yardstick import Yardstick
 from rig import KafkaCluster, create_topic, wait_until
 from rig.process import tail
 
-__all__ = ["CPU_OF_A_CORE", "LAG", "Lag", "measure_lag"]
+__all__ = ["LAG", "Lag", "measure_lag"]
 
-_CHART = Path(__file__).parent / "lag.svg"
 _VALUE_BYTES = 1000
 _RECORDS_PER_S = 200
 _SECONDS = 100.0
 _NUMBER = struct.Struct(">q")
-
-CPU_OF_A_CORE = "CPU, % of a core"
 
 _STARTS_S = 180.0
 #: Time for every mover to compile its code.
@@ -253,72 +248,6 @@ def _await_all(load: _Load, arrivals: _Arrivals, name: str) -> None:
     wait_until(all_arrived, f"all {count} records at {name}", _ARRIVES_S)
 
 
-_PERCENTILES: dict[str, Callable[[Percentiles], float]] = {
-    "p50": lambda found: found.p50,
-    "p90": lambda found: found.p90,
-    "p99": lambda found: found.p99,
-    "p99.9": lambda found: found.p999,
-    "longest": lambda found: found.longest,
-}
-
-
-def _figures(runs: Mapping[str, Sequence[Lag]]) -> Figures:
-    found: Figures = {}
-    for mover, lags in runs.items():
-        percentiles = [Percentiles.of(lag.destination_ms) for lag in lags]
-        for name, value in _PERCENTILES.items():
-            found[Key(LAG.name, mover, f"{name}, ms")] = Figure([value(each) for each in percentiles])
-        found[Key(LAG.name, mover, CPU_OF_A_CORE)] = Figure([100 * lag.cpu_s / lag.seconds for lag in lags])
-        found[Key(LAG.name, mover, "PSS, MB")] = Figure([lag.pss / 1e6 for lag in lags])
-        found[Key(LAG.name, mover, "yardstick, ms")] = Figure([lag.yardstick_ms for lag in lags])
-    return found
-
-
-def table(runs: Mapping[str, Sequence[Lag]], figures: Figures) -> str:
-    """Return a Markdown table: a row for each mover, and one for the source's own consumer beside all."""
-    quantities = [*(f"{name}, ms" for name in _PERCENTILES), CPU_OF_A_CORE, "PSS, MB", "yardstick, ms"]
-    specs = [*[".1f"] * (len(_PERCENTILES) + 1), ".0f", ".2f"]
-    rows = [
-        (
-            mover,
-            f"{sum(len(lag.destination_ms) for lag in lags):,}",
-            *(
-                format(figures[Key(LAG.name, mover, name)], spec)
-                for name, spec in zip(quantities, specs, strict=True)
-            ),
-        )
-        for mover, lags in runs.items()
-    ]
-    at_source = [Percentiles.of(lag.source_ms) for lags in runs.values() for lag in lags]
-    rows.append(
-        (
-            "the source's own consumer",
-            f"{sum(each.count for each in at_source):,}",
-            *(format(Figure([value(each) for each in at_source]), ".1f") for value in _PERCENTILES.values()),
-            *[""] * 3,
-        )
-    )
-    return markdown(("mover", "records", *quantities), rows)
-
-
-def _chart(lags: Sequence[Lag], title: str) -> str:
-    """Return the distributions as SVG: the part of the records that has arrived after each time."""
-    by_line: dict[str, list[float]] = {}
-    for lag in lags:
-        by_line.setdefault(lag.mover, []).extend(lag.destination_ms)
-    by_line["the source's own consumer"] = list(itertools.chain(*(lag.source_ms for lag in lags)))
-    rows: list[dict[str, Any]] = []
-    for line, times_ms in by_line.items():
-        ordered = sorted(times_ms)
-        for number in range(1, 501):
-            rank = math.ceil(number / 500 * len(ordered))
-            rows.append({"ms": round(ordered[rank - 1], 2), "percent": number / 5, "line": line})
-    lines = line_layer(
-        rows, ("ms", "lag, ms"), ("percent", "records, %"), list(by_line), logarithmic_x=True, stepped=True
-    )
-    return svg([{"layer": [lines], "width": 700, "height": 300}], title)
-
-
 def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
     seconds = max(5.0, _SECONDS * settings.scale)
@@ -328,18 +257,35 @@ def _run(settings: Settings) -> Section:
     for turn, mover in in_turn(movers, settings.repeat):
         say(f"lag, {mover.name}, turn {turn + 1}, {seconds:g} s")
         runs[mover.name].append(measure_lag(mover, source, destination, seconds, _RECORDS_PER_S))
-    if settings.scale >= 1 and settings.before is None:
-        lags = [lag for each in runs.values() for lag in each]
-        _CHART.write_text(_chart(lags, f"Lag at {_RECORDS_PER_S} records/s"))
-    figures = _figures(runs)
+    figures = {mover: _figures(lags) for mover, lags in runs.items()}
+    at_source = [Percentiles.of(lag.source_ms) for lags in runs.values() for lag in lags]
+    figures["the source's own consumer"] = _of_percentiles(at_source)
     text = (
         f"{_RECORDS_PER_S} records/s of {_VALUE_BYTES:,} bytes over {PARTITIONS} partitions, "
-        f"for {seconds:g} s after a warm-up of {_WARM_UP_S:g} s; no leader moves.\n"
+        f"for {seconds:g} s after a warm-up of {_WARM_UP_S:g} s; no leader moves. "
         "Every record counts, from the call of `produce` to its arrival at a consumer. "
-        f"MirrorMaker 2 has `linger.ms=0`.\n\n{table(runs, figures)}\n\n"
-        f"![Distribution of the lag]({_CHART.name})"
+        "MirrorMaker 2 has `linger.ms=0`."
     )
     return Section("Lag", text, figures)
+
+
+def _figures(lags: Sequence[Lag]) -> dict[str, list[float]]:
+    return {
+        **_of_percentiles([Percentiles.of(lag.destination_ms) for lag in lags]),
+        "CPU, % of a core": [100 * lag.cpu_s / lag.seconds for lag in lags],
+        "PSS, MB": [lag.pss / 1e6 for lag in lags],
+        "yardstick, ms": [lag.yardstick_ms for lag in lags],
+    }
+
+
+def _of_percentiles(found: Sequence[Percentiles]) -> dict[str, list[float]]:
+    return {
+        "p50, ms": [each.p50 for each in found],
+        "p90, ms": [each.p90 for each in found],
+        "p99, ms": [each.p99 for each in found],
+        "p99.9, ms": [each.p999 for each in found],
+        "longest, ms": [each.longest for each in found],
+    }
 
 
 LAG = Row("lag", "lag, CPU and memory at 200 records/s", 13, _run)

@@ -4,16 +4,14 @@ from bench.confluent_loop import CONFLUENT_LOOP
 from bench.floor import Floor
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Mover
-from bench.shoal_movers import Code, Shoal, copy_loop, has_native, native, pure_python
+from bench.shoal_movers import Code, Shoal, has_native, native, pure_python
 
 __all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers", "usual_codes"]
 
 MIRROR_MAKER_2 = MirrorMaker2()
 
-#: The names for ``--movers``; the last two are there with ``--before``.
-MOVER_NAMES = (
-    "mm2", "confluent", "shoal", "shoal-pure", "loop", "loop-pure", "floor", "shoal-before", "loop-before",
-)  # fmt: skip
+#: The names for ``--movers``; the last is there with ``--before``.
+MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "floor", "shoal-before")
 
 
 def codes(before: Code | None) -> dict[str, Code]:
@@ -43,7 +41,6 @@ def movers(before: Code | None) -> dict[str, Mover]:
         found |= {"mm2": MIRROR_MAKER_2, "confluent": CONFLUENT_LOOP}
     ours = codes(before)
     found |= {f"shoal{suffix}": Shoal(code) for suffix, code in ours.items()}
-    found |= {f"loop{suffix}": copy_loop(code) for suffix, code in ours.items()}
     if before is None:
         found["floor"] = Floor()
     return found

@@ -4,21 +4,21 @@ import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from confluent_kafka.admin import AdminClient
 
-from bench.figures import Figures
 from bench.mover import Listeners, Mover
 from bench.report import say
+from bench.runs import Section
 from bench.shoal_movers import Code
 from bench.topics import TOPICS, load
 from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
 from rig.authority import Authority, tls_listener
 
-__all__ = ["PATIENT", "Clusters", "Row", "Section", "Settings", "delete_topics", "in_turn"]
+__all__ = ["PATIENT", "Clusters", "Row", "Settings", "delete_topics", "in_turn"]
 
 #: If a broker lacks CPU for a while, the controller must not fence it: Kafka's own defaults.
 PATIENT = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
@@ -94,21 +94,6 @@ class Settings:
     repeat: int = 3
     scale: float = 1.0
     before: Code | None = None
-
-
-@dataclass(frozen=True)
-class Section:
-    """The result of a row.
-
-    Attributes:
-        title: Its heading.
-        text: Conditions and table, as Markdown.
-        figures: The figures that aims and the README refer to.
-    """
-
-    title: str
-    text: str
-    figures: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ The destination's broker runs shoal's Java agent. The copy loop is one Spark tas
 
 from dataclasses import replace
 
-from bench.compare import CPU, compare, loaded
-from bench.figures import Figure, Figures, Key, Ratio
-from bench.report import markdown
-from bench.rows import Row, Section, Settings
+from bench.cost import compare, loaded
+from bench.figures import CPU
+from bench.rows import Row, Settings
+from bench.runs import Section
 from bench.shoal_movers import copy_loop, has_native, native, pure_python
 from bench.topics import TOPICS
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel
@@ -18,8 +18,6 @@ __all__ = ["AGENT"]
 
 #: A batch of one record takes some 600 bytes: a busy service that does not wait for its batches to fill.
 _SHAPE = replace(next(shape for shape in TOPICS if shape.name == "b1_lz4"), partitions=8)
-_SPEED = "MB/s"
-_BROKER_CPU = "destination broker, CPU-s/GB"
 #: Until the brokers' JVMs have compiled their code.
 _WARM_UP_PART = 0.3
 
@@ -35,34 +33,17 @@ def _run(settings: Settings) -> Section:
         compare(clusters, loaded(source, _SHAPE, _SHAPE.megabytes * _WARM_UP_PART), [one, several], 1)
         topic = loaded(source, _SHAPE, _SHAPE.megabytes * settings.scale)
         windows = compare(clusters, topic, [one, several], settings.repeat)
-    figures: Figures = {}
-    for mover, turns in windows.items():
-        gigabytes = [turn.part * topic.gigabytes for turn in turns]
-        quantities = {
-            _SPEED: [1000 * size / turn.seconds for size, turn in zip(gigabytes, turns, strict=True)],
-            _BROKER_CPU: [turn.destination_cpu_s / size for size, turn in zip(gigabytes, turns, strict=True)],
-            CPU: [turn.cpu_s / size for size, turn in zip(gigabytes, turns, strict=True)],
+    figures = {
+        name: {
+            "MB/s": topic.speed(turns),
+            CPU: topic.per_gb(turns, "cpu_s"),
+            "destination broker": topic.per_gb(turns, "destination_cpu_s"),
         }
-        figures |= {Key(AGENT.name, mover, name): Figure(values) for name, values in quantities.items()}
-    rows = [
-        (
-            mover.name,
-            *(f"{figures[Key(AGENT.name, mover.name, each)]:.1f}" for each in (_SPEED, _BROKER_CPU, CPU)),
-        )
-        for mover in (one, several)
-    ]
-    alone, together = (
-        {name: figures[Key(AGENT.name, mover.name, name)] for name in (_SPEED, _BROKER_CPU, CPU)}
-        for mover in (one, several)
-    )
-    ratios = [
-        f"{Ratio.of(together[_SPEED], alone[_SPEED])} faster",
-        *(f"{Ratio.of(alone[name], together[name])} cheaper" for name in (_BROKER_CPU, CPU)),
-    ]
-    rows.append(("several against one", *ratios))
+        for name, turns in windows.items()
+    }
     text = (
         f"{topic.gigabytes * 1000:.0f} MB of batches of one record in {_SHAPE.partitions} partitions, lz4; a "
-        f"destination with the Java agent.\n\n{markdown(('mover', _SPEED, _BROKER_CPU, CPU), rows)}"
+        "destination with the Java agent. The copy loop is one task of shoal, without Spark."
     )
     return Section("Several batches in a request", text, figures)
 

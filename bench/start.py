@@ -10,18 +10,18 @@ import contextlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from bench.account import running
-from bench.figures import Figure, Figures, Key
 from bench.measure import MoverFailed
 from bench.movers import usual_codes
-from bench.report import markdown, say
-from bench.rows import Row, Section, Settings
+from bench.report import say
+from bench.rows import Row, Settings
+from bench.runs import Section
 from bench.shoal_movers import Code
 from bench.yardstick import Yardstick
 from rig.process import tail
@@ -116,40 +116,21 @@ def _run(settings: Settings) -> Section:
                     say(f"{code.name}, {name}, turn {turn + 1}")
                     start = measure_start(code, Path(state))
                     starts[f"{code.name}, {name}"].append(start)
-    figures = _figures(starts)
+    figures = {
+        name: {
+            "first batch, s": [each.first_batch_s for each in measured],
+            "CPU-s until then": [each.cpu_s for each in measured],
+            "of it JVM": [each.jvm_cpu_s for each in measured],
+            "PSS, MB": [each.pss / 1e6 for each in measured],
+            "yardstick, ms": [each.yardstick_ms for each in measured],
+        }
+        for name, measured in starts.items()
+    }
     text = (
         "`shoal mirror --once` between two embedded brokers; from the command to the first batch at the "
-        f"destination. Each turn begins without files of an earlier start.\n\n{_table(starts, figures)}"
+        "destination. Each turn begins without files of an earlier start."
     )
     return Section("Start", text, figures)
-
-
-_QUANTITIES: dict[str, tuple[Callable[[Start], float], str]] = {
-    "first batch, s": (lambda each: each.first_batch_s, ".1f"),
-    "CPU-s until then": (lambda each: each.cpu_s, ".1f"),
-    "of it JVM": (lambda each: each.jvm_cpu_s, ".1f"),
-    "PSS, MB": (lambda each: each.pss / 1e6, ".0f"),
-    "yardstick, ms": (lambda each: each.yardstick_ms, ".2f"),
-}
-
-
-def _figures(starts: Mapping[str, Sequence[Start]]) -> Figures:
-    return {
-        Key(START.name, name, quantity): Figure([value(each) for each in measured])
-        for name, measured in starts.items()
-        for quantity, (value, _) in _QUANTITIES.items()
-    }
-
-
-def _table(starts: Mapping[str, Sequence[Start]], figures: Figures) -> str:
-    rows = [
-        (
-            name,
-            *(format(figures[Key(START.name, name, each)], spec) for each, (_, spec) in _QUANTITIES.items()),
-        )
-        for name in starts
-    ]
-    return markdown(("shoal", *_QUANTITIES), rows)
 
 
 START = Row("start", "first byte of `shoal mirror --once`, first and second start", 4, _run)

@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.compare import Topic, loaded
-from bench.figures import Figure, Figures, Key
+from bench.cost import Topic, loaded
+from bench.figures import CPU
 from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
-from bench.report import markdown, say
-from bench.rows import Row, Section, Settings, delete_topics
+from bench.report import say
+from bench.rows import Row, Settings, delete_topics
+from bench.runs import Section
 from bench.shoal_movers import Code, Shoal
 from bench.topics import TOPICS
 from bench.yardstick import Yardstick
 from rig import KafkaCluster
 
-__all__ = ["SPEED", "VERIFY"]
-
-SPEED = "wire MB/s a core"
+__all__ = ["VERIFY"]
 
 _SHAPES = {shape.name: shape for shape in TOPICS if shape.name in ("b16_lz4", "b1024_lz4")}
 _TWICE = Path(__file__).parent / "verify_twice.py"
@@ -88,8 +87,7 @@ def _run(settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
     ours = list(codes(settings.before).values())
     mirror = Shoal(ours[0])
-    figures: Figures = {}
-    rows = []
+    figures = {}
     for shape in _SHAPES.values():
         small, large = (
             _copied(clusters, mirror, loaded(clusters[0], shape, megabytes * settings.scale))
@@ -102,26 +100,18 @@ def _run(settings: Settings) -> Section:
                 speeds[code.name].append(_measure(code, clusters, small, large))
         megabytes = 2000 * large.topic.wire_gigabytes
         for name, measured in speeds.items():
-            per_core = Figure([megabytes / each.cpu_s for each in measured])
-            figures[Key(VERIFY.name, f"{shape.name}, {name}", SPEED)] = per_core
-            batch_bytes = 1e6 * shape.records_per_batch * large.topic.wire_gigabytes / large.topic.gigabytes
-            rows.append(
-                (
-                    f"{shape.name}, {batch_bytes / 1e6:.0f} KB",
-                    name,
-                    f"**{per_core:.0f}**",
-                    f"{Figure([megabytes / each.seconds for each in measured]):.0f}",
-                    f"{Figure([each.cpu_s / large.topic.gigabytes for each in measured]):.2f}",
-                    f"{Figure([each.yardstick_ms for each in measured]):.2f}",
-                )
-            )
+            figures[f"{shape.name}, {name}"] = {
+                "wire MB/s a core": [megabytes / each.cpu_s for each in measured],
+                "wire MB/s": [megabytes / each.seconds for each in measured],
+                CPU: [each.cpu_s / large.topic.gigabytes for each in measured],
+                "yardstick, ms": [each.yardstick_ms for each in measured],
+            }
         for copied in (small, large):
             delete_topics(clusters[0], copied.topic.name)
             delete_topics(clusters[1], copied.copy)
-    head = ("batches", "shoal", SPEED, "wire MB/s", "CPU-s/GB of the topic, uncompressed", "yardstick, ms")
     text = (
-        "A MB is one of both clusters' batches as they are stored; the second comparison of a process, "
-        f"with the mirror's group.\n\n{markdown(head, rows)}"
+        "A wire MB is one of both clusters' batches as they are stored, and a GB one of the topic, "
+        "uncompressed; the second comparison of a process, with the mirror's group."
     )
     return Section("`shoal verify`", text, figures)
 

@@ -24,7 +24,6 @@ PAGES = {
     "RELEASING.md": "releasing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
-    "bench/results.md": "bench/results.md",
 }
 
 _LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")
@@ -38,11 +37,9 @@ _log = logging.getLogger("mkdocs.hooks.repository_links")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the documents outside docs/, and the figures of the measurements."""
+    """Add the documents outside docs/."""
     for path, uri in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
-    for figure in sorted((ROOT / "bench").glob("*.svg")):
-        files.append(File.generated(config, f"bench/{figure.name}", abs_src_path=str(figure)))
     return files
 
 

@@ -19,8 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from bench.first_minute import measure
 from shoal.cli import VERBS
+from tests.first_minute import measure
 from tests.native_path import needs_native
 
 ROOT = Path(__file__).parent.parent

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from unittest import mock
 
 import psutil
 import pytest
 
 from bench import account
-from bench.account import Account, group_parent, running
+from bench.account import Account, NoControlGroup, group_parent, running
 from rig.wait import wait_until
 
 #: They burn CPU to count it.
@@ -32,20 +31,15 @@ def child(code: str, call: str = "run", program: str = sys.executable) -> str:
     return CHILD.format(call=call, program=program, code=code)
 
 
-@pytest.fixture(params=["group", "tree"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Run Python code, counted in either way, without site-packages: their imports cost as much again."""
-    if request.param == "group" and group_parent() is None:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run Python code without site-packages: their imports cost as much again."""
+    if group_parent() is None:
         pytest.skip("this process may not create control groups")
 
     @contextmanager
     def run(code: str) -> Iterator[tuple[subprocess.Popen[bytes], Account]]:
-        parent = group_parent() if request.param == "group" else None
-        with (
-            mock.patch.object(account, "group_parent", return_value=parent),
-            running([sys.executable, "-IS", "-c", code], tmp_path / "log") as started,
-        ):
-            assert started[1].is_exact is (request.param == "group")
+        with running([sys.executable, "-IS", "-c", code], tmp_path / "log") as started:
             yield started
 
     return run
@@ -83,9 +77,7 @@ def test_group_counts_children_that_no_sample_sees(run: Run) -> None:
     with run(many) as (_, counted):
         await_end(counted)
         cpu = counted.cpu()
-    if counted.is_exact:
-        alone_s = _cpu_s_of("sum(range(300_000))")
-        assert cpu.total_s > 20 * alone_s
+    assert cpu.total_s > 20 * _cpu_s_of("sum(range(300_000))")
 
 
 def _cpu_s_of(code: str) -> float:
@@ -147,3 +139,9 @@ def test_command_runs_in_its_directory(run: Run, tmp_path: Path) -> None:
     ):
         process.wait()
     assert log.read_text().strip() == str(where)
+
+
+def test_running_without_a_control_group_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "group_parent", lambda: None)
+    with pytest.raises(NoControlGroup), running([sys.executable, "-c", ""], tmp_path / "log"):
+        pass

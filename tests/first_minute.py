@@ -1,17 +1,13 @@
 """The first minute: from a machine with nothing but Python to a dry run between two clusters.
 
-    make dist && .venv/bin/python -m bench.first_minute --installer uv
-
 The installation begins with empty caches, and its PATH has Python alone: no Java, no compiler. It takes shoal
 from the wheel of ``make dist`` and all else from the package registry. The clusters are two embedded brokers
 of this process. Behind the dry run a whole mirror runs, with the Java of the extra ``java``.
 """
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +18,6 @@ from bench.start import TOPIC, loaded_brokers
 __all__ = ["INSTALLERS", "FirstMinute", "measure"]
 
 INSTALLERS = ("pip", "pipx", "uv")
-
-#: The aims, in seconds.
-AIM_INSTALLATION_S = 60.0
-AIM_WORK_S = 10.0
 
 _TIMEOUT_S = 1800.0
 
@@ -47,16 +39,6 @@ class FirstMinute:
     dry_run_s: float
     mirror_s: float
     size: int
-
-    def lines(self) -> list[str]:
-        """Return the result and whether it meets the aims, as text."""
-        return [
-            f"installer     {self.installer}",
-            f"installation  {self.installation_s:.1f} s (aim: {AIM_INSTALLATION_S:.0f} s)",
-            f"dry run       {self.dry_run_s:.1f} s (aim: {AIM_WORK_S:.0f} s)",
-            f"first mirror  {self.mirror_s:.1f} s",
-            f"size          {self.size / 1e6:,.0f} MB",
-        ]
 
 
 def measure(installer: str, wheel: Path, room: Path) -> FirstMinute:
@@ -149,20 +131,3 @@ def _timed(command: Sequence[str], environment: Mapping[str, str]) -> float:
 
 def _run(command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
     subprocess.run(command, env=environment, stdout=sys.stderr, timeout=_TIMEOUT_S, check=True)
-
-
-def main() -> None:
-    """Measure, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--installer", choices=INSTALLERS, default="uv")
-    parser.add_argument("--wheel", type=Path, default=None, help="by default the one in dist/")
-    args = parser.parse_args()
-    wheel = args.wheel or next(Path("dist").glob("shoal-*.whl"), None)
-    if wheel is None:
-        parser.error("there is no wheel in dist/: run make dist")
-    with tempfile.TemporaryDirectory(prefix="shoal-first-minute-") as room:
-        print("\n".join(measure(args.installer, wheel.resolve(), Path(room)).lines()))
-
-
-if __name__ == "__main__":
-    main()

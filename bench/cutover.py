@@ -1,0 +1,256 @@
+"""A cut-over of many partitions and groups, from the last record to the certificate: the row ``cutover``.
+
+A mirror runs, and producers send records. Some groups have consumers that read them, the others have offsets
+anywhere. Then ``shoal cutover`` begins. When its gate *quiet* waits, the producers stop, and then the
+consumers. The time counts from the last acknowledgement of the source to the end of the command. That the
+offsets are exact is a matter of the campaigns, and of the certificate.
+"""
+
+import itertools
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from bench.measure import MoverFailed, end_offsets
+from bench.report import say
+from bench.rows import Row, Settings, delete_topics
+from bench.runs import Section
+from rig import KafkaCluster, load_plain, wait_until
+from rig.shoal import Shoal, state_in
+
+__all__ = ["CUTOVER"]
+
+_GATES_S = 900
+_RECORDS_PER_S = 500
+_PER_TOPIC = 50
+_MEGABYTES = 120
+
+#: Some of the groups are read by consumers until the cut.
+_CONSUMERS = 5
+
+
+@dataclass(frozen=True)
+class _Size:
+    """The topics, each with the number of its partitions, and the number of groups; each reads one topic."""
+
+    name: str
+    topics: Mapping[str, int]
+    groups: int
+
+    @classmethod
+    def of(cls, turn: int, scale: float) -> "_Size":
+        name, partitions = f"moved{turn}", max(_PER_TOPIC, int(1200 * scale))
+        firsts = range(0, partitions, _PER_TOPIC)
+        topics = {f"{name}.{number}": _PER_TOPIC for number, _ in enumerate(firsts)}
+        return cls(name, topics, max(_CONSUMERS, int(100 * scale)))
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The options of shoal that name the topics and the groups."""
+        return "--topics", f"{self.name}[.].*", "--groups", f"{self.name}-.*"
+
+    def groups_of(self, first: int, end: int) -> dict[str, str]:
+        """Return the topic that each group reads, from one group up to another."""
+        names = list(self.topics)
+        return {f"{self.name}-{number}": names[number % len(names)] for number in range(first, end)}
+
+
+def _run(settings: Settings) -> Section:
+    source, destination = settings.clusters.pair(settings.scale)
+    seconds, gates = [], defaultdict(list)
+    for turn in range(settings.repeat):
+        size = _Size.of(turn, settings.scale)
+        say(f"cut-over of {len(size.topics)} topics, turn {turn + 1}")
+        _load(source.bootstrap, size, _MEGABYTES * settings.scale)
+        _commit(source.bootstrap, size)
+        took_s, by_gate = _cut_over(source, destination, size)
+        seconds.append(took_s)
+        for name, elapsed_s in by_gate.items():
+            gates[f"gate {name}, s"].append(elapsed_s)
+        for cluster in (source, destination):
+            delete_topics(cluster, *size.topics)
+    text = (
+        f"{sum(size.topics.values()):,} partitions and {size.groups} groups, {_CONSUMERS} of them with "
+        f"consumers; {_RECORDS_PER_S} records/s until the gate *quiet* waits."
+    )
+    figures = {"shoal cutover": {"after the last record, s": seconds, **gates}}
+    return Section("Cut-over", text, figures)
+
+
+CUTOVER = Row("cutover", "seconds of a cut-over of 1,200 partitions and 100 groups", 8, _run, False)
+
+
+def _load(bootstrap: str, size: _Size, megabytes: float) -> None:
+    for topic, partitions in size.topics.items():
+        load_plain(bootstrap, topic, "lz4", 16, int(megabytes * 1e6 / len(size.topics)), partitions)
+
+
+def _commit(bootstrap: str, size: _Size) -> None:
+    """Commit an offset of each partition for each group without consumers."""
+    admin, dice = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), random.Random(1)
+    for group, topic in size.groups_of(_CONSUMERS, size.groups).items():
+        offsets = [
+            TopicPartition(topic, number, dice.randint(0, end))
+            for number, end in enumerate(end_offsets(bootstrap, topic))
+        ]
+        asked = [ConsumerGroupTopicPartitions(group, offsets)]
+
+        def is_committed(asked: list[ConsumerGroupTopicPartitions] = asked, group: str = group) -> bool:
+            try:  # a coordinator creates the topic of the offsets with the cluster's first group
+                answered = admin.alter_consumer_group_offsets(asked, request_timeout=60)[group].result()
+            except KafkaException as error:
+                if error.args[0].retriable() or "OORDINATOR" in error.args[0].name().upper():
+                    return False
+                raise
+            return all(each.error is None for each in answered.topic_partitions)
+
+        wait_until(is_committed, f"the commit of {group}", 120)
+
+
+def _cut_over(
+    source: KafkaCluster, destination: KafkaCluster, size: _Size
+) -> tuple[float, Mapping[str, float]]:
+    """Return the seconds from the last record to the end of the command, and those of each gate."""
+    between = ("--from", source.bootstrap, "--to", destination.bootstrap)
+    with tempfile.TemporaryDirectory(prefix="bench-cutover-") as path:
+        state, own = state_in(Path(path)), ("--timeout", f"{_GATES_S}", "--json")
+        certificate = ("--certificate", str(Path(path) / "certificate.json"))
+        options = (*between, *size.selected)
+        with (
+            Shoal("mirror", *options, "--sync", "configs", "--json", environment=state) as mirror,
+            _producing(source.bootstrap, size.topics) as producers,
+            _consuming(source.bootstrap, size.groups_of(0, _CONSUMERS)) as consumers,
+        ):
+            wait_until(consumers.have_read, "the consumers' first commits", 300)
+            with Shoal("cutover", *options, *own, *certificate, environment=state) as cutover:
+                cutover.wait_for(lambda event: event.get("gate") == "quiet", 2 * _GATES_S)
+                producers.stop()
+                stopped_at = time.monotonic()
+                consumers.stop()
+                outcome = cutover.wait(_GATES_S)
+                took_s = time.monotonic() - stopped_at
+            if cutover.exit_code != 0 or not outcome:
+                raise MoverFailed(f"shoal cutover ended with {cutover.exit_code}: {cutover.stderr[-5000:]}")
+            if mirror.exit_code is not None:
+                raise MoverFailed(f"shoal mirror ended: {mirror.stderr[-5000:]}")
+            mirror.send_signal(signal.SIGTERM)
+            mirror.wait()
+    return took_s, {each["gate"]: each["elapsed_s"] for each in outcome["gates"]}
+
+
+class _InThreads:
+    """Work in threads until `stop`; an exception of one is raised there."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._failures: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, *arguments: str) -> None:
+        """Start a thread of `work`."""
+        thread = threading.Thread(target=self._call, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def work(self, *arguments: str) -> None:
+        """Work until `_over` is set."""
+        raise NotImplementedError
+
+    def _call(self, *arguments: str) -> None:
+        try:
+            self.work(*arguments)
+        except BaseException as error:  # raised by stop
+            self._failures.append(error)
+
+    def stop(self) -> None:
+        """End the threads, and return when they have ended."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+
+class _Producing(_InThreads):
+    """A producer of records for all partitions; each is acknowledged when `stop` returns."""
+
+    def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
+        super().__init__()
+        self._places = [(topic, number) for topic, count in topics.items() for number in range(count)]
+        self.begin(bootstrap)
+
+    def work(self, *arguments: str) -> None:
+        producer = Producer(
+            {"bootstrap.servers": arguments[0], "linger.ms": 50, "enable.idempotence": True, "log_level": 0}
+        )
+        dice = random.Random(2)
+        for number in itertools.count():
+            if self._over.wait(1 / _RECORDS_PER_S):
+                break
+            topic, partition = dice.choice(self._places)
+            producer.produce(topic, b"%d " % number * 20, partition=partition)
+            producer.poll(0)
+        if unsent := producer.flush(60):
+            raise MoverFailed(f"{unsent} records did not reach the source")
+
+
+class _Consuming(_InThreads):
+    """Consumers that read and commit, each of its own group."""
+
+    def __init__(self, bootstrap: str, topics: Mapping[str, str]) -> None:
+        super().__init__()
+        self._read: set[str] = set()
+        self._groups = set(topics)
+        for group, topic in topics.items():
+            self.begin(bootstrap, group, topic)
+
+    def have_read(self) -> bool:
+        """Whether each group has read something."""
+        return self._read == self._groups or bool(self._failures)
+
+    def work(self, *arguments: str) -> None:
+        bootstrap, group, topic = arguments
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([topic])
+        try:
+            while not self._over.is_set():
+                if consumer.consume(500, timeout=0.5):
+                    self._read.add(group)
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def _producing(bootstrap: str, topics: Mapping[str, int]) -> Iterator[_Producing]:
+    producing = _Producing(bootstrap, topics)
+    try:
+        yield producing
+    finally:
+        producing.stop()
+
+
+@contextmanager
+def _consuming(bootstrap: str, topics: Mapping[str, str]) -> Iterator[_Consuming]:
+    consuming = _Consuming(bootstrap, topics)
+    try:
+        yield consuming
+    finally:
+        consuming.stop()
