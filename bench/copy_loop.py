@@ -5,10 +5,10 @@ Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY [--one-batch]
 
 import sys
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets, partitions_of
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, Self, overload
 
 from aiokafka.record import MemoryRecords
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.errors import ShoalError, Stopped
-from shoal.mirroring.control import Control, Uncontrolled
+from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.offset_map import add_run
 from shoal.mirroring.model.position import MirrorPosition

@@ -149,7 +149,7 @@ import sys
 from dataclasses import replace
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
-from shoal.mirroring.control import Uncontrolled
+from rig.uncontrolled import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.copy_options import CopySettings

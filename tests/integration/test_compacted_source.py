@@ -14,10 +14,10 @@ from rig.dump import DumpedBatch
 from rig.load import create_topic, load_batch
 from rig.read import read_topic
 from rig.record import Record
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions

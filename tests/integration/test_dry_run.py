@@ -23,12 +23,12 @@ from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
 from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
+from rig.uncontrolled import Uncontrolled
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.assignment import end_offsets, partitions_of
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions

@@ -20,13 +20,13 @@ from rig.cluster import java_properties
 from rig.consumers import GroupProtocol, consume
 from rig.leaders import CONSUMER_OFFSETS, move_leaders
 from rig.locked import LockedKafka, jaas
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.errors import ShoalError
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness

@@ -20,11 +20,11 @@ from rig.load import create_topic, load_plain
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.read import digest_topic
 from rig.shoal import Shoal
+from rig.uncontrolled import Uncontrolled
 from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected, ShoalError
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.model.ranges import CopyRange

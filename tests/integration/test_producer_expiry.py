@@ -18,11 +18,12 @@ import pytest
 from rig import KafkaCluster
 from rig.load import create_topic, load_batch, random_records
 from rig.read import assert_same_records, read_topic
+from rig.uncontrolled import Uncontrolled
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.control import Control, Uncontrolled
+from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task

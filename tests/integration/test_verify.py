@@ -19,11 +19,11 @@ from rig.load import Codec as CodecName
 from rig.load import create_topic, load_batch, load_every_kind, random_records
 from rig.old_kafka import MessageFormat
 from rig.shoal import run_shoal
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.scan import read_batches
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task

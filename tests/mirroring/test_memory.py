@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
-from shoal.mirroring.control import Uncontrolled
+from rig.uncontrolled import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.copy_options import CopySettings

@@ -18,7 +18,7 @@ import shoal
 from shoal.errors import ConfigError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BYTES
-from shoal.spark.speculation import refuse_speculation_in_task
+from shoal.spark.trust import refuse_speculation_in_task
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 #: Of a stream, on a machine that does much else.

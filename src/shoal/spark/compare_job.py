@@ -23,8 +23,8 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.model.copy_options import CopyOptions
-from shoal.spark.authentication import key_for_tasks
 from shoal.spark.launch.session import spark_context
+from shoal.spark.trust import key_for_tasks
 from shoal.state_directory import make_state_directory, state_dir
 from shoal.verify.partition import Assignment, PartitionComparison
 from shoal.verify.report import PartitionReport

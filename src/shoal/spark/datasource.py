@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.position import ProducerIdentity
-from shoal.spark.connections import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
+from shoal.spark.trust import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
 from shoal.spark.write_rows import new_writer
 
 __all__ = ["ShoalDataSource", "data_source"]

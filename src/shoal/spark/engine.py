@@ -29,22 +29,17 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 from shoal.errors import ShoalError
-from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.driver.engine import END_PATIENCE_S, CopyJob
 from shoal.mirroring.model.acl_prefixes import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.spark.authentication import key_for_tasks
-from shoal.spark.connections import is_on_this_machine
 from shoal.spark.copy_task import ControlAddress, CopyTask
 from shoal.spark.launch.jvm import Abort
 from shoal.spark.launch.session import driver_host, spark_context
-from shoal.spark.speculation import refuse_speculation
+from shoal.spark.trust import is_on_this_machine, key_for_tasks, refuse_speculation
 from shoal.state_directory import state_dir
 
 __all__ = ["SparkEngine", "our_errors"]
-
-#: The time for the tasks of a failed job to end. While they copy, a new job must not start.
-_END_PATIENCE_S = 30.0
 
 #: The interval at which the main thread handles signals, and looks for a stop.
 _LOOK_INTERVAL_S = 0.1
@@ -286,7 +281,7 @@ class _Jobs:
 
         """
         self._control.request_stop()
-        self._control.wait_until_idle(_END_PATIENCE_S)
+        self._control.wait_until_idle(END_PATIENCE_S)
         outcomes = [each.outcome for each in self._jobs]
         if wait(outcomes, self._timing.job_end_patience_s).not_done:
             # Its tasks have no core to run on, or do not end.

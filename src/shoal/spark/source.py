@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -19,8 +18,7 @@ from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.spark.arrow import ARROW_SCHEMA, HEADER_SCHEMA, to_header_row, to_row
-from shoal.spark.connections import refuse_revealing_in_task
+from shoal.records import RecordBatch
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
     HAS_LIMITS,
@@ -32,64 +30,34 @@ from shoal.spark.limits import (
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Planner, TaskPartition
 from shoal.spark.rows import RowKind
+from shoal.spark.trust import refuse_in_task
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
 
 T = TypeVar("T")
 
-#: Rows with bytes go to the JVM in pieces of about this size.
-_ARROW_BYTES = 4 * 1024 * 1024
-
-#: Headers go in pieces of so many rows, of about 100 bytes each.
-_ARROW_HEADERS = 16_384
-
 
 def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     """Yield the rows of one task. Runs in the task."""
-    refuse_revealing_in_task(options)
+    refuse_in_task(options)
     if not partition.value:
         return
     with Cluster(options.source) as cluster:
         cluster.refresh({each.topic for each in partition.value})
         for each in partition.value:
-            if options.rows is RowKind.HEADERS:
-                yield from _header_batches(cluster, each)
-            else:
-                yield from _arrow_batches(cluster, each)
+            yield from options.rows.to_arrow(each.source, _batches(cluster, each, options.rows))
 
 
-def _header_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBatch]:
-    """Yield the headers of all batches of a run, also of those that a mirror drops."""
-    rows: list[dict[str, Any]] = []
-    level = cluster.config.isolation_level
-    for _, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
-        if batch.header.last_offset >= wanted.end_offset:
-            break
-        rows.append(to_header_row(wanted.topic, wanted.partition, batch))
-        if len(rows) == _ARROW_HEADERS:
-            yield pa.RecordBatch.from_pylist(rows, schema=HEADER_SCHEMA)
-            rows = []
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=HEADER_SCHEMA)
-
-
-def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
-    size = 0
+def _batches(cluster: Cluster, wanted: CopyRange, rows: RowKind) -> Iterator[RecordBatch]:
+    """Yield the batches of a run that have a row."""
     level = cluster.config.isolation_level
     for decision, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
         # A batch belongs to the run that has its last offset. So two adjacent runs never both have it.
         if batch.header.last_offset >= wanted.end_offset:
             break
-        if not decision.is_drop:
-            rows.append(to_row(wanted.topic, wanted.partition, batch))
-            size += len(batch.view)
-        if size >= _ARROW_BYTES:
-            yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
-            rows, size = [], 0
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+        if rows is RowKind.HEADERS or not decision.is_drop:
+            yield batch
 
 
 @sentence_first

@@ -12,8 +12,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport

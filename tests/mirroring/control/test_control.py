@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.assignment import Wanted
-from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
+from shoal.mirroring.control import ControlConnection, ControlServer, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import InheritedPosition, Left
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -292,10 +293,12 @@ def test_connections_of_strangers_do_not_affect_the_driver(
 
 
 def test_connections_without_token_do_not_keep_tasks_out(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.mirroring.control.strangers.MOST_STRANGERS", 4)
+    monkeypatch.setattr("shoal.mirroring.control.server.MOST_STRANGERS", 4)
+    driver = Driver()
     with contextlib.ExitStack() as held:
+        held.callback(driver.server.close)
         strangers = [
             held.enter_context(socket.create_connection(driver.server.address, timeout=30)) for _ in range(20)
         ]

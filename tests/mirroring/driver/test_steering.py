@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -123,7 +121,7 @@ def test_limit_reaches_a_task_and_ends(started: Callable[..., Mirror]) -> None:
     mirror = started()
     with mirror.task() as task:
         mirror.do("limit 50m")
-        wait_until(lambda: task.steering.rate is not None)
+        wait_until(lambda: task.steering.bytes_per_s == 50 * 1024**2)
         assert mirror.steering.status.limit == 50 * 1024**2
         mirror.do("limit none")
         wait_until(lambda: not task.steering.is_on)
@@ -138,23 +136,10 @@ def test_options_steer_the_first_task_until_commands_change_it(started: Callable
         wait_until(lambda: task.steering.paused == {"orders.old"})
 
 
-def test_task_forgets_the_allowance_of_a_worker_that_has_ended(started: Callable[..., Mirror]) -> None:
-    with started(limit="1m").task() as task:
-        first, second = task.open_allowance(), task.open_allowance()
-        ended = weakref.ref(first)
-        del first
-        gc.collect()
-        assert ended() is None
-        assert task.open_allowance().number not in {0, second.number}
-
-
-def test_grants_reach_a_worker(started: Callable[..., Mirror]) -> None:
+def test_limit_gives_a_task_bytes(started: Callable[..., Mirror]) -> None:
     mirror = started(limit="1m")
     with mirror.task() as task:
-        allowance = task.open_allowance()
-        allowance.begin(task.steering.rate)
-        allowance.ask(1)
-        wait_until(lambda: allowance.left > 0)
+        wait_until(lambda: task.allowance.take(1) > 0)
 
 
 def test_retry_and_stop_call_the_mirror(started: Callable[..., Mirror]) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ProtocolError
-from shoal.mirroring.control import Uncontrolled, WorkerControl
+from shoal.mirroring.control import WorkerControl
 from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.task.destination_leader import DestinationLeader
 from shoal.mirroring.task.partition import PartitionCopy

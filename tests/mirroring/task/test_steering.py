@@ -14,7 +14,7 @@ from shoal.client.fetch import Fetcher
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.steering import MirrorSteering, TaskSteering
+from shoal.mirroring.model.steering import TaskSteering
 from shoal.mirroring.task.task import TaskResult, follow_documents
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -36,19 +36,19 @@ _LOOKS, _LOOK_S = 30, 0.01
 
 
 class Driver:
-    """A control server that grants bytes every 20 ms, as a mirror's driver does."""
+    """A control server that looks after its tasks, as a mirror's driver does."""
 
     def __init__(self) -> None:
         self.server = ControlServer("127.0.0.1", "secret", Events())
         self.server.renew(MemberId(), 600.0)
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._grant, daemon=True)
+        self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
-    def _grant(self) -> None:
-        while not self._over.wait(0.02):
-            self.server.grant()
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            self.server.look()
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")
@@ -60,7 +60,7 @@ class Driver:
 
     def steer(self, **steering: Any) -> None:
         """Steer all tasks."""
-        self.server.steer(MirrorSteering(**steering))
+        self.server.steer(**steering)
 
     def close(self) -> None:
         self._over.set()
@@ -248,7 +248,7 @@ def test_limit_of_the_mirror_holds_on_each_path(
         began_at = time.monotonic()
         wait_until(lambda: copied_bytes(brokers, "topic") >= 2_000_000, 60)
         took_s = time.monotonic() - began_at
-        # Exactness is the token bucket's (test_shared_rate.py): a busy machine may only be slower.
+        # Exactness is the token bucket's (test_allowance.py): a busy machine may only be slower.
         assert took_s > 1.5
         copied = [log.log_end_offset for log in brokers.destination.topics.topic("topic").logs]
         assert min(copied) > 0  # shares need not be equal
@@ -348,7 +348,7 @@ def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
     (history,) = brokers.topic()
     history.plain(3)
     with driver.connect() as control:
-        monkeypatch.setattr(control, "open_allowance", lambda: pytest.fail("nothing is limited"))
+        monkeypatch.setattr(control.allowance, "take", lambda _: pytest.fail("nothing is limited"))
         assert brokers.run(brokers.ranges(), control).complete
     assert set(sent) == {None}
 

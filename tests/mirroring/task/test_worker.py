@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
-from shoal.mirroring.control import Uncontrolled, WorkerControl
+from shoal.mirroring.control import WorkerControl
 from shoal.mirroring.model.handover import Assigned, Left, leaves_from_json
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport

@@ -7,7 +7,8 @@ The first one of a task says who it is: ``{"hello": token, "job": 1, "attempt": 
 driver answers with its state, and sends it again when it changes, or when it renews the lease::
 
     {"shoal": "0.1.0", "stop": false, "ends": false, "clock_s": 12.5, "lease_s": 20.0, "term": 1,
-     "membership": ["member-id", 7, "instance-id"], "document": {"partitions": […], "steering": {…}}}
+     "membership": ["member-id", 7, "instance-id"], "steering": {"paused": [], "bytes_per_s": 5000000},
+     "document": {"partitions": […]}}
 
 The *document* is the desired state of the task (:class:`~shoal.mirroring.model.handover.Document`). A line
 has it if it has changed, and the newest one counts. Which partition is in which document is decided by
@@ -17,9 +18,8 @@ A lease counts from the time at which the driver gave it, not from the time at w
 task was stopped, it finds old lines in its socket. The two may be on different machines, so the task sends a
 reading of its own clock (``clock_s``) with each line. After each line that it reads, it sends a line with
 the clock alone. The driver returns the newest reading, and the task counts ``lease_s`` from that reading:
-the driver gave the lease after it. All other lines of a task are reports, but for one: if the mirror is
-limited, a worker without bytes asks for some, ``{"wants": [rate, worker, partitions, debt]}``. The driver
-answers when some are due: ``{"grants": {"rate": 3, "to": [[worker, bytes], …]}}``.
+the driver gave the lease after it. All other lines of a task are reports. By what they say of its fetching,
+the driver shares a limit of the mirror out over the tasks (:mod:`.shared_limit`).
 
 A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
@@ -28,14 +28,13 @@ A task that needs credentials asks for them over a connection of its own: ``{"he
 from .client import ControlConnection, ask_sealed_credentials
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
-from .task_control import Control, Uncontrolled, WorkerControl
+from .task_control import Control, WorkerControl
 
 __all__ = [
     "Control",
     "ControlConnection",
     "ControlServer",
     "DriverEvents",
-    "Uncontrolled",
     "WorkerControl",
     "ask_sealed_credentials",
     "lease_clock_s",

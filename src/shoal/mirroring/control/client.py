@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import socket
 import threading
@@ -11,7 +10,6 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
@@ -70,9 +68,7 @@ class ControlConnection:
         #: The gates of senders at work, by their identity.
         self._gates: dict[int, Gate] = {}
         self._steering = UNSTEERED
-        #: Those of workers that are at work.
-        self._allowances: WeakValueDictionary[int, Allowance] = WeakValueDictionary()
-        self._numbers = itertools.count()
+        self.allowance = Allowance()
         self._where = f"the driver at {address[0]}:{address[1]}"
         try:
             self._socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
@@ -115,20 +111,12 @@ class ControlConnection:
                 self._sending.release()
 
     def _receive(self, said: dict[str, Any]) -> None:
-        if "grants" in said:
-            rate = typed(int, said["grants"]["rate"])
-            for worker, size in said["grants"]["to"]:
-                if (allowance := self._allowances.get(worker)) is not None:
-                    allowance.receive(rate, typed(int, size))
-            return
         if "report_again" in said:
             self.has_to_report_again = True
             return
         document = Document.from_json_object(said["document"]) if "document" in said else None
         self._apply_state(said, document)
         if document is not None:
-            for each in list(self._allowances.values()):
-                each.wake()
             self._on_document()
 
     def _apply_state(self, state: dict[str, Any], document: Document | None) -> None:
@@ -140,6 +128,7 @@ class ControlConnection:
         )
         stop, mirror_ends = typed(bool, state["stop"]), typed(bool, state["ends"])
         term, lease_s = typed(int, state["term"]), seconds_of(state["lease_s"])
+        steering = TaskSteering.from_json_object(state["steering"])
         now = lease_clock_s()
         # The driver's message may have waited in the socket while this process was stopped. The driver sent
         # it after it had received this reading of our clock, so the lease does not begin before the reading.
@@ -157,6 +146,9 @@ class ControlConnection:
             if document is not None:
                 self._take_document(document)
             self._changed.notify_all()
+        if steering != self._steering:
+            self._steering = steering
+            self.allowance.begin(steering.bytes_per_s)
 
     def _take_document(self, document: Document) -> None:
         """Take the newest document over, with what only its first line had of each entry."""
@@ -169,8 +161,6 @@ class ControlConnection:
                 taken[partition] = replace(assigned, interruptions=self._interruptions)
         if {each.entry for each in taken.values()} != {each.entry for each in self.assignment.values()}:
             self.assignment = taken
-        if document.steering != self._steering:
-            self._steering = document.steering
 
     def on_document(self, call: Callable[[], object]) -> None:
         """Call this after each document, in the connection's thread; and once now."""
@@ -232,13 +222,6 @@ class ControlConnection:
         """The driver's newest steering: another object after each change."""
         return self._steering
 
-    def open_allowance(self) -> Allowance:
-        """Return the allowance of one more worker."""
-        with self._changed:
-            number = next(self._numbers)
-            allowance = self._allowances[number] = Allowance(number, self._send)
-        return allowance
-
     def _gone(self) -> Stopped:
         return Stopped("the driver is gone: nothing more is produced")
 
@@ -252,11 +235,8 @@ class ControlConnection:
 
     def report(self, report: TaskReport) -> None:
         """Send a report; drop it if the driver is gone."""
-        self._send(report.to_json_object())
-
-    def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
-            self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
+            self._socket.sendall(line({**report.to_json_object(), "clock_s": lease_clock_s()}))
 
     def wait(self, seconds: float) -> None:
         """Wait; return earlier if an end is requested, or the driver is gone."""

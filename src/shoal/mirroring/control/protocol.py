@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = [
     "LONGEST_LEASE_S",
     "LONGEST_LINE",
     "NOT_UNDERSTOOD",
+    "first_line",
     "lease_clock_s",
     "line",
     "process_name",
@@ -24,6 +26,9 @@ __all__ = [
 
 #: The longest line of the driver, which names partitions. Another program may listen on its address.
 LONGEST_LINE = 64 * 1024 * 1024
+
+#: The longest first line of a task.
+_LONGEST_FIRST_LINE = 4096
 
 #: No lease lasts longer, in seconds.
 LONGEST_LEASE_S = 100_000.0
@@ -63,3 +68,25 @@ def seconds_of(value: Any) -> float:
     if not 0 <= seconds <= LONGEST_LEASE_S:  # nor is NaN
         raise ValueError(f"a span of {seconds} s")
     return seconds
+
+
+def first_line(connection: socket.socket, patience_s: float) -> bytes:
+    """
+    Receive the first line of a connection within a time; it sends nothing more before it has an answer.
+
+    Raises:
+        OSError: The line did not arrive in time, or the connection was the oldest of too many.
+
+    """
+    deadline = time.monotonic() + patience_s
+    words = b""
+    while not words.endswith(b"\n") and len(words) < _LONGEST_FIRST_LINE:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the first line did not come in time")
+        connection.settimeout(left_s)
+        received = connection.recv(_LONGEST_FIRST_LINE - len(words))
+        if not received:
+            raise ConnectionError("the connection ended before its first line")
+        words += received
+    return words

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
 from ...net.listener import Admitted, Listener
+from ...net.slots import Slot, Slots
 from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
@@ -23,14 +24,15 @@ from ..model.handover import Document
 from ..model.json_values import typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport
-from ..model.steering import MirrorSteering
 from .assignment import Assignment, Partitions
 from .member import Member
-from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line
+from .protocol import INSTALLED, NOT_UNDERSTOOD, first_line, lease_clock_s, line
 from .steered import SteeredTasks
-from .strangers import Strangers, first_line
 
 __all__ = ["ControlServer", "DriverEvents"]
+
+#: The most connections that have not sent the token: more than tasks that connect at the same moment.
+MOST_STRANGERS = 256
 
 _IDLE_LOOK_S = 0.02
 
@@ -92,12 +94,13 @@ class ControlServer:
         #: The jobs whose tasks end as soon as they begin.
         self._ended_jobs: set[int] = set()
         self._stop = False
+        self._stopped_at = 0.0
         self._begin_generation: Callable[[], object] | None = None
         #: The member of the last generation that has to end.
         self._ends_as: MemberId | None = None
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
-        self._strangers = Strangers(timing.leaving_s)
+        self._strangers = Slots(MOST_STRANGERS, timing.leaving_s)
         self._listener = Listener(host, 0, self._admit, "shoal-control")
         try:
             self._listener.start()
@@ -108,11 +111,16 @@ class ControlServer:
     # One connection
 
     def _admit(self, connection: socket.socket) -> Admitted | None:
-        if not self._strangers.enter(connection):
+        try:
+            slot = self._strangers.take(connection, connection.getpeername()[0])
+        except OSError:
+            return None  # it has gone already
+        if slot is None:
             return None
-        return Admitted(partial(self._serve, connection), partial(self._strangers.leave, connection))
+        return Admitted(partial(self._serve, slot), partial(self._strangers.give_back, slot))
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, slot: Slot) -> None:
+        connection = slot.connection
         timeval = _TIMEVAL.pack(self._timing.tell_s, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         member = Member(connection)
@@ -120,7 +128,8 @@ class ControlServer:
             words = json.loads(first_line(connection, self._timing.first_line_s))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
-            self._strangers.leave(connection)
+            slot.is_proven = True
+            self._strangers.give_back(slot)
             connection.settimeout(_ANSWER_TIMEOUT_S)
             if words.get("for") is not None:
                 connection.sendall(line({words["for"]: self._answer(words["for"])}))
@@ -136,8 +145,10 @@ class ControlServer:
                         self._last_report_at = time.monotonic()
                         self._receive(member, json.loads(each))
             member.is_over = not member.is_cut
-        except NOT_UNDERSTOOD:
-            return  # a stranger, or a task that has ended; Spark repeats the task if it has to
+        except NOT_UNDERSTOOD as error:
+            # A stranger, or a task that has ended: Spark repeats the task if it has to.
+            if slot.is_proven and not isinstance(error, OSError):
+                _log.exception("a line of a task could not be handled")
         finally:
             with self._changed:
                 self._steered.forget(member)
@@ -151,6 +162,7 @@ class ControlServer:
         with self._changed:
             member.ends = member.job in self._ended_jobs
             self._assignment.join(member)
+            self._steered.join(member)
             self._send(member, with_document=True)
             self._converge()
 
@@ -158,13 +170,11 @@ class ControlServer:
         member.hear(typed(float, said.pop("clock_s")))
         if not said:
             return
-        if "wants" in said:
-            with self._changed:
-                self._steered.ask(member, said["wants"])
-            return
         report = TaskReport.from_json_object(said)
         # Before the partitions are given to another task, so that counts and stops come in their order.
         self._report(report)
+        with self._changed:
+            self._steered.count(member, report)
         if report.leaves:
             with self._changed:
                 self._assignment.leave(member, report.leaves, report.term)
@@ -218,10 +228,10 @@ class ControlServer:
             "lease_s": member.give_lease(until),
             "membership": [membership.member_id, membership.generation, membership.instance_id],
             "term": assignment.term,
+            "steering": self._steered.of(member).to_json_object(),
         }
         if with_document:
-            document = Document(member.partitions, self._steered.of(member))
-            state["document"] = document.to_json_object(member.known)
+            state["document"] = Document(member.partitions).to_json_object(member.known)
             member.known = frozenset(each.entry for each in member.partitions.values())
         member.note_sent()
         self._send_line(member, line(state))
@@ -234,9 +244,9 @@ class ControlServer:
         except OSError:
             member.cut()  # the task may have received half a line, so no other line can follow
 
-    def _send_to_all(self, *, with_document: bool = False) -> None:
+    def _send_to_all(self) -> None:
         for member in list(self._assignment.members):
-            self._send(member, with_document=with_document)
+            self._send(member)
         self._changed.notify_all()
 
     # The partitions
@@ -289,8 +299,14 @@ class ControlServer:
             return self._assignment.is_done
 
     def look(self) -> None:
-        """Take the partitions of tasks that are silent, or do not leave; call it again and again."""
+        """
+        Take the partitions of tasks that are silent, or do not leave, and share the limit out again.
+
+        Call it about twice a second.
+        """
         with self._changed:
+            for member in self._steered.look():
+                self._send(member)
             self._converge()
 
     # The tasks of a job
@@ -321,18 +337,11 @@ class ControlServer:
 
     # Steering
 
-    def steer(self, steering: MirrorSteering) -> None:
-        """Steer all tasks, also later ones."""
+    def steer(self, paused: frozenset[str] = frozenset(), limit: int | None = None) -> None:
+        """Let no task, also no later one, fetch these topics, and all together so many bytes a second."""
         with self._changed:
-            self._steered.set(steering)
-            self._send_to_all(with_document=True)
-
-    def grant(self) -> bool:
-        """Grant the bytes that are due to workers that ask; return whether anything is limited."""
-        with self._changed:
-            for member, entries in self._steered.grants().items():
-                self._send_line(member, line(entries))
-            return self._steered.has_limit
+            self._steered.set(paused, limit)
+            self._send_to_all()
 
     # To all tasks
 
@@ -372,13 +381,15 @@ class ControlServer:
     def request_stop(self) -> None:
         """Ask all tasks, also later ones, to finish the requests in flight, commit and end."""
         with self._changed:
-            self._stop = True
+            if not self._stop:
+                self._stop, self._stopped_at = True, time.monotonic()
             self._send_to_all()
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until no task is connected; return False after a timeout."""
+        """Wait until no task is connected, at most so long after the request to stop; return whether so."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._assignment.members, seconds)
+            left_s = max(0.0, self._stopped_at + seconds - time.monotonic())
+            return self._changed.wait_for(lambda: not self._assignment.members, left_s)
 
     @property
     def tasks(self) -> int:

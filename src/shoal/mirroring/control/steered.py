@@ -1,22 +1,19 @@
-"""The driver's part of steering: what each task's document says of it, and the rate that workers share."""
+"""The driver's part of steering: the topics that no task fetches, and each task's part of the limit."""
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection
 
-from ..model.json_values import typed
-from ..model.steering import MirrorSteering, TaskSteering
+from ..model.reports import TaskReport
+from ..model.steering import TaskSteering
 from .member import Member
-from .shared_rate import SharedRate
+from .shared_limit import TaskWork, parts_of
 
 __all__ = ["SteeredTasks"]
 
-#: No rate is shared by more workers, and no number in a task's line is larger.
-_MOST = 2**53
+#: A part that changes by less is not sent again.
+_SAME = 0.02
 
 
 class SteeredTasks:
@@ -25,63 +22,54 @@ class SteeredTasks:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing paused or limited."""
         self._clock = clock
-        self._steering = MirrorSteering()
-        self._numbers = itertools.count(1)
-        self._number: int | None = None
-        self._shared: SharedRate[tuple[Member, int]] | None = None
+        self._looked_at = clock()
+        self._paused: frozenset[str] = frozenset()
+        self._limit: int | None = None
+        self._work: dict[Member, TaskWork] = {}
+        self._parts: dict[Member, int] = {}
 
-    def set(self, steering: MirrorSteering) -> None:
-        """Replace the steering. A limit that stays as it is keeps its shares."""
-        if steering.limit != self._steering.limit:
-            limit = steering.limit
-            self._number = None if limit is None else next(self._numbers)
-            self._shared = None if limit is None else SharedRate(limit, self._clock())
-        self._steering = steering
+    def set(self, paused: frozenset[str], limit: int | None) -> None:
+        """Replace the steering. A limit that stays as it is keeps its parts."""
+        self._paused = paused
+        if limit != self._limit:
+            self._limit = limit
+            self._parts = {} if limit is None else parts_of(limit, self._work)
 
     def of(self, member: Member) -> TaskSteering:
         """Return the steering of one task."""
-        topics = {each.topic for each in member.partitions}
-        return TaskSteering(self._steering.paused & topics, self._number)
+        paused = self._paused and self._paused & {each.topic for each in member.partitions}
+        if self._limit is None:
+            return TaskSteering(paused)
+        return TaskSteering(paused, self._parts.get(member) or max(1, self._limit // (1 + len(self._parts))))
+
+    def join(self, member: Member) -> None:
+        """Add a task."""
+        self._work[member] = TaskWork()
 
     def forget(self, member: Member) -> None:
         """Remove a task that has ended."""
-        if self._shared is not None:
-            for key in self._shared.members():
-                if key[0] is member:
-                    self._shared.forget(key)
+        self._work.pop(member, None)
+        self._parts.pop(member, None)
 
-    # The rate
+    def count(self, member: Member, report: TaskReport) -> None:
+        """Note what a task has fetched."""
+        if self._limit is not None and member in self._work:
+            self._work[member].count(report.partitions)
 
-    @property
-    def has_limit(self) -> bool:
-        """Whether the mirror is limited, so that grants are due again and again."""
-        return self._shared is not None
+    def look(self) -> Collection[Member]:
+        """Share the limit out again; return the tasks whose part has changed."""
+        now = self._clock()
+        elapsed_s, self._looked_at = now - self._looked_at, now
+        if self._limit is None:
+            return ()
+        for member, work in self._work.items():
+            work.look(elapsed_s, member.partitions)
+        before, self._parts = self._parts, parts_of(self._limit, self._work)
+        changed = [each for each, part in self._parts.items() if _differs(part, before.get(each, 0))]
+        # What is not sent stays as the task has it.
+        self._parts |= {each: before[each] for each in self._parts if each not in changed}
+        return changed
 
-    def ask(self, member: Member, wanted: Sequence[Any]) -> None:
-        """
-        Let a task's worker ask for bytes.
 
-        Args:
-            member: The task.
-            wanted: The number of the rate, the worker's number in the task, the partitions that have
-                something to copy, and the debt.
-
-        Raises:
-            TypeError, ValueError: This is no question of a task.
-
-        """
-        number, worker, partitions, debt = wanted
-        for each in (number, worker, partitions, debt):
-            if not -_MOST < typed(int, each) < _MOST:
-                raise ValueError(f"{each} is out of range")
-        if self._shared is not None and number == self._number:  # else its limit has just ended
-            self._shared.ask((member, worker), partitions, debt, self._clock())
-
-    def grants(self) -> dict[Member, dict[str, Any]]:
-        """Return a line for each task that gets bytes now."""
-        if self._shared is None:
-            return {}
-        granted: dict[Member, list[list[int]]] = defaultdict(list)
-        for (member, worker), size in self._shared.grants(self._clock()).items():
-            granted[member].append([worker, size])
-        return {member: {"grants": {"rate": self._number, "to": sizes}} for member, sizes in granted.items()}
+def _differs(part: int, before: int) -> bool:
+    return abs(part - before) > _SAME * part

@@ -1,30 +1,25 @@
-"""The driver as a task sees it, one worker's part of that, and a task without a driver."""
+"""The driver as a task sees it, and one worker's part of that."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from ...client.coordinator import MemberId
-from ...client.lot import Gate, open_gate
+from ...client.lot import Gate
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
-from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Assigned
 from ..model.reports import TaskReport
-from ..model.steering import UNSTEERED, TaskSteering
+from ..model.steering import TaskSteering
 from .allowance import Allowance
 
-__all__ = ["CLOSED", "Control", "Gate", "Uncontrolled", "WorkerControl"]
+__all__ = ["CLOSED", "Control", "Gate", "WorkerControl"]
 
 #: A gate that no request may pass.
 CLOSED = 0
-
-_log = logger("shoal.control")
 
 
 class Control(Protocol):
@@ -68,10 +63,11 @@ class Control(Protocol):
 
     @property
     def steering(self) -> TaskSteering:
-        """The topics that are paused, and the limited rate: another object after each change."""
+        """The topics that are paused, and the limit: another object after each change."""
 
-    def open_allowance(self) -> Allowance:
-        """Return the bytes that a worker may fetch of a limited rate; one for each worker."""
+    @property
+    def allowance(self) -> Allowance:
+        """The bytes that the task may fetch of a limited rate."""
 
     def membership(self) -> MemberId:
         """Return the member of the group that may commit now."""
@@ -168,9 +164,10 @@ class WorkerControl:
         """The task's steering."""
         return self._control.steering
 
-    def open_allowance(self) -> Allowance:
-        """Return this worker's allowance."""
-        return self._control.open_allowance()
+    @property
+    def allowance(self) -> Allowance:
+        """The task's allowance."""
+        return self._control.allowance
 
     def begin(self) -> bool:
         """Start over after an interruption; return whether there was one."""
@@ -208,54 +205,3 @@ class WorkerControl:
     def wait(self, seconds: float) -> None:
         """Wait as the task does."""
         self._control.wait(seconds)
-
-
-class Uncontrolled:
-    """
-    The control of a task without a mirror's driver: it runs to its end and is no group's member.
-
-    So nothing refuses a late commit: a new generation is only one for the task.
-    """
-
-    stop_requested = False
-    mirror_ends = False
-    assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
-    term = 0
-    interruptions = 0
-    generation = 0
-    steering = UNSTEERED
-
-    def check_lease(self) -> None:
-        """Allow everything: without a driver there is no lease."""
-
-    def open_gate(self) -> Gate:
-        """Return a gate that stays open."""
-        return open_gate()
-
-    def close_gate(self, gate: Gate) -> None:
-        """Do nothing."""
-
-    def open_allowance(self) -> Allowance:
-        """Return an allowance that is never needed, since nothing is limited."""
-        return Allowance(0, lambda _: None)
-
-    def membership(self) -> MemberId:
-        """Return a member outside of the group's protocol."""
-        return MemberId()
-
-    def begin_generation(self) -> None:
-        """Begin one for this task alone."""
-        self.interruptions += 1
-        self.generation += 1
-
-    def report(self, report: TaskReport) -> None:
-        """Write incidents to the task's log, since there is no driver."""
-        for each in report.partitions:
-            for incident in each.counters.incidents:
-                if incident.continued:
-                    kind, lost, reason = incident.kind.value, incident.lost, incident.reason
-                    _log.warning("%s continued after %s (lost: %s): %s", each.partition, kind, lost, reason)
-
-    def wait(self, seconds: float) -> None:
-        """Wait the whole time."""
-        time.sleep(seconds)

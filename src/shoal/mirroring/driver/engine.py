@@ -13,7 +13,10 @@ from ..model.options import MirrorOptions
 from ..prepare.create import Prepared
 from .places import Places
 
-__all__ = ["CopyJob", "Engine"]
+__all__ = ["END_PATIENCE_S", "CopyJob", "Engine"]
+
+#: The time for tasks to end, and for their last commits, from the request to stop on.
+END_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

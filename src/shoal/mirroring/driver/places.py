@@ -88,6 +88,8 @@ class Places:
     def __enter__(self) -> Self:
         """Begin to look now and then."""
         self._schedule.on_news = self._news.set
+        if self._once:  # it does not wait for what is stopped
+            self._schedule.on_stopped = self._news.set
         self._thread.start()
         return self
 

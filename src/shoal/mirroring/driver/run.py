@@ -36,22 +36,21 @@ from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.first_start import FirstStart
 from ..model.offset_map import AcknowledgedRun
-from ..model.options import MetricsBy, MirrorOptions
+from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..model.window import Until
-from ..monitoring.door import CommandAnswer, Door, OnCommand
-from ..monitoring.health import health_routes
+from ..monitoring.door import CommandAnswer, OnCommand
 from ..monitoring.metrics import Metrics
-from ..monitoring.page import About, MirrorPage
+from ..monitoring.page import MirrorPage
 from ..monitoring.processes import LocalProcesses
-from ..monitoring.prometheus import metrics_routes
+from ..monitoring.shown import show
 from ..positions import GroupPositions
 from ..prepare.create import Prepared
 from .beginnings import Beginnings, find_beginnings
 from .cluster_watch import ClusterWatch
-from .engine import CopyJob, Engine
+from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
 from .loop import AtWork, DriverLoop, GroupPlace
 from .places import Places
@@ -66,9 +65,6 @@ START_PATIENCE_S = 30.0
 
 #: Interval at which the wait for the engine looks for a stop.
 _LOOK_INTERVAL_S = 0.1
-
-#: Patience with tasks that have to end, for their last commits.
-_END_PATIENCE_S = 30.0
 
 
 def _is_starting(name: str, arguments: Mapping[str, str]) -> CommandAnswer:
@@ -127,7 +123,7 @@ class MirrorRun:
         )
         self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
-        self._watch: MirrorPage | None = None
+        self._page: MirrorPage | None = None
         self._group: str | None = None
         self._warnings: list[str] = []
         self._started = time.monotonic()
@@ -145,43 +141,28 @@ class MirrorRun:
 
         """
         with self.signals, contextlib.ExitStack() as resources:
-            self._watch = watch = self._show(resources)
+            self._show(resources)
+            resources.enter_context(self._loop)
             try:
                 summary = mirror(resources)
             except Stopped:
                 summary = self._nothing_copied()
-            watch.end(summary)
+            if self._page is not None:
+                self._page.end(summary)
             return summary
 
-    def _show(self, resources: contextlib.ExitStack) -> MirrorPage:
-        """Report from now on, and listen; before anything is created, since an address may be taken."""
-        options, control = self.options, self.options.steering.control
-        about = About(options.source.servers, options.destination.servers)
-        is_served = options.ui is not None or control is not None
-        watch = MirrorPage(
-            options.report, about, self.metrics, self._processes, self.warn, is_served=is_served
-        )
-        resources.enter_context(watch)
-        door = Door(options.http, self.warn)
-        by_topic = options.metrics_by is MetricsBy.TOPIC
-        metrics = metrics_routes(self.metrics, self._processes, by_topic=by_topic)
-        health = health_routes(self.metrics, options.timing)
-        if options.metrics is not None:
-            address = door.listen("metrics", options.metrics, metrics, health)
-            self.notify(f"metrics at http://{address}/metrics")
-        if options.ui is not None:
-            address = door.listen("ui", options.ui, {**watch.routes, **metrics}, health)
-            self.notify(f"page at http://{address}/")
-        if control is not None:
-            door.listen_on_socket(
-                control,
-                {**watch.routes, **metrics, **health},
+    def _show(self, resources: contextlib.ExitStack) -> None:
+        options = self.options
+        if any((options.metrics, options.ui, options.control, options.report)):
+            self._page = show(
+                options,
+                self.metrics,
+                self._processes,
                 lambda name, given: self.on_command(name, given),
+                self.warn,
+                self.notify,
+                resources,
             )
-            self.notify(f"control socket at {control}")
-        resources.enter_context(door)
-        resources.enter_context(self._loop)
-        return watch
 
     def retry_stopped(self) -> None:
         """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""
@@ -204,8 +185,8 @@ class MirrorRun:
         """Show the mirror's group, and further warnings, on the page and in the report."""
         self._group = group
         self._warnings += warnings
-        if self._watch is not None:
-            self._watch.show_group(group, self._warnings)
+        if self._page is not None:
+            self._page.show_group(group, self._warnings)
 
     def warn_of_unreachable(self, *clusters: Cluster) -> None:
         """Warn of brokers whose advertised addresses cannot be reached."""
@@ -367,7 +348,7 @@ class MirrorRun:
                 self.metrics.enter(Phase.STOPPING)
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
-                control.wait_until_idle(_END_PATIENCE_S)
+                control.wait_until_idle(END_PATIENCE_S)
                 self._commit_leftovers(prepared.group, control)
                 cpu_s = self._engine.cpu_used()
                 jvm_gc = self._processes.garbage_collection()

@@ -49,6 +49,7 @@ class PartitionSchedule:
 
     Attributes:
         on_news: Called when there is something else to copy, from any thread.
+        on_stopped: Called when a partition has stopped, from any thread.
 
     """
 
@@ -83,6 +84,7 @@ class PartitionSchedule:
         self._on_small_batches = on_small_batches
         self._has_small_batches = False
         self.on_news: Callable[[], object] = lambda: None
+        self.on_stopped: Callable[[], object] = lambda: None
 
     @property
     def names(self) -> dict[str, str]:
@@ -133,7 +135,7 @@ class PartitionSchedule:
         if is_first and report.small_batches is not None:
             self._on_small_batches(report.small_batches)
         if any(each.stopped for each in report.partitions):
-            self.on_news()  # a mirror with an end does not wait for what is stopped
+            self.on_stopped()
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that no task reports."""

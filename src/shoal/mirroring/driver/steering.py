@@ -2,20 +2,17 @@
 Steers a running mirror: the topics that are paused, and the limit, by options and commands.
 
 A thread looks for new topics twice a second, and gives the steering to the control server, which passes it on
-to the tasks. While there is a limit, it also grants the tasks' workers their bytes, twenty times a second.
-Commands of an operator (``steering_commands.py``) call the methods, from any thread.
+to the tasks. Commands of an operator (``commands.py``) call the methods, from any thread.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Self
 
 from ...errors import ConfigError
 from ..control import ControlServer
-from ..model.steering import MirrorSteering
 from ..model.steering_options import SteeringOptions
 from ..model.steering_status import SteeringStatus
 from ..model.text import once_each
@@ -25,7 +22,6 @@ from .topic_expressions import topics_of
 
 __all__ = ["Steering"]
 
-_GRANT_INTERVAL_S = 0.05
 _LOOK_INTERVAL_S = 0.5
 
 
@@ -56,9 +52,8 @@ class Steering:
         self._limit = options.limit
         self._paused: Mapping[str, frozenset[str]] = {}
         self._paused_of: frozenset[str] = frozenset()
-        self._steering = MirrorSteering()
+        self._passed_on: tuple[frozenset[str], int | None] = frozenset(), None
         self._over = threading.Event()
-        self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shoal-steering", daemon=True)
         self._select("pause", options.pause)
         self._pass_on()
@@ -71,31 +66,17 @@ class Steering:
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
-        self._hurry.set()
         self._thread.join(timeout=5.0)  # it may wait for a child process
 
     def _run(self) -> None:
-        looked_at = time.monotonic()
-        while not self._over.is_set():
-            has_limit = self._control.grant()
-            self._hurry.wait(_GRANT_INTERVAL_S if has_limit else _LOOK_INTERVAL_S)
-            if self._hurry.is_set() or time.monotonic() - looked_at >= _LOOK_INTERVAL_S:
-                self._hurry.clear()
-                looked_at = time.monotonic()
-                # A command under way looks itself, and grants must not wait for it.
-                if self._lock.acquire(blocking=False):
-                    try:
-                        self._look()
-                    finally:
-                        self._lock.release()
-
-    def _look(self) -> None:
-        try:
-            self._select("pause", tuple(self._paused))
-        except Exception as error:
-            # A mirror runs for months: a look that fails changes nothing.
-            self._warn(f"the steering of the mirror stays as it is: {error}")
-        self._pass_on()
+        while not self._over.wait(_LOOK_INTERVAL_S):
+            with self._lock:
+                try:
+                    self._select("pause", tuple(self._paused))
+                except Exception as error:
+                    # A mirror runs for months: a look that fails changes nothing.
+                    self._warn(f"the steering of the mirror stays as it is: {error}")
+                self._pass_on()
 
     def _select(self, option: str, expressions: tuple[str, ...]) -> None:
         """Pause the topics that expressions select; match only if an expression or a topic is new."""
@@ -107,10 +88,10 @@ class Steering:
     def _pass_on(self) -> None:
         """Steer the tasks."""
         paused = frozenset[str]().union(*self._paused.values())
-        steering = MirrorSteering(paused, self._limit)
-        if steering != self._steering:
-            self._control.steer(steering)
-            self._steering = steering
+        steering = paused, self._limit
+        if steering != self._passed_on:
+            self._control.steer(*steering)
+            self._passed_on = steering
         self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
 
     # Commands, from any thread
@@ -133,7 +114,6 @@ class Steering:
             self._select("pause", (*others, expression))
             selected = self._paused[expression]
             self._pass_on()
-        self._hurry.set()
         return selected
 
     def resume(self, expression: str | None) -> tuple[str, ...]:
@@ -151,7 +131,6 @@ class Steering:
                 raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
             self._paused = {each: topics for each, topics in self._paused.items() if each not in resumed}
             self._pass_on()
-        self._hurry.set()
         return resumed
 
     def limit(self, bytes_per_s: int | None) -> None:
@@ -159,4 +138,3 @@ class Steering:
         with self._lock:
             self._limit = bytes_per_s
             self._pass_on()
-        self._hurry.set()

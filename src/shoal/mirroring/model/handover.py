@@ -18,7 +18,6 @@ from .incidents import IncidentKind
 from .json_values import typed
 from .position import MirrorPosition
 from .ranges import CopyRange
-from .steering import UNSTEERED, TaskSteering
 
 __all__ = ["Assigned", "Document", "InheritedPosition", "Left", "leaves_from_json", "leaves_to_json"]
 
@@ -151,12 +150,10 @@ class Document:
 
     Attributes:
         partitions: All partitions that it is to copy.
-        steering: The topics of them that are paused, and the limit.
 
     """
 
     partitions: Mapping[TopicPartition, Assigned] = field(default_factory=dict)
-    steering: TaskSteering = UNSTEERED
 
     def to_json_object(self, known: Iterable[int] = ()) -> dict[str, Any]:
         """
@@ -177,7 +174,7 @@ class Document:
             ]
             for each in self.partitions.values()
         ]
-        return {"partitions": partitions, "steering": self.steering.to_json_object()}
+        return {"partitions": partitions}
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Document:
@@ -196,4 +193,4 @@ class Document:
                 waiting_for,
                 None if accepted is None else IncidentKind(accepted),
             )
-        return cls(partitions, TaskSteering.from_json_object(values["steering"]))
+        return cls(partitions)

@@ -1,12 +1,4 @@
-"""
-The steering of a running mirror, as values: the topics that are copied now, and the bytes a second.
-
-The driver decides (:class:`MirrorSteering`), with the topics' names instead of expressions. Each task
-receives the part about its own topics (:class:`TaskSteering`), as one line of JSON on the control connection.
-
-The *rate* is the number of bytes a second that all workers share. Its number never means another rate, so an
-answer to an earlier question does no harm.
-"""
+"""The steering of a task as a value: the topics that it may not fetch now, and its bytes a second."""
 
 from __future__ import annotations
 
@@ -16,22 +8,10 @@ from typing import Any
 
 from .json_values import typed
 
-__all__ = ["UNSTEERED", "MirrorSteering", "TaskSteering"]
+__all__ = ["MOST_BYTES_PER_S", "UNSTEERED", "TaskSteering"]
 
-
-@dataclass(frozen=True, slots=True)
-class MirrorSteering:
-    """
-    The steering of a whole mirror.
-
-    Attributes:
-        paused: The topics that are not fetched.
-        limit: The bytes a second of the whole mirror; None for no limit.
-
-    """
-
-    paused: frozenset[str] = frozenset()
-    limit: int | None = None
+#: The largest limit, in bytes a second: a sum of Python's floats has every byte up to here.
+MOST_BYTES_PER_S = 2**50
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +21,29 @@ class TaskSteering:
 
     Attributes:
         paused: The topics that it does not fetch.
-        rate: The number of the rate that holds for it; None for no limit.
+        bytes_per_s: Its part of the mirror's limit; None for no limit.
 
     """
 
     paused: frozenset[str] = frozenset()
-    rate: int | None = None
+    bytes_per_s: int | None = None
 
     @property
     def is_on(self) -> bool:
         """Whether anything is paused or limited."""
-        return bool(self.paused) or self.rate is not None
+        return bool(self.paused) or self.bytes_per_s is not None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the steering as JSON."""
-        return {"paused": sorted(self.paused), "rate": self.rate}
+        return {"paused": sorted(self.paused), "bytes_per_s": self.bytes_per_s}
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> TaskSteering:
-        """Read the JSON of :meth:`to_json_object`; raises KeyError or TypeError."""
-        rate = values["rate"]
-        return cls(
-            frozenset(typed(str, each) for each in values["paused"]),
-            None if rate is None else typed(int, rate),
-        )
+        """Read the JSON of :meth:`to_json_object`; raises KeyError, TypeError or ValueError."""
+        bytes_per_s = values["bytes_per_s"]
+        if bytes_per_s is not None and not 0 < typed(int, bytes_per_s) <= MOST_BYTES_PER_S:
+            raise ValueError(f"{bytes_per_s} bytes a second")
+        return cls(frozenset(typed(str, each) for each in values["paused"]), bytes_per_s)
 
 
 #: Nothing is paused or limited.

@@ -9,12 +9,10 @@ from ... import kinds
 from ...declare import option
 from ...errors import ConfigError
 from ...option_values import check_range, parse_bytes, parse_text
+from .steering import MOST_BYTES_PER_S
 from .topics import compile_expression, entries_of, is_legal_name
 
 __all__ = ["NOT_STEERED", "SteeringOptions", "check_expression", "parse_limit"]
-
-#: The largest limit, in bytes a second: a sum of Python's floats has every byte up to here.
-_MOST_BYTES_PER_S = 2**50
 
 #: The longest expression: a topic's name has at most 249 characters.
 _LONGEST_EXPRESSION = 1_000
@@ -46,7 +44,7 @@ def parse_limit(option: str, value: object) -> int:
     """Read a number of bytes a second, such as ``50m``; raises ConfigError."""
     text = str(value).removesuffix("/s")
     found = parse_bytes(option, text)
-    check_range(option, found, 1, _MOST_BYTES_PER_S, "bytes a second")
+    check_range(option, found, 1, MOST_BYTES_PER_S, "bytes a second")
     return found
 
 

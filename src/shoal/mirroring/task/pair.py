@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from ...client.config import IsolationLevel
@@ -184,7 +184,7 @@ class Pair(Worker):
             self._update_fetch(copy)
         self._changed.clear()
         if self._throttle.is_on:
-            self._throttle.ask(self._topics_behind())
+            self._throttle.ask()
         if self._throttle.is_on or self._is_held:
             self._is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self.copies))
             if self._is_held:
@@ -203,13 +203,6 @@ class Pair(Worker):
         moved, self._held = held ^ self._held, held
         if moved:
             self._changed.update((copy, None) for copy in self.copies if copy.source.topic in moved)
-
-    def _topics_behind(self) -> Iterator[str]:
-        """Yield the topic of each partition that has something to fetch now."""
-        for copy in self.copies:
-            end = copy.known_end_offset
-            if copy.needs_data and (end is None or copy.intake.fetch_offset < end):
-                yield copy.source.topic
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""

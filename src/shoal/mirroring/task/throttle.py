@@ -10,16 +10,11 @@ If nothing is paused or limited, a pair asks one question per turn: has the driv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..control import WorkerControl
-from ..control.allowance import Allowance
+from ..control.allowance import LEAST_BYTES
 from ..model.steering import UNSTEERED
 
 __all__ = ["Throttle"]
-
-#: A smaller fetch would cut most batches short, and request them twice.
-_LEAST_FETCH_BYTES = 64 * 1024
 
 
 class Throttle:
@@ -35,7 +30,7 @@ class Throttle:
         """Begin without any steering; see :meth:`look`."""
         self._control = control
         self._steering = UNSTEERED
-        self._allowance: Allowance | None = None
+        self._left = 0
         self.is_on = False
 
     def look(self) -> None:
@@ -45,22 +40,15 @@ class Throttle:
             return
         self._steering = newest
         self.is_on = newest.is_on
-        if self.is_on and self._allowance is None:
-            self._allowance = self._control.open_allowance()
-        if self._allowance is not None:
-            self._allowance.begin(newest.rate)
+        if newest.bytes_per_s is None:
+            self._left = 0
 
     # While it is on
 
     @property
-    def _bytes(self) -> Allowance:
-        assert self._allowance is not None, "it is on, or was"
-        return self._allowance
-
-    @property
     def may_fetch(self) -> bool:
         """Whether anything may be fetched now."""
-        return self._steering.rate is None or self._bytes.left > 0
+        return self._steering.bytes_per_s is None or self._left > 0
 
     @property
     def paused(self) -> frozenset[str]:
@@ -70,18 +58,18 @@ class Throttle:
     @property
     def fetch_bytes(self) -> int | None:
         """The maximum size of the next response; None for no limit. A batch that is larger comes whole."""
-        return None if self._steering.rate is None else max(_LEAST_FETCH_BYTES, self._bytes.left)
+        return None if self._steering.bytes_per_s is None else max(LEAST_BYTES, self._left)
 
     def spend(self, size: int) -> None:
         """Count bytes that were fetched."""
-        if self._steering.rate is not None:
-            self._bytes.spend(size)
+        if self._steering.bytes_per_s is not None:
+            self._left -= size
 
-    def ask(self, behind: Iterable[str]) -> None:
-        """Ask the driver for bytes if none are left; ``behind`` has the topic of each partition."""
-        if not self.may_fetch:
-            self._bytes.ask(sum(topic not in self._steering.paused for topic in behind))
+    def ask(self) -> None:
+        """Take bytes of the task if none are left."""
+        while not self.may_fetch and (taken := self._control.allowance.take(self)):
+            self._left += taken
 
     def wait(self, seconds: float) -> None:
-        """Wait for the driver: for bytes, or for another steering."""
-        self._bytes.wait(seconds)
+        """Wait for bytes, or for another steering."""
+        self._control.allowance.wait(seconds)

@@ -44,7 +44,7 @@ from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError, Stopped
 from ...state_directory import make_state_directory
-from ..connections import is_on_this_machine
+from ..trust import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
 from .jvm import Abort, conf_dir, during, slim_java, start_jvm, using_state_directory
 

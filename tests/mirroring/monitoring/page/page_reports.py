@@ -29,10 +29,10 @@ class ServedPage(MirrorPage):
         report: str | None,
         about: About,
         metrics: Metrics,
-        on_warning: Callable[[str], object] | None = None,
+        on_warning: Callable[[str], object] = lambda _: None,
         access: HttpAccess = OPEN,
     ) -> None:
-        super().__init__(report, about, metrics, LocalProcesses(), on_warning, is_served=ui is not None)
+        super().__init__(report, about, metrics, LocalProcesses(), on_warning)
         self._door = Door(access)
         self.address = self._door.listen("ui", ui, self.routes) if ui else None
         self.url = f"http://{self.address}/"

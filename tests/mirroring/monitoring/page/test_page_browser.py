@@ -462,7 +462,7 @@ def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.Mon
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
         now = time.time()
-        monkeypatch.setattr("shoal.mirroring.monitoring.page.state.time.time", lambda: now + 45)
+        monkeypatch.setattr("shoal.mirroring.monitoring.page.page.time.time", lambda: now + 45)
         browser.wait_for_text("Silent", "#state")
         assert re.search(r"task.*reported", browser.text("#headline"))
 

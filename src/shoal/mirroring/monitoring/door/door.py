@@ -29,10 +29,10 @@ from urllib.parse import parse_qsl, urlsplit
 from ....errors import ConfigError
 from ....net.address import Address
 from ....net.private_socket import listen_privately, user_of
+from ....net.slots import Slot, Slots, hang_up
 from ....printable import logger, printable
 from ...model.http_access import OPEN, HttpAccess
 from .access import CHALLENGES, Guard
-from .slots import Slot, Slots, hang_up
 
 __all__ = ["Answer", "CommandAnswer", "Door", "OnCommand", "Route"]
 
@@ -122,7 +122,7 @@ class Door:
         self._access = access
         self._on_warning = on_warning
         self._timing = access.timing
-        self._slots = Slots(_MOST_CONNECTIONS, access.timing)
+        self._slots = Slots(_MOST_CONNECTIONS, access.timing.leaving_s)
         self._listeners: list[_Listener] = []
         self._threads: list[threading.Thread] = []
         self._closing = contextlib.ExitStack()

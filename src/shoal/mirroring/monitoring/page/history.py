@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 from ...model.processes import ProcessRole, ProcessUsage
@@ -25,29 +24,11 @@ _SILENT_S = 60.0
 #: The driver and its JVMs, now.
 Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
 
+#: Numbers by their names. ``at_ms`` is the time, in milliseconds since 1970. Bytes and CPU time count from
+#: the start, so a rate is exact between any two samples. None stands for what is unknown.
+Sample: TypeAlias = Mapping[str, Any]
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """
-    One sample of a mirror. Bytes and CPU time count from the start, so a rate is exact between any two.
-
-    Attributes:
-        at_ms: The time, in milliseconds since 1970.
-        lag_s: None while it is unknown.
-
-    """
-
-    at_ms: int
-    bytes_in: int
-    bytes_out: int
-    lag_records: int
-    lag_s: float | None
-    driver_cpu_s: float
-    jvm_cpu_s: float
-    worker_cpu_s: float
-    driver_rss_bytes: int
-    jvm_rss_bytes: int
-    worker_rss_bytes: int
+_OF_PROGRESS = ("bytes_in", "bytes_out", "lag_records", "lag_s")
 
 
 class History:
@@ -55,32 +36,32 @@ class History:
     The samples. The interval between two doubles whenever they become too many, up to eight seconds.
 
     One thread adds samples. Other threads may read them meanwhile.
+
+    Attributes:
+        interval_s: The time between two samples.
+
     """
 
     def __init__(self) -> None:
+        self.interval_s = _FIRST_INTERVAL_S
         self._samples: tuple[Sample, ...] = ()
-        self._interval_s = _FIRST_INTERVAL_S
-
-    @property
-    def interval_s(self) -> float:
-        """The time between two samples."""
-        return self._interval_s
 
     def add(self, sample: Sample) -> None:
         """Add the next sample, and drop those that are older than an hour."""
-        kept = tuple(each for each in self._samples if each.at_ms >= sample.at_ms - _HOUR_MS)
-        if len(kept) >= _MOST_SAMPLES and self._interval_s < _LAST_INTERVAL_S:
+        kept = tuple(each for each in self._samples if each["at_ms"] >= sample["at_ms"] - _HOUR_MS)
+        if len(kept) >= _MOST_SAMPLES and self.interval_s < _LAST_INTERVAL_S:
             kept = kept[::2]
-            self._interval_s *= 2
+            self.interval_s *= 2
         self._samples = (*kept[-_MOST_SAMPLES:], sample)
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the samples as one list for each attribute, rounded for figures."""
-        rows = [astuple(each) for each in self._samples]
-        return {
-            each.name: [round(row[at], 3) if isinstance(row[at], float) else row[at] for row in rows]
-            for at, each in enumerate(fields(Sample))
-        }
+        """Return the samples as one list for each number, rounded for figures."""
+        samples = self._samples
+        return {name: [_rounded(each[name]) for each in samples] for name in samples[-1]} if samples else {}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
 
 
 class Sampler:
@@ -107,25 +88,15 @@ class Sampler:
 
     def look(self) -> None:
         """Add a sample."""
-        progress = self._metrics.progress()
-        processes = self.processes()
-
-        def total(role: ProcessRole, attribute: str) -> Any:
-            return sum(getattr(each, attribute) for each in processes if each.role is role)
-
-        self.history.add(
-            Sample(
-                int(time.time() * 1000),
-                progress.bytes_in,
-                progress.bytes_out,
-                progress.lag_records,
-                progress.lag_s,
-                total(ProcessRole.DRIVER, "cpu_s"),
-                total(ProcessRole.JVM, "cpu_s"),
-                self._metrics.task_cpu_s,
-                *(total(role, "rss_bytes") for role in ProcessRole),
-            )
-        )
+        progress, processes = self._metrics.progress(), self.processes()
+        sample: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
+        sample |= {name: getattr(progress, name) for name in _OF_PROGRESS}
+        for role in ProcessRole:
+            of_role = [each for each in processes if each.role is role]
+            sample[f"{role.value}_cpu_s"] = sum(each.cpu_s for each in of_role)
+            sample[f"{role.value}_rss_bytes"] = sum(each.rss_bytes for each in of_role)
+        sample["worker_cpu_s"] = self._metrics.task_cpu_s  # of those that have ended, too
+        self.history.add(sample)
 
     def _sample_until_over(self) -> None:
         while not self._over.wait(self.history.interval_s):

@@ -1,5 +1,5 @@
 "use strict";
-// Shows one object (its shape: state.py): polled from the mirror, or written into a report.
+// Shows one object (its shape: page.py): polled from the mirror, or written into a report.
 
 const LEAST_POLL_MS = 1000;
 const POLL_TIMEOUT_MS = 10000;
@@ -285,6 +285,7 @@ function showSections(data) {
   ]);
   show("steering", data.steering ? orNull(data.steering.sentences) : null, (sentences) => [heading("Steering"), ...paragraphs(sentences)]);
   const compared = data.followed.map((row) => ({ ...row, age: duration(Math.max(0, data.now_ms / 1000 - row.at_s)) }));
+  document.getElementById("followed").classList.toggle("warn", compared.some((row) => row.differing));
   show("followed", orNull(compared), (rows) => [
     heading("Configurations and ACLs"),
     element("p", {}, `${rows.map(comparisonWords).join("; ")}.`),

@@ -1,9 +1,9 @@
 """
-The slots for an HTTP server's connections: a bounded number, and always room for a new one.
+The slots for a server's connections: a bounded number, and always room for a new one.
 
-A client that sends its request at once keeps its slot for milliseconds. So if all slots are taken, most
-belong to slow clients, on purpose or not. The slowest connection of the greediest client is closed
-(:mod:`....net.making_room`).
+A client that sends its first words at once soon gives its slot back, or has proven itself. So if all slots
+are taken, most belong to slow clients, on purpose or not. The slowest connection of the greediest client is
+closed (:mod:`.making_room`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-from ....net.making_room import first_to_leave, network_of
-from ....timing import Timing
+from .making_room import first_to_leave, network_of
 
 __all__ = ["Slot", "Slots", "hang_up"]
 
@@ -39,8 +38,9 @@ class Slot:
 class Slots:
     """A number of slots. One thread takes them; the threads of connections give them back."""
 
-    def __init__(self, most: int, timing: Timing) -> None:
-        self._leaving_s = timing.leaving_s
+    def __init__(self, most: int, leaving_s: float) -> None:
+        """Begin without connections; one that is closed has ``leaving_s`` until its thread ends."""
+        self._leaving_s = leaving_s
         self._most = most
         self._held: dict[Slot, None] = {}
         self._changed = threading.Condition()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.mirroring.monitoring.door.slots import Slot, Slots
-from shoal.timing import DEFAULT_TIMING, Timing
+from shoal.net.slots import Slot, Slots
+from shoal.timing import DEFAULT_TIMING
 
 
 class Clients:
@@ -47,7 +47,7 @@ class Clients:
 def clients() -> Iterator[Clients]:
     """Four slots."""
     with contextlib.ExitStack() as stack:
-        yield Clients(Slots(4, DEFAULT_TIMING), stack)
+        yield Clients(Slots(4, DEFAULT_TIMING.leaving_s), stack)
 
 
 def test_free_slot_evicts_nothing(clients: Clients) -> None:
@@ -93,7 +93,7 @@ def test_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None:
 
 
 def test_no_slot_is_given_while_the_evicted_one_remains() -> None:
-    slots = Slots(1, Timing(leaving_s=0.05))
+    slots = Slots(1, 0.05)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert slots.take(ours, "192.0.2.1") is not None

@@ -1,0 +1,170 @@
+"""
+Refuse a session of Spark with speculation, or with connections that reveal the clusters' credentials.
+
+With ``spark.speculation``, two attempts of a task would write the same partition at a time.
+
+Spark serves its pickled tasks to every process that joins the application. Without ``spark.authenticate``,
+every process that can connect may join, also one of another user of the machine. On the network, an attacker
+can also read connections that are not encrypted.
+
+A mirror checks its session before it sends anything. Its tasks receive the sealed credentials over the
+control connection. The key that opens them reaches tasks on this machine in a file that only their user can
+read. On a cluster the key is in the pickled task.
+
+:func:`~shoal.spark.datasource.data_source` checks the session, too, and passes the result to the processes
+that plan a job. ``format("shoal")`` by the class alone cannot check the session at the plan: Spark does not
+send its settings to these processes. But it gives each task the settings of its session as local properties
+(``SQLExecution.withSQLConfPropagated``), so the tasks check them before they use their credentials. By then
+the driver has served the credentials for the time that the first task took to start. The check in the task
+ends the job, so that it does not serve them for longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import SparkContext, TaskContext
+
+from shoal.client.config import ClientConfig
+from shoal.errors import ConfigError
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
+
+if TYPE_CHECKING:  # a mirror does not pay for the imports of the data source
+    from shoal.spark.options import ReadOptions, WriteOptions
+
+__all__ = [
+    "OPTION_OF_CONSENT",
+    "is_on_this_machine",
+    "key_for_tasks",
+    "refusal_of",
+    "refuse_in_plan",
+    "refuse_in_task",
+    "refuse_speculation",
+    "refuse_speculation_in_task",
+]
+
+OPTION_OF_CONSENT = "the option allowUnauthenticatedSpark=true"
+
+_AUTHENTICATION = "spark.authenticate"
+_ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+_SPECULATION = "spark.speculation"
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether all of Spark runs on this machine: ``local[…]``, and ``local-cluster[…]`` with executors."""
+    return master.strip().startswith("local")
+
+
+def _is_on(value: str | None) -> bool:
+    # As Spark reads it (ConfigHelpers.toBoolean): in upper or lower case, and with blanks around it.
+    return value is not None and value.strip().lower() == "true"
+
+
+# Speculation
+
+
+def refuse_speculation(context: SparkContext) -> None:
+    """Raise ConfigError if the scheduler starts second attempts. Runs on the driver."""
+    _refuse_speculation(context.getConf().get(_SPECULATION))
+
+
+def refuse_speculation_in_task() -> None:
+    """Raise ConfigError if the scheduler of this task starts second attempts. Call it before writing."""
+    context = TaskContext.get()
+    _refuse_speculation(context.getLocalProperty(_SPECULATION) if context else None)
+
+
+def _refuse_speculation(value: str | None) -> None:
+    if _is_on(value):
+        raise ConfigError(
+            f"{_SPECULATION} {value!r}: two attempts of a task would write the same partition at a time. "
+            "Set it to false"
+        )
+
+
+# Credentials
+
+
+def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: str) -> str:
+    """
+    Return why connections would reveal the clusters' credentials; empty if they do not.
+
+    Authentication is off, or encryption is off and Spark runs on several machines.
+
+    Args:
+        setting_of: Returns a setting of Spark by its name; None if it is not set.
+        consent: The option that allows such connections.
+
+    """
+    if not _is_on(setting_of(_AUTHENTICATION)):
+        setting, remedy = _AUTHENTICATION, f"{_AUTHENTICATION}=true and {_ENCRYPTION[0]}=true"
+    elif not is_on_this_machine(master) and not any(_is_on(setting_of(each)) for each in _ENCRYPTION):
+        setting, remedy = _ENCRYPTION[0], f"{_ENCRYPTION[0]}=true"
+    else:
+        return ""
+    return (
+        f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters. Set "
+        f"{remedy} for Spark, or give {consent} if only trusted users reach these connections"
+    )
+
+
+def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
+    """
+    Refuse to plan a job whose tasks would contain credentials.
+
+    Args:
+        refusal: The result of :func:`refusal_of` for the session.
+        options: The options of the job.
+
+    Raises:
+        ConfigError: The session's connections reveal the credentials, and no option allows it.
+
+    """
+    if refusal and not options.allow_unauthenticated_spark and Credentials.of(options.cluster):
+        raise ConfigError(refusal)
+
+
+def refuse_in_task(options: ReadOptions | WriteOptions) -> None:
+    """Refuse a task that received options with credentials over connections that reveal them."""
+    context = TaskContext.get()
+    master = context.getLocalProperty("spark.master") if context else None
+    # The tasks of a DataFrame's RDD (``df.rdd``) have no settings.
+    if context and master:
+        refuse_in_plan(refusal_of(master, context.getLocalProperty, OPTION_OF_CONSENT), options)
+
+
+@contextlib.contextmanager
+def key_for_tasks(
+    context: SparkContext, clusters: Sequence[ClientConfig], directory: Path, *, allow_unauthenticated: bool
+) -> Iterator[str | Path]:
+    """
+    Yield the key that opens the clusters' sealed credentials in tasks; an empty one if they have none.
+
+    Args:
+        directory: A directory for the file of the key, which is there until the context ends. Tasks on other
+            machines have the key itself.
+        allow_unauthenticated: Whether Spark's connections may reveal the credentials.
+
+    Raises:
+        ConfigError: See :func:`refusal_of`.
+
+    """
+    if not Credentials.of(*clusters):
+        yield ""
+        return
+    master = str(context.master)
+    refusal = refusal_of(master, context.getConf().get, "--allow-unauthenticated-spark")
+    if refusal and not allow_unauthenticated:
+        raise ConfigError(refusal)
+    if is_on_this_machine(master):
+        with key_in_file(directory) as file:
+            yield file
+    else:
+        yield PROCESS_KEY
