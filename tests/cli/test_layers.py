@@ -81,7 +81,6 @@ SAYINGS = {
     "rebatch": ('"64k:zstd"', ["64k:zstd"]),
     "metrics-by": ('"topic"', ["topic"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),
-    "http-host": ('"a.example,b"', ["a.example,b"]),
     "http-token-file": ('"token"', ["DIRECTORY/token"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),

@@ -48,13 +48,13 @@ def test_defaults_are_mirror_maker_1_s_lossless_settings(
     assert options.streams == 1
     assert mirror.master == "local[1]"
     assert mirror.timing.commit_interval_s == 60
-    assert mirror.copy.max_in_flight == 1
-    assert IncidentKind.SEND_FAILURE not in mirror.copy.continue_after
-    assert mirror.copy.delivery is Delivery.EXACTLY_ONCE
+    assert mirror.max_in_flight == 1
+    assert IncidentKind.SEND_FAILURE not in mirror.continue_after
+    assert mirror.delivery is Delivery.EXACTLY_ONCE
     assert mirror.start.timestamp_ms == LATEST
-    assert mirror.copy.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
-    assert mirror.copy.keep_append_time
-    assert mirror.copy.handling is None
+    assert mirror.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
+    assert mirror.keep_append_time
+    assert mirror.handling is None
     assert capsys.readouterr().err == ""
 
 
@@ -72,8 +72,8 @@ def test_properties_files_set_servers_and_groups(read: Read) -> None:
     assert options.membership.group == "makers"
     assert options.membership.session_timeout_ms == 10_000
     assert options.membership.assignors == ("roundrobin",)
-    assert mirror.copy.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
-    assert mirror.copy.max_in_flight == 3
+    assert mirror.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
+    assert mirror.max_in_flight == 3
 
 
 OLD_CONSUMER = """\
@@ -141,9 +141,9 @@ def test_in_flight_above_5_is_reduced_with_a_warning(
 ) -> None:
     mirror = read("--repartition", producer="max.in.flight.requests.per.connection=20\n").mirror
     texts(capsys.readouterr().err)
-    assert mirror.copy.max_in_flight == 5
-    assert mirror.copy.handling is not None
-    assert mirror.copy.handling.producer["max.in.flight.requests.per.connection"] == "5"
+    assert mirror.max_in_flight == 5
+    assert mirror.handling is not None
+    assert mirror.handling.producer["max.in.flight.requests.per.connection"] == "5"
 
 
 def test_settings_of_kip_3_do_not_warn(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,14 +174,14 @@ def test_settings_against_kip_3_warn_with_their_meaning(
 
 def test_spellings_of_an_option_are_equivalent(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
-        assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_after
-        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.copy.continue_after
-        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.copy.continue_after
+        assert IncidentKind.SEND_FAILURE not in read(option).mirror.continue_after
+        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_after
+        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.continue_after
     for option in ("--rebalance.listener.args", "--consumer.rebalance.listener.args"):
         assert read("--consumer.rebalance.listener=a:B", option, "x").listener == ("a:B", "x")
     for raw in (["--use.raw.bytes"], ["--use.raw.bytes=true"], ["--use.raw.bytes", "TRUE"]):
-        assert read(*raw).mirror.copy.rebatch is None
-    assert read("--use.raw.bytes", "false").mirror.copy.rebatch is not None
+        assert read(*raw).mirror.rebatch is None
+    assert read("--use.raw.bytes", "false").mirror.rebatch is not None
 
 
 @pytest.mark.parametrize("option", ["--include", "--whitelist"])
@@ -252,7 +252,7 @@ def test_secrets_are_not_handler_options_and_not_printed(read: Read) -> None:
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
     )
     options = read("--message.handler=a:B", consumer=secret, producer=secret)
-    handling = options.mirror.copy.handling
+    handling = options.mirror.handling
     assert handling is not None
     assert "hush" not in json.dumps(asdict(handling))
     assert "hush" not in repr(options)

@@ -94,9 +94,9 @@ def test_every_option_is_parsed_into_its_field() -> None:
 
 def test_last_of_adopt_and_no_adopt_counts() -> None:
     clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
-    assert parsed(*clusters, "--adopt").copy.adopt
-    assert not parsed(*clusters).copy.adopt
-    assert not parsed(*clusters, "--adopt", "--no-adopt").copy.adopt
+    assert parsed(*clusters, "--adopt").adopt
+    assert not parsed(*clusters).adopt
+    assert not parsed(*clusters, "--adopt", "--no-adopt").adopt
 
 
 def test_option_overrides_the_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

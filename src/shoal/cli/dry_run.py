@@ -59,7 +59,7 @@ def _check_spark(options: MirrorOptions) -> Iterator[Finding]:
 
 def _policies(options: MirrorOptions) -> dict[str, str]:
     return {
-        kind.value: "continue" if options.copy.continues_after(kind) else "fail"
+        kind.value: "continue" if options.continues_after(kind) else "fail"
         for kind in IncidentKind
         if kind is kind.policy and kind not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
     }
@@ -80,7 +80,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
             ("source", _cluster(options.source, found.source_cluster_id)),
             ("destination", _cluster(options.destination, found.destination_cluster_id)),
             ("group", f"{found.group}, held by {found.holder or 'no process'}"),
-            ("delivery", options.copy.delivery.value),
+            ("delivery", options.delivery.value),
             *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
             ("ends", (options.until or Until()).phrase if options.once else "on SIGINT or SIGTERM"),
         ]
@@ -192,7 +192,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "once": options.once,
         "start": str(options.start),
         "until": None if options.until is None else str(options.until),
-        "delivery": options.copy.delivery.value,
+        "delivery": options.delivery.value,
         "policies": _policies(options),
         "topics": [_topic_object(topic) for topic in found.topics],
         "acls": [_acl_object(acl) for acl in found.acls],

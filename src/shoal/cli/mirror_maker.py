@@ -415,7 +415,7 @@ def run(args: argparse.Namespace) -> int:
 
     stop = threading.Event()
     with report_to(as_json=args.json, is_service=True) as report:
-        if options.mirror.copy.handling is not None:
+        if options.mirror.handling is not None:
             report.notice(
                 "with a handler or --repartition, records are mirrored at least once: some may be "
                 "duplicated after a failure or a rebalance"

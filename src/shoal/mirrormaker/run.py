@@ -66,8 +66,8 @@ class MirrorMaker:
             self._listener = load(
                 "--consumer.rebalance.listener", *options.listener, MirrorMakerRebalanceListener
             )
-        if self._options.copy.handling is not None:
-            load_handler(self._options.copy.handling)  # for errors; each task makes its own handler
+        if self._options.handling is not None:
+            load_handler(self._options.handling)  # for errors; each task makes its own handler
 
     def run(self) -> Summary:
         """Mirror until a stop; see :meth:`.MirrorRun.run`."""
@@ -97,7 +97,7 @@ class MirrorMaker:
             timing=self._options.timing,
         )
         resources.callback(share.release)
-        if self._options.copy.handling is None:  # a handler commits offsets without positions
+        if self._options.handling is None:  # a handler commits offsets without positions
             control.use_group(share.begin_generation)
             resources.enter_context(
                 CopyWatch(
@@ -150,7 +150,7 @@ class MirrorMaker:
             self._run.set_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
-            if is_same and self._options.copy.handling is None:
+            if is_same and self._options.handling is None:
                 raise ConfigError(
                     f"both files name one cluster ({cluster_id}), so each record would be mirrored again "
                     "and again. Set a message handler that gives topics other names"
@@ -205,7 +205,7 @@ class MirrorMaker:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             there = patiently(lambda: source.refresh(topics), patience_s=START_PATIENCE_S).topics
             found = [each for each in topics if each in there]
-            if self._options.copy.handling is not None:
+            if self._options.handling is not None:
                 return {
                     name: PreparedTopic(name, name, len(there[name].partitions), created=False)
                     for name in found

@@ -165,7 +165,7 @@ class SparkEngine:
     def _task(self, job: CopyJob) -> CopyTask:
         options = job.options
         settings = CopySettings.of(
-            options.copy,
+            options,
             options.source,
             options.destination,
             job.prepared.group,

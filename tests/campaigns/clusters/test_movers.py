@@ -58,7 +58,7 @@ def test_later_topic_is_selected_by_expression(tmp_path: Path, latest: bool) -> 
 def test_policy_for_a_recreated_topic_is_the_trial_s(tmp_path: Path, goes_on: bool) -> None:
     setup = setup_with(finds_topics=True)
     options = started(setup, tmp_path, once=True, goes_on=goes_on)
-    assert options.copy.continue_after == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
+    assert options.continue_after == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
     assert options.once
 
 
@@ -83,6 +83,6 @@ def test_mirror_maker_options_follow_the_setup(tmp_path: Path) -> None:
         assert options.include.fullmatch(setup.topic)
         assert options.membership.group == setup.topic
         wanted = Delivery.AT_LEAST_ONCE if setup.at_least_once else Delivery.EXACTLY_ONCE
-        assert options.mirror.copy.delivery is wanted
-        assert (options.mirror.copy.rebatch is None) is setup.raw
+        assert options.mirror.delivery is wanted
+        assert (options.mirror.rebatch is None) is setup.raw
         assert options.mirror.timing.commit_interval_s == setup.commit_interval_ms / 1000

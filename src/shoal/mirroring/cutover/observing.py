@@ -80,7 +80,7 @@ class Observer:
         return ConfigError(f"there is no topic {topic!r} on {self._source}. Name the topics that move")
 
     def _group_sync(self, mirror: MirrorOptions) -> GroupSync:
-        settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, self.group)
+        settings = CopySettings.of(mirror, mirror.source, mirror.destination, self.group)
         return GroupSync(
             self._source,
             self._destination,
@@ -210,7 +210,7 @@ class Observer:
     def _configs(self) -> Iterator[str]:
         here, there = self._source.metadata.topics, self._destination.metadata.topics
         names = {ours: theirs for ours, theirs in self.topics.items() if ours in here and theirs in there}
-        follow = self._options.mirror.follow
+        follow = self._options.mirror
         report = follow_configs(self._source, self._destination, names, follow, compare_only=True)
         for copy, changes in report.left.items():
             for name, value in changes.items():
@@ -218,7 +218,7 @@ class Observer:
                 yield f"topic {copy} needs {name}={wanted}"
 
     def _acls(self) -> Iterator[str]:
-        follow = self._options.mirror.follow
+        follow = self._options.mirror
         try:
             report = follow_acls(
                 self._source,
@@ -305,7 +305,7 @@ class Observer:
             self.topics,
             group=self.group,
             rules=all_copy_rules(mirror.source),
-            options=mirror.copy,
+            options=mirror,
             on_progress=on_progress,
             earlier=None if earlier is None else earlier.state,
         )

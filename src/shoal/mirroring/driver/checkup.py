@@ -102,7 +102,7 @@ def check_directories(options: MirrorOptions) -> Iterator[Finding]:
         state: "--checkpoint or XDG_STATE_HOME",
         Path(local.split(",")[0]): "TMPDIR or spark.local.dir",
     }
-    for option, file in (("--report", options.report), ("--control", options.steering.control)):
+    for option, file in (("--report", options.report), ("--control", options.control)):
         if file is None:
             continue
         directory = Path(file).parent.resolve()

@@ -117,7 +117,7 @@ class CopyWatch(Lookout):
     ) -> None:
         """Create the copies again that are gone, or stop their partitions."""
         topics = {copies[partition].topic for partition in positions}
-        if self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
+        if self._options.continues_after(IncidentKind.DESTINATION_LOSS):
             gone = deleted_copies(destination, topics)
             if gone:
                 self._create(gone, copies)

@@ -153,7 +153,7 @@ class _DryRunner:
             created=unseen,
             grown=(),
             before_2_8=self._destination_before_2_8(),
-            follow=self._options.follow,
+            follow=self._options,
             first_mirror_group=first_mirror_group(self._options),
         )
         begun = {*hidden.prefixes, *hidden.prefixes.values()}
@@ -181,7 +181,7 @@ class _DryRunner:
             created=[*(topic.destination for topic in topics if topic.creation), *hidden.values()],
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
-            follow=self._options.follow,
+            follow=self._options,
             consumer_groups=self._consumer_groups,
             first_mirror_group=first_mirror_group(self._options),
         )
@@ -197,7 +197,7 @@ class _DryRunner:
             return ()
         return tuple(
             compare_followers(
-                self._options.follow,
+                self._options,
                 changes.group,
                 self._source,
                 self._destination,
@@ -311,7 +311,7 @@ class _DryRunner:
         destination_ends = self._known_offsets(
             self._destination, [copies[partition] for partition in without], LATEST
         )
-        if not self._options.copy.allows_other_writers:
+        if not self._options.allows_other_writers:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
             others = OtherGroups(self._source, self._destination, changes.group, held)
             for partition in held:
@@ -322,9 +322,9 @@ class _DryRunner:
         held = "without a committed position, and the destination holds records"
         if other:
             held += f". Group {other.group!r} holds the position of this copy"
-        if self._options.copy.adopt:
+        if self._options.adopt:
             stops = "if they differ, or if the source has records before the copy's first one"
-            if self._options.copy.continues_after(IncidentKind.SOURCE_RETENTION):
+            if self._options.continues_after(IncidentKind.SOURCE_RETENTION):
                 retention = IncidentKind.SOURCE_RETENTION.continuing
                 stops = f"if they differ, but not if the copy begins later ({retention})"
             return (
@@ -351,7 +351,7 @@ class _DryRunner:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        if self._options.copy.continues_after(kind):
+        if self._options.continues_after(kind):
             return f"{what}: continues ({kind.continuing})"
         return f"{what}: stops without {kind.continuing}"
 

@@ -66,7 +66,7 @@ class Following(Lookout):
     @property
     def is_wanted(self) -> bool:
         """Whether the options change anything at the destination."""
-        return any(map(self._options.follow.has, Follower))
+        return any(map(self._options.has, Follower))
 
     def look_at_once(self) -> None:
         """Look before the mirror copies."""
@@ -88,7 +88,7 @@ class Following(Lookout):
     def _is_due(self, follower: Follower) -> bool:
         now = time.monotonic()
         compared_at = self._compared_at.get(follower, -_COMPARE_S)
-        if not self._options.follow.has(follower) and now - compared_at < _COMPARE_S:
+        if not self._options.has(follower) and now - compared_at < _COMPARE_S:
             return False
         self._compared_at[follower] = now
         return True
@@ -96,7 +96,7 @@ class Following(Lookout):
     def _look_at(
         self, follower: Follower, source: Cluster, destination: Cluster, names: Mapping[str, str]
     ) -> None:
-        follow, selection = self._options.follow, self._options.group_selection
+        follow, selection = self._options, self._options.group_selection
         try:
             report = _report(follower, source, destination, names, self._group, follow, selection)
         except Stopped:

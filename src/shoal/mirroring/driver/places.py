@@ -68,7 +68,7 @@ class Places:
         self._control = control
         self._timing = options.timing
         self._prefixes = prefixes_of(options.topics)
-        self._takes_over_offsets = options.copy.takes_over_offsets
+        self._takes_over_offsets = options.takes_over_offsets
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
         # The other partitions have a position. If a partition's leader did not respond at the first start, it

@@ -273,7 +273,7 @@ class MirrorRun:
 
         """
         options = self.options
-        takes_over = options.copy.takes_over_offsets
+        takes_over = options.takes_over_offsets
         with Cluster(options.source) as cluster:
             positions = GroupPositions(cluster, group, lambda: membership, takes_over_offsets=takes_over)
 

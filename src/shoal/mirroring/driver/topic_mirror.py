@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
@@ -22,7 +23,6 @@ from ...topic_partition import TopicPartition
 from ..assignment import partitions_of, start_offsets, window_ends
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
-from ..model.copy_options import CopyOptions
 from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
@@ -95,7 +95,7 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
-        elif self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
+        elif self._options.continues_after(IncidentKind.DESTINATION_LOSS):
             self._watch_copies(prepared, schedule, control, resources)
         with run.signals.interrupting():
             self._steer(schedule, control, resources)
@@ -111,8 +111,8 @@ class TopicMirror:
         self, schedule: PartitionSchedule, control: ControlServer, resources: contextlib.ExitStack
     ) -> None:
         """Steer the tasks, if anything may be to steer; without that, no thread looks for it."""
-        run, options = self._run, self._options.steering
-        if not options.is_wanted:
+        run, options = self._run, self._options
+        if not options.is_steered:
             return
         steering = Steering(options, control, schedule, run.metrics, run.warn, run.notify)
         resources.enter_context(steering)
@@ -271,17 +271,16 @@ class TopicMirror:
 
     def _create_lost(self, schedule: PartitionSchedule, topic: str) -> None:
         """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
-        copy = self._options.copy
-        accepting = replace(copy, continue_after=copy.continue_after | {IncidentKind.DESTINATION_LOSS})
-        for warning in self._create_again(schedule, [re.escape(topic)], accepting):
+        accepted = self._options.continue_after | {IncidentKind.DESTINATION_LOSS}
+        for warning in self._create_again(schedule, [re.escape(topic)], continue_after=accepted):
             self._run.warn_in_report(warning)
 
     def _create_again(
-        self, schedule: PartitionSchedule, topics: Collection[str], copy: CopyOptions | None = None
+        self, schedule: PartitionSchedule, topics: Collection[str], **changes: Any
     ) -> Sequence[str]:
         """Create the copies of source topics; return warnings."""
         selection = replace(self._options.topics, topics=",".join(topics))
-        options = replace(self._options.with_copy(copy or self._options.copy), topics=selection)
+        options = replace(self._options, topics=selection, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(
                 options,

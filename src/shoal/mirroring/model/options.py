@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
-from typing import TypeVar
 from urllib.parse import quote
 
 from ... import kinds
@@ -31,8 +29,6 @@ from .topics import TopicSelection
 from .window import Start, Until, parse_duration
 
 __all__ = ["MirrorOptions", "checkpoint_name", "default_group"]
-
-T = TypeVar("T")
 
 _LARGEST_INT16 = 2**15 - 1
 
@@ -237,32 +233,11 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         for name, _ in self.conf:
             if not name.startswith("spark."):
                 raise ConfigError(f"--conf {name!r} is not a Spark setting. Their names begin with 'spark.'")
-        if self.adopt and self.copy.allows_other_writers:
+        if self.adopt and self.allows_other_writers:
             raise ConfigError(
                 "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
                 "writers cannot be compared with the source. Set one of the two"
             )
-
-    def with_copy(self, copy: CopyOptions) -> MirrorOptions:
-        """Return these options with other options of copying."""
-        return replace(self, **{each.name: getattr(copy, each.name) for each in fields(CopyOptions)})
-
-    # Parts, for those that need no more
-
-    @cached_property
-    def copy(self) -> CopyOptions:
-        """The options of copying, which tasks receive."""
-        return _part(CopyOptions, self)
-
-    @cached_property
-    def follow(self) -> FollowOptions:
-        """The options for what follows the records."""
-        return _part(FollowOptions, self)
-
-    @cached_property
-    def steering(self) -> SteeringOptions:
-        """The options that pause and limit the copying."""
-        return _part(SteeringOptions, self)
 
     @property
     def group_selection(self) -> GroupSelection | None:
@@ -276,10 +251,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
         """Return the user's group, or :func:`default_group`, which may raise."""
         return self.group or default_group(source_cluster_id, destination_cluster_id)
-
-
-def _part(kind: type[T], options: MirrorOptions) -> T:
-    return kind(**{each.name: getattr(options, each.name) for each in fields(kind)})  # type: ignore[arg-type]
 
 
 def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:

@@ -12,7 +12,7 @@ from ...option_values import check_range, parse_bytes, parse_text
 from .steering import MOST_BYTES_PER_S
 from .topics import compile_expression, entries_of, is_legal_name
 
-__all__ = ["NOT_STEERED", "SteeringOptions", "check_expression", "parse_limit"]
+__all__ = ["SteeringOptions", "check_expression", "parse_limit"]
 
 #: The longest expression: a topic's name has at most 249 characters.
 _LONGEST_EXPRESSION = 1_000
@@ -78,10 +78,6 @@ class SteeringOptions:
     )
 
     @property
-    def is_wanted(self) -> bool:
+    def is_steered(self) -> bool:
         """Whether any of these options was given."""
         return self.control is not None or self.limit is not None or bool(self.pause)
-
-
-#: No option of steering.
-NOT_STEERED = SteeringOptions()

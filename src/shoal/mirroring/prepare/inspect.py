@@ -307,7 +307,7 @@ class _Inspection:
         missing = {
             name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
         }
-        if not missing or self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
+        if not missing or self._options.continues_after(IncidentKind.DESTINATION_LOSS):
             return {}
         mirrored = {partition.topic for partition in self._positions(missing, group)}
         copies = [missing[name] for name in mirrored]

@@ -124,7 +124,7 @@ class GroupFollower:
         with ExitStack() as stack:
             source = stack.enter_context(Cluster(options.source.impatient()))
             destination = stack.enter_context(Cluster(options.destination.impatient()))
-            settings = CopySettings.of(options.copy, options.source, options.destination, group)
+            settings = CopySettings.of(options, options.source, options.destination, group)
             sync = GroupSync(
                 source,
                 destination,

@@ -69,7 +69,7 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
         destination.refresh(topics.values())
         group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
-        settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, group)
+        settings = CopySettings.of(mirror, mirror.source, mirror.destination, group)
         direction = Direction.REVERSE if options.reverse else Direction.FORWARD
         sync = GroupSync(
             source,

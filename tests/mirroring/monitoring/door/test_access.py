@@ -172,3 +172,8 @@ def test_token_without_encryption_is_warned_of(
     with door:
         assert len(said) == warnings
     assert all("--look" in each and "proxy" in each and "127.0.0.1" in each for each in said)
+
+
+def test_host_header_counts_only_without_a_token(tmp_path: Path) -> None:
+    assert Guard(HttpAccess(token_file=token_file(tmp_path)), "127.0.0.1").names_us("proxy.example")
+    assert not Guard(HttpAccess(), "127.0.0.1").names_us("proxy.example")

@@ -53,18 +53,16 @@ class Guard:
 
         """
         self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
-        self._hosts = {
-            each.lower() for each in ("localhost", listens_on, socket.gethostname(), *access.hosts) if each
-        }
+        self._hosts = {each.lower() for each in ("localhost", listens_on, socket.gethostname())}
 
     def names_us(self, host: str | None) -> bool:
         """
         Return whether a Host header names this server; one without the header comes from no browser.
 
         An attacker's page can make its own name resolve to this machine (DNS rebinding), and then read what
-        this server answers. It cannot do so with an address.
+        this server answers. It cannot do so with an address, and it does not have the token.
         """
-        if host is None:
+        if host is None or self._token is not None:
             return True
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")

@@ -323,7 +323,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not guard.names_us(self.headers.get("Host")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the Host header names another server. Option http-host allows it",
+                "the Host header names another server. Use an address, or option http-token-file",
             )
             return False
         if guard.may_read(self.headers.get("Authorization")):
