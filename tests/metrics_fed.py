@@ -89,7 +89,7 @@ def busy_metrics() -> Metrics:
     metrics.apply(report(committed_offset=4, waiting_for="a leader"))
     metrics.apply(report(SECOND, stopped=[5, "because"], decisions={"copied": 1, "dropped: control": 3}))
     for follower in Follower:
-        metrics.followed.set(follower, FollowRound(1_700_000_000.0, False, 1, ("a difference",)))
+        metrics.followed[follower] = FollowRound(1_700_000_000.0, False, 1, ("a difference",))
     offsets, actions = {"exact": 3, "ahead": 1}, {"unchanged": 3, "refused": 1}
     metrics.set_groups(GroupsStatus(1_700_000_000.0, 2, offsets, actions))
     metrics.set_clusters({"source": None, "destination": None})

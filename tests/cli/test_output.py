@@ -11,13 +11,8 @@ from rich.console import Console
 
 from shoal.cli.live_line import line
 from shoal.cli.live_report import LiveReport
-from shoal.cli.output import (
-    JsonReport,
-    News,
-    PlainReport,
-    summary_rows,
-    table,
-)
+from shoal.cli.output import table
+from shoal.cli.plain_report import JsonReport, News, PlainReport, summary_rows
 from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.processes import GarbageCollection
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Phase, Progress, Summary

@@ -9,20 +9,21 @@ from rich.live import Live
 
 from ..mirroring.model.progress import Phase, Progress, Summary
 from .live_line import line
-from .output import News, first_line, summary_rows, table
+from .output import first_line
+from .plain_report import PlainReport
 from .working import StatusLine
 
 __all__ = ["LiveReport"]
 
 
-class LiveReport:
+class LiveReport(PlainReport):
     """One line that changes, on a terminal; a table at the end on stdout."""
 
     def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
         self._console = console or Console(stderr=True)
         self._progress: Progress | None = None
         self._live = Live(StatusLine(self._look), console=self._console, transient=True)
-        self._news = News(self._say)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -32,22 +33,14 @@ class LiveReport:
         self._live.stop()
 
     def progress(self, progress: Progress) -> None:
-        """Print news, and a line or object now and then."""
+        """Print news, and show the progress."""
         self._news.of(progress)
         self._progress = progress
-
-    def warning(self, sentence: str) -> None:
-        """Print a warning."""
-        self._say(f"warning: {sentence}")
-
-    def notice(self, sentence: str) -> None:
-        """Print a notice."""
-        self._say(sentence)
 
     def summary(self, summary: Summary) -> None:
         """Print the summary at the end."""
         self._live.stop()
-        print(table(summary_rows(summary)), flush=True)
+        super().summary(summary)
 
     def _say(self, sentence: str) -> None:
         # Above the live line. With soft_wrap the terminal wraps, so that the line can be copied whole.

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from .. import kinds
 from ..declare import add_options, declared, given, option, pick
-from ..errors import Stopped
+from ..errors import BrokerError, ConfigError, Stopped, lacks_acl
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
+from ..mirroring.model.acls import principal_of
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.progress import Summary
 from ..mirroring.model.topics import TopicSelection
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
-from .refused_start import pointing_to_commands
 from .report import progress_until_unread, report_to
 
 __all__ = ["add_parser", "parse", "run"]
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             ended = f"stopped by {signals.received} before anything was copied"
             summary = Summary.of_nothing(options.group, 0.0, ended, once=options.once)
         else:
-            with pointing_to_commands(options):
+            try:
                 summary = mirror(
                     options,
                     on_progress=progress_until_unread(report, stop),
@@ -112,5 +112,18 @@ def run(args: argparse.Namespace) -> int:
                     on_notice=report.notice,
                     stop=stop,
                 )
+            except (ConfigError, BrokerError) as error:
+                if not lacks_acl(error):
+                    raise
+                # A retry without the ACL is of no use.
+                raise ConfigError(f"{error}. {_where_the_commands_are(options)}") from error
         report.summary(summary)
     return summary.exit_code
+
+
+def _where_the_commands_are(options: MirrorOptions) -> str:
+    principals = " and ".join(dict.fromkeys(map(principal_of, (options.source, options.destination))))
+    return (
+        "Run the same command with --dry-run: it prints the kafka-acls.sh commands that grant "
+        f"{principals} the missing rights"
+    )

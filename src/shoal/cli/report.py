@@ -5,41 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
 
-from ..mirroring.model.progress import Progress, Summary
-from .output import JsonReport, PlainReport, stamp_lines
+from ..mirroring.model.progress import Progress
+from .output import stamp_lines
+from .plain_report import JsonReport, PlainReport
 
-__all__ = ["Report", "progress_until_unread", "report_to"]
-
-
-class Report(Protocol):
-    """Prints the progress and the end of a mirror. Progress comes from a thread of its own."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    def progress(self, progress: Progress) -> None:
-        """Show the progress, and print news of partitions."""
-
-    def warning(self, sentence: str) -> None:
-        """Print a warning."""
-
-    def notice(self, sentence: str) -> None:
-        """Print a notice, such as the address of the page."""
-
-    def summary(self, summary: Summary) -> None:
-        """Print the summary at the end."""
+__all__ = ["progress_until_unread", "report_to"]
 
 
-def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Progress], None]:
+def progress_until_unread(report: PlainReport, stop: threading.Event) -> Callable[[Progress], None]:
     """Return a function that reports progress, and stops the mirror if its reader has gone (``| head``)."""
 
     def on_progress(progress: Progress) -> None:
@@ -52,7 +26,7 @@ def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Pr
     return on_progress
 
 
-def report_to(*, as_json: bool, is_service: bool = False) -> Report:
+def report_to(*, as_json: bool, is_service: bool = False) -> PlainReport:
     """Return the report that suits stdout and stderr. The lines of a service begin with the time."""
     stamp_lines(is_service=is_service)
     if as_json:

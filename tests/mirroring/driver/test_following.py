@@ -36,7 +36,7 @@ class Said:
 
     @property
     def differing(self) -> int | None:
-        done = self.metrics.followed.rounds().get(Follower.CONFIGS)
+        done = self.metrics.followed.get(Follower.CONFIGS)
         return done.differing if done else None
 
 
@@ -93,7 +93,7 @@ def test_difference_without_sync_is_counted_and_stays(brokers: TwoBrokers) -> No
         thread.look_at_once()
     assert retention_of_copy(brokers) == "604800000"
     assert (said.differing, said.warnings, said.notices) == (1, [], [])
-    done = said.metrics.followed.rounds()[Follower.CONFIGS]
+    done = said.metrics.followed[Follower.CONFIGS]
     (sentence,) = done.sentences
     assert sentence.startswith("topic copy: retention.ms=1000000")
     assert not done.is_synced

@@ -8,7 +8,7 @@ asks for fails, it has no result and warns of nothing: its reason may be a missi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
@@ -18,7 +18,6 @@ from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
 from ..model.state import FollowRound
-from ..monitoring.followed import Followed
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
 from .lookout import Lookout
@@ -42,7 +41,7 @@ class Following(Lookout):
         options: MirrorOptions,
         group: str,
         schedule: PartitionSchedule,
-        followed: Followed,
+        followed: MutableMapping[Follower, FollowRound],
         warn: Callable[[str], object],
         notify: Callable[[str], object],
     ) -> None:
@@ -62,11 +61,6 @@ class Following(Lookout):
         self._followed = followed
         self._notify = notify
         self._compared_at: dict[Follower, float] = {}
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the options change anything at the destination."""
-        return any(map(self._options.has, Follower))
 
     def look_at_once(self) -> None:
         """Look before the mirror copies."""
@@ -115,9 +109,7 @@ class Following(Lookout):
             self._warn(sentence)
         differences = report.differences
         sentences = [*differences, *map(str, report.refused.values())][:_SENTENCES]
-        self._followed.set(
-            follower, FollowRound(time.time(), follow.has(follower), len(differences), sentences)
-        )
+        self._followed[follower] = FollowRound(time.time(), follow.has(follower), len(differences), sentences)
 
 
 def _report(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 from ...errors import ShoalError
 from ...timing import DEFAULT_TIMING, Timing
+from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.progress import Phase, Progress
+from ..model.reports import left_out_report
 from ..model.text import first_few
 from ..monitoring.metrics import Metrics
 from .cluster_watch import ClusterWatch
 from .retrying import StoppedRetries
 from .schedule import PartitionSchedule
 from .signals import Signals
-from .silence import Silence
 
 __all__ = ["AtWork", "DriverLoop", "GroupPlace"]
 
@@ -98,7 +99,7 @@ class DriverLoop:
         self._on_warning = on_warning
         self._timing = timing
         self._at_work: AtWork | None = None
-        self._silence: Silence | None = None
+        self._silence: _Silence | None = None
         self.ended_by_stopped = False
         self._is_stopping = False
         self._failed: Exception | None = None
@@ -107,7 +108,7 @@ class DriverLoop:
 
     def begin_work(self, at_work: AtWork) -> None:
         """Look after tasks as well, from now on."""
-        self._silence = Silence(at_work.control, self._metrics, self._on_warning, self._timing)
+        self._silence = _Silence(at_work.control, self._metrics, self._on_warning, self._timing)
         self._at_work = at_work
 
     def _run(self) -> None:
@@ -188,3 +189,39 @@ class DriverLoop:
         self._thread.join()
         if error is None and self._failed is not None:
             raise self._failed
+
+
+class _Silence:
+    """Warns if no task reports: a mirror that copies nothing must not look as if all were well."""
+
+    def __init__(
+        self,
+        control: ControlServer,
+        metrics: Metrics,
+        on_warning: Callable[[str], object],
+        timing: Timing,
+    ) -> None:
+        self._patience_s = timing.silence_s
+        self._control = control
+        self._metrics = metrics
+        self._on_warning = on_warning
+        self._since = time.monotonic()
+        self._is_silent = False
+
+    def look(self) -> None:
+        """Warn once if there is silence, and count the partitions as waiting until a task reports again."""
+        partitions = [name for name, each in self._metrics.partitions().items() if each.stopped is None]
+        silent_for_s = time.monotonic() - max(self._since, self._control.last_report_at)
+        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and bool(partitions)
+        if self._is_silent and not was_silent:
+            self._begin(partitions)
+        elif was_silent and not self._is_silent:
+            self._control.ask_for_reports()
+
+    def _begin(self, partitions: Sequence[TopicPartition]) -> None:
+        self._on_warning(
+            f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log for "
+            "executors that do not start, and check that tasks reach the driver's control port "
+            f"{self._control.address[1]}"
+        )
+        self._metrics.apply(left_out_report(dict.fromkeys(partitions, "a task")))

@@ -67,7 +67,7 @@ class Places:
         self._schedule = schedule
         self._control = control
         self._timing = options.timing
-        self._prefixes = prefixes_of(options.topics)
+        self._topics = options.topics
         self._takes_over_offsets = options.takes_over_offsets
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
@@ -212,7 +212,9 @@ class Places:
         }
 
     def _why_hidden(self, topic: str) -> str:
-        (acl,) = by_prefix([Acl("source", "topic", topic, "DESCRIBE")], self._prefixes, creates=False)
+        (acl,) = by_prefix(
+            [Acl("source", "topic", topic, "DESCRIBE")], prefixes_of(self._topics), creates=False
+        )
         return (
             f"topic {topic} of {self._source} to be visible again: this principal is not authorized. As an "
             f"administrator: {grant_command(acl, self._source.config)}"

@@ -56,7 +56,8 @@ class TopicMirror:
     def __init__(self, run: MirrorRun) -> None:
         """Prepare; nothing begins."""
         self._run = run
-        self._groups = GroupFollower.of(run.options, run.metrics, run.warn)
+        has_groups = run.options.groups is not None
+        self._groups = GroupFollower.of(run.options, run.metrics, run.warn) if has_groups else None
         self._options = run.options
         self._identity: MirrorIdentity
         self._starts: Mapping[TopicPartition, int] = {}
@@ -86,14 +87,9 @@ class TopicMirror:
             if self._options.from_certificate is not None:
                 self._go_back(self._options.from_certificate, prepared.group, control)
             self._settle_beginnings(prepared, partitions, control)
-        following = Following(
-            self._options, prepared.group, schedule, run.metrics.followed, run.warn_in_report, run.notify
-        )
-        if following.is_wanted:
-            with run.signals.interrupting():
-                following.look_at_once()
+        if self._options.sync or not self._options.once:
+            self._follow(prepared.group, schedule, resources)
         if not self._options.once:
-            resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
         elif self._options.continues_after(IncidentKind.DESTINATION_LOSS):
             self._watch_copies(prepared, schedule, control, resources)
@@ -106,6 +102,18 @@ class TopicMirror:
         summary = run.copy(prepared, schedule, control, lock)
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
+
+    def _follow(self, group: str, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> None:
+        """Let settings follow the records: before they are copied, and until the end of a service."""
+        run = self._run
+        following = Following(
+            self._options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
+        )
+        if self._options.sync:
+            with run.signals.interrupting():
+                following.look_at_once()
+        if not self._options.once:
+            resources.enter_context(following)
 
     def _steer(
         self, schedule: PartitionSchedule, control: ControlServer, resources: contextlib.ExitStack

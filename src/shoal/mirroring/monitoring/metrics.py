@@ -18,15 +18,15 @@ from dataclasses import dataclass, field, replace
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.counts import Counted
+from ..model.follow_options import Follower
 from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
-from ..model.state import MirrorState, PartitionState, PartitionStatus
+from ..model.state import FollowRound, MirrorState, PartitionState, PartitionStatus
 from ..model.steering_status import SteeringStatus
-from .followed import Followed
 from .partition_metrics import PartitionMetrics
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
@@ -92,7 +92,7 @@ class Metrics:
         task_cpu_s: CPU seconds of all tasks.
         task_peak_rss_bytes: The largest resident memory of a task's process.
         engines: How tasks run the inner loops: ``native``, ``Python``, or both on machines that differ.
-        followed: The last rounds over what follows the records.
+        followed: The last round over each kind of settings; none of what was never compared.
         steering: How the mirror is steered; None if nothing steers it.
         groups: The state of the consumer groups that follow the records; None if none do.
         last_report_at: Unix time of the last report of a task; None before the first.
@@ -112,7 +112,7 @@ class Metrics:
             on_run: Called with each acknowledged run, from the threads that receive reports.
             once: Whether the mirror ends when everything is copied.
         """
-        self.followed = Followed()
+        self.followed: dict[Follower, FollowRound] = {}
         self.steering: SteeringStatus | None = None
         self.groups: GroupsStatus | None = None
         self.last_report_at: float | None = None
@@ -327,7 +327,7 @@ class Metrics:
             progress=progress,
             partitions=[_shown(name, row, silence, now) for name, row in rows],
             processes=processes,
-            followed={follower.value: done for follower, done in self.followed.rounds().items()},
+            followed={follower.value: done for follower, done in list(self.followed.items())},
             groups=self.groups,
             steering=self.steering,
             states=progress.states,

@@ -69,8 +69,8 @@ def follow(metrics: Metrics, text: str = "") -> None:
         )
     )
     difference = f"topic orders: retention.ms=1000 at the source{text}"
-    metrics.followed.set(Follower.CONFIGS, FollowRound(time.time() - 200, False, 1, (difference,)))
-    metrics.followed.set(Follower.ACLS, FollowRound(time.time() - 10, True, 0))
+    metrics.followed[Follower.CONFIGS] = FollowRound(time.time() - 200, False, 1, (difference,))
+    metrics.followed[Follower.ACLS] = FollowRound(time.time() - 10, True, 0)
 
 
 def url(shown: ServedPage) -> str:
