@@ -61,7 +61,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = (
-            self._builder(self._name, self._key.public_key(), _now() + _DAY)
+            self._builder(self._name, self._key.public_key(), _now() + 60 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -71,12 +71,17 @@ class Authority:
         return _pem(self.certificate)
 
     def issue(
-        self, common_name: str, *hosts: str, expired: bool = False, subject: x509.Name | None = None
+        self,
+        common_name: str,
+        *hosts: str,
+        expired: bool = False,
+        days: int = 1,
+        subject: x509.Name | None = None,
     ) -> Identity:
         """Return a key and a certificate for hosts (names and addresses); ``subject`` replaces the name."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-        builder = self._builder(name, key.public_key(), _now() + (-_DAY if expired else _DAY))
+        builder = self._builder(name, key.public_key(), _now() + (-_DAY if expired else days * _DAY))
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(map(_general_name, hosts)), False)
         return Identity(key, builder.sign(self._key, hashes.SHA256()), self.certificate)

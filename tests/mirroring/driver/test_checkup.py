@@ -1,0 +1,71 @@
+"""The warnings of a dry run about clusters that answer: certificates that expire soon, and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rig.authority import Authority
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.security import Security
+from shoal.client.security.tls import TlsSettings
+from shoal.gateway import Gateway, GatewaySettings, TlsFiles
+from shoal.mirroring.driver.checkup import cluster_warnings
+from shoal_broker import Broker
+from tests.client.test_quorum import HOUR_MS, with_quorum
+from tests.two_brokers import config_of
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+def warnings_of(config: ClientConfig) -> list[str]:
+    with Cluster(config) as cluster:
+        return list(cluster_warnings(cluster))
+
+
+@pytest.mark.parametrize(("ahead_ms", "side"), [(HOUR_MS, "ahead of"), (-HOUR_MS, "behind")])
+def test_clock_of_the_controller_that_differs_by_an_hour_is_a_warning(
+    broker: Broker, ahead_ms: int, side: str
+) -> None:
+    with_quorum(broker, ahead_ms)
+    (warning,) = warnings_of(config_of("destination", broker))
+    assert "the clock of the destination cluster's controller" in warning
+    assert f" s {side} ours" in warning
+
+
+def test_clock_that_differs_by_seconds_is_none(broker: Broker) -> None:
+    with_quorum(broker, 10_000)
+    assert warnings_of(config_of("destination", broker)) == []
+
+
+@pytest.mark.parametrize("days", [1, 30])
+def test_certificate_that_expires_within_two_weeks_is_a_warning(
+    broker: Broker, tmp_path: Path, days: int
+) -> None:
+    authority = Authority()
+    identity = authority.issue("gateway", "127.0.0.1", days=days)
+    files = TlsFiles(tmp_path / "gateway.pem", tmp_path / "gateway.key")
+    files.certificates.write_text(identity.chain_pem)
+    files.private_key.write_text(identity.key_pem())
+    gateway = Gateway(GatewaySettings("127.0.0.1", 0, config_of("upstream", broker), tls=files))
+    gateway.start()
+    try:
+        config = replace(
+            config_of("source", broker),
+            bootstrap=(gateway.bootstrap,),
+            security=Security(tls=TlsSettings(trusted=authority.pem)),
+        )
+        warnings = warnings_of(config)
+    finally:
+        gateway.stop()
+    expiring = [each for each in warnings if "expires on" in each]
+    assert len(expiring) == (1 if days < 14 else 0)
+    assert all(str(gateway.bootstrap) in each for each in expiring)
