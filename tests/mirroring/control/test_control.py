@@ -225,8 +225,8 @@ def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
 
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
-    b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1}\n'
-    % importlib.metadata.version("shoal").encode()
+    b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1, '
+    b'"steering": {"paused": [], "bytes_per_s": null}}\n' % importlib.metadata.version("shoal").encode()
 )
 
 
@@ -248,6 +248,7 @@ STATE = (
         STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"NaN"),
         STATE % (b"NaN", b"1.0", b'["member", 7, null]', b"false"),
         STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"false"),
+        (STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"false")).replace(b"null}", b"0}"),
     ],
 )
 def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer: bytes) -> None:

@@ -59,10 +59,15 @@ def test_schedule_reports_that_there_is_news(driver: Driver) -> None:
     driver.work.try_again([PARTITION])
     driver.work.add(TOPIC)
     assert len(news) == 3
+
+
+def test_schedule_reports_that_a_partition_has_stopped(driver: Driver) -> None:
+    stopped: list[int] = []
+    driver.work.on_stopped = lambda: stopped.append(1)
     driver.work.apply(report(PARTITION))
-    assert len(news) == 3
+    assert stopped == []
     driver.work.apply(report(PARTITION, stopped=[7, "a reason", None, True]))
-    assert len(news) == 4, "a mirror with an end does not wait for it"
+    assert stopped == [1]
 
 
 def test_stopped_partition_cannot_be_taken_until_it_is_tried_again(driver: Driver) -> None:

@@ -13,7 +13,7 @@ from shoal.declare import given
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.driver.commands import Commands, Reactions
+from shoal.mirroring.driver.commands import Commands
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering
 from shoal.mirroring.driver.topic_expressions import topics_of
@@ -49,8 +49,16 @@ class Mirror:
             self.said.append,
             self.said.append,
         )
-        reactions = Reactions(self._stop, self._retry, self.said.append)
-        self.commands = Commands(self.steering, self.metrics, reactions)
+        self.commands = Commands(
+            self.steering,
+            self.schedule,
+            self.metrics,
+            self.server,
+            stop=self._stop,
+            notify=self.said.append,
+            retry=self._retry,
+            create_lost=lambda topic: None,
+        )
 
     def add(self, name: str) -> None:
         self.schedule.add(PreparedTopic(name, name, 1, created=False))
@@ -62,11 +70,9 @@ class Mirror:
         self.is_stopped = True
 
     def __enter__(self) -> Mirror:
-        self.steering.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.steering.__exit__(*exc_info)
         self.server.close()
 
     def do(self, line: str) -> Mapping[str, Any]:
@@ -106,7 +112,8 @@ def test_pause_holds_for_topics_that_are_found_later(started: Callable[..., Mirr
     mirror = started()
     mirror.do("pause orders.*")
     mirror.add("orders.new")
-    wait_until(lambda: "orders.new" in mirror.steering.status.paused)
+    mirror.steering.look()
+    assert "orders.new" in mirror.steering.status.paused
 
 
 def test_name_pauses_only_the_topic_of_this_name(started: Callable[..., Mirror]) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from ...errors import ConfigError
+from ...errors import ConfigError, ShoalError
 from ...nearest import did_you_mean
+from ..control import ControlServer
+from ..model.incidents import IncidentKind
 from ..model.steering_options import check_expression, parse_limit
 from ..model.steering_status import rate_text
+from ..model.text import first_few
 from ..monitoring.door import CommandAnswer
 from ..monitoring.metrics import Metrics
+from .continuing import read_kind, stopped_by
+from .schedule import PartitionSchedule
 from .steering import Steering
 
-__all__ = ["COMMANDS", "Commands", "Reactions"]
+__all__ = ["COMMANDS", "Commands"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +56,42 @@ COMMANDS: Mapping[str, _Command] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Reactions:
-    """
-    The effects of commands besides steering.
-
-    Attributes:
-        stop: Ends the mirror.
-        retry: Tries all stopped partitions again; None for ``--once``.
-        notify: Prints a sentence about a change.
-        continue_after: Lets stopped partitions continue, by their name and the kind of their incident, and
-            returns a sentence about it; None for ``--once``.
-
-    """
-
-    stop: Callable[[], object]
-    retry: Callable[[], object] | None
-    notify: Callable[[str], object]
-    continue_after: Callable[[str, str], str] | None = None
-
-
 class Commands:
     """Carries out commands, in any thread."""
 
-    def __init__(self, steering: Steering, metrics: Metrics, reactions: Reactions) -> None:
-        """Prepare to carry out commands."""
+    def __init__(
+        self,
+        steering: Steering,
+        schedule: PartitionSchedule,
+        metrics: Metrics,
+        control: ControlServer,
+        *,
+        stop: Callable[[], object],
+        notify: Callable[[str], object],
+        retry: Callable[[], object],
+        create_lost: Callable[[str], object],
+        once: bool = False,
+    ) -> None:
+        """
+        Prepare to carry out commands.
+
+        Args:
+            stop: Ends the mirror.
+            notify: Prints a sentence about a change.
+            retry: Tries all stopped partitions again.
+            create_lost: Creates the copy of a source topic if it is gone.
+            once: Whether the mirror ends with its stopped partitions.
+
+        """
         self._steering = steering
+        self._schedule = schedule
         self._metrics = metrics
-        self._reactions = reactions
+        self._control = control
+        self._stop = stop
+        self._notify = notify
+        self._retry = retry
+        self._create_lost = create_lost
+        self._once = once
 
     def carry_out(self, name: str, arguments: Mapping[str, str]) -> CommandAnswer:
         """
@@ -102,9 +115,11 @@ class Commands:
             case "status":
                 return self._status()
             case "retry":
-                return self._retry()
+                self._check_lasts("retry", "Run it again")
+                self._retry()
+                return CommandAnswer("trying the stopped partitions again")
             case "stop":
-                self._reactions.stop()
+                self._stop()
                 return CommandAnswer("stopping: finishing and committing the batches in flight")
             case "pause":
                 return self._changed(self._pause(check_expression("pause", arguments["topics"])))
@@ -113,7 +128,7 @@ class Commands:
                 return self._changed(f"resumed {resumed}" if resumed else "no topic was paused")
             case "limit":
                 return self._changed(self._limit(arguments["bytes"]))
-        return self._continue(arguments["topic"], arguments["kind"])
+        return self._changed(self._continue(arguments["topic"], arguments["kind"]))
 
     def _status(self) -> CommandAnswer:
         progress, status = self._metrics.progress(), self._steering.status
@@ -130,7 +145,7 @@ class Commands:
         return CommandAnswer("\n".join(lines), {**asdict(progress), "steering": status.to_json_object()})
 
     def _changed(self, sentence: str) -> CommandAnswer:
-        self._reactions.notify(f"by the control socket: {sentence}")
+        self._notify(f"by the control socket: {sentence}")
         return CommandAnswer(sentence, {"steering": self._steering.status.to_json_object()})
 
     def _pause(self, expression: str) -> str:
@@ -145,16 +160,22 @@ class Commands:
             return "the mirror has no limit"
         return f"limited the mirror to {rate_text(bytes_per_s)}"
 
-    def _retry(self) -> CommandAnswer:
-        if self._reactions.retry is None:
-            raise ConfigError("retry: a mirror with --once ends with its stopped partitions. Run it again")
-        self._reactions.retry()
-        return CommandAnswer("trying the stopped partitions again")
+    def _check_lasts(self, name: str, remedy: str) -> None:
+        if self._once:
+            raise ConfigError(f"{name}: a mirror with --once ends with its stopped partitions. {remedy}")
 
-    def _continue(self, name: str, kind: str) -> CommandAnswer:
-        if self._reactions.continue_after is None:
-            raise ConfigError(
-                "continue: a mirror with --once ends with its stopped partitions. Run it again with "
-                f"--continue-after {kind}"
-            )
-        return self._changed(self._reactions.continue_after(name, kind))
+    def _continue(self, name: str, kind_name: str) -> str:
+        self._check_lasts("continue", f"Run it again with --continue-after {kind_name}")
+        kind = read_kind(kind_name)
+        stopped = stopped_by(kind, name, self._metrics.partitions())
+        if kind is IncidentKind.DESTINATION_LOSS:
+            topic = stopped[0].topic
+            try:
+                self._create_lost(topic)
+            except ShoalError as error:
+                raise ConfigError(
+                    f"continue: the copy of {topic} cannot be created again: {error}"
+                ) from error
+        self._schedule.accept(stopped, kind)
+        self._control.recall(stopped)
+        return f"{first_few(stopped)} may continue after {kind.value}, this once"

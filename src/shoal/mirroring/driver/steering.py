@@ -1,15 +1,14 @@
 """
 Steers a running mirror: the topics that are paused, and the limit, by options and commands.
 
-A thread looks for new topics twice a second, and gives the steering to the control server, which passes it on
-to the tasks. Commands of an operator (``commands.py``) call the methods, from any thread.
+The control server passes it on to the tasks. Commands of an operator (``commands.py``) call the methods, from
+any thread, and the mirror calls :meth:`Steering.look` for new topics.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Self
 
 from ...errors import ConfigError
 from ..control import ControlServer
@@ -22,11 +21,9 @@ from .topic_expressions import topics_of
 
 __all__ = ["Steering"]
 
-_LOOK_INTERVAL_S = 0.5
-
 
 class Steering:
-    """The steering of one mirror, from the first task to the end of the ``with`` block."""
+    """The steering of one mirror."""
 
     def __init__(
         self,
@@ -48,35 +45,25 @@ class Steering:
         self._schedule = schedule
         self._metrics = metrics
         self._warn = once_each(warn)
-        self._lock = threading.Lock()  # held during a command, and during a look
+        self._lock = threading.Lock()  # held during a command, and a look
         self._limit = options.limit
         self._paused: Mapping[str, frozenset[str]] = {}
         self._paused_of: frozenset[str] = frozenset()
         self._passed_on: tuple[frozenset[str], int | None] = frozenset(), None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shoal-steering", daemon=True)
         self._select("pause", options.pause)
         self._pass_on()
         if known := self.status.sentences:
             notify(f"steering: {', '.join(known)}")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=5.0)  # it may wait for a child process
-
-    def _run(self) -> None:
-        while not self._over.wait(_LOOK_INTERVAL_S):
-            with self._lock:
-                try:
-                    self._select("pause", tuple(self._paused))
-                except Exception as error:
-                    # A mirror runs for months: a look that fails changes nothing.
-                    self._warn(f"the steering of the mirror stays as it is: {error}")
-                self._pass_on()
+    def look(self) -> None:
+        """Pause new topics that an expression selects."""
+        with self._lock:
+            try:
+                self._select("pause", tuple(self._paused))
+            except ConfigError as error:
+                # A mirror runs for months: a look that fails changes nothing.
+                self._warn(f"the steering of the mirror stays as it is: {error}")
+            self._pass_on()
 
     def _select(self, option: str, expressions: tuple[str, ...]) -> None:
         """Pause the topics that expressions select; match only if an expression or a topic is new."""

@@ -35,8 +35,7 @@ from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
 from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
-from .commands import Commands, Reactions
-from .continuing import Continuing
+from .commands import Commands
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .following import Following
@@ -60,6 +59,7 @@ class TopicMirror:
         self._groups = GroupFollower.of(run.options, run.metrics, run.warn) if has_groups else None
         self._options = run.options
         self._identity: MirrorIdentity
+        self._steering: Steering | None = None
         self._starts: Mapping[TopicPartition, int] = {}
         self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
@@ -87,14 +87,13 @@ class TopicMirror:
             if self._options.from_certificate is not None:
                 self._go_back(self._options.from_certificate, prepared.group, control)
             self._settle_beginnings(prepared, partitions, control)
+            self._steer(schedule, control)
         if self._options.sync or not self._options.once:
             self._follow(prepared.group, schedule, resources)
         if not self._options.once:
             self._look_out(prepared, schedule, control, lock, resources)
         elif self._options.continues_after(IncidentKind.DESTINATION_LOSS):
             self._watch_copies(prepared, schedule, control, resources)
-        with run.signals.interrupting():
-            self._steer(schedule, control, resources)
         if self._groups is None:
             return run.copy(prepared, schedule, control, lock)
         resources.callback(self._groups.close)
@@ -115,24 +114,23 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
 
-    def _steer(
-        self, schedule: PartitionSchedule, control: ControlServer, resources: contextlib.ExitStack
-    ) -> None:
-        """Steer the tasks, if anything may be to steer; without that, no thread looks for it."""
+    def _steer(self, schedule: PartitionSchedule, control: ControlServer) -> None:
+        """Steer the tasks, if anything may be to steer."""
         run, options = self._run, self._options
         if not options.is_steered:
             return
-        steering = Steering(options, control, schedule, run.metrics, run.warn, run.notify)
-        resources.enter_context(steering)
-        continuing = Continuing(schedule, run.metrics, control, partial(self._create_lost, schedule))
-        lasts = not self._options.once
-        reactions = Reactions(
-            lambda: run.signals.end_by("the control socket"),
-            run.retry_stopped if lasts else None,
-            run.notify,
-            continuing.continue_after if lasts else None,
-        )
-        run.on_command = Commands(steering, run.metrics, reactions).carry_out
+        self._steering = Steering(options, control, schedule, run.metrics, run.warn, run.notify)
+        run.on_command = Commands(
+            self._steering,
+            schedule,
+            run.metrics,
+            control,
+            stop=lambda: run.signals.end_by("the control socket"),
+            notify=run.notify,
+            retry=run.retry_stopped,
+            create_lost=partial(self._create_lost, schedule),
+            once=options.once,
+        ).carry_out
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
         """Take the group's directory on this machine, and begin to start the engine, which logs there."""
@@ -244,6 +242,8 @@ class TopicMirror:
         def found(topic: PreparedTopic) -> None:
             added = schedule.add(topic)
             lock.extend(added)
+            if self._steering is not None:
+                self._steering.look()
             news = (
                 f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
             )

@@ -55,14 +55,19 @@ class Guard:
         self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
         self._hosts = {each.lower() for each in ("localhost", listens_on, socket.gethostname())}
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether a request must have the token."""
+        return self._token is not None
+
     def names_us(self, host: str | None) -> bool:
         """
         Return whether a Host header names this server; one without the header comes from no browser.
 
         An attacker's page can make its own name resolve to this machine (DNS rebinding), and then read what
-        this server answers. It cannot do so with an address, and it does not have the token.
+        this server answers. It cannot do so with an address.
         """
-        if host is None or self._token is not None:
+        if host is None:
             return True
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")
@@ -73,10 +78,10 @@ class Guard:
             return False
         return True
 
-    def may_read(self, authorization: str | None) -> bool:
-        """Return whether an Authorization header has the token, or none is needed."""
+    def has_token(self, authorization: str | None) -> bool:
+        """Return whether an Authorization header has the token; False if no token is needed."""
         if self._token is None:
-            return True
+            return False
         # The digests have one length, so the time of the comparison does not reveal the token's.
         return hmac.compare_digest(_digest(_token_in(authorization or "")), self._token)
 

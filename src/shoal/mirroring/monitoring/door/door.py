@@ -320,13 +320,14 @@ class _Handler(BaseHTTPRequestHandler):
         if guard is None:
             self._slot.is_proven = True
             return True
-        if not guard.names_us(self.headers.get("Host")):
+        has_token = guard.has_token(self.headers.get("Authorization"))
+        if not has_token and not guard.names_us(self.headers.get("Host")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "the Host header names another server. Use an address, or option http-token-file",
             )
             return False
-        if guard.may_read(self.headers.get("Authorization")):
+        if has_token or not guard.needs_token:
             self._slot.is_proven = True
         elif path not in self._listener.public:
             self._send(_UNAUTHORIZED, [("WWW-Authenticate", each) for each in CHALLENGES])
