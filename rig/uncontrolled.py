@@ -34,7 +34,7 @@ class Uncontrolled:
     interruptions = 0
     generation = 0
     steering = UNSTEERED
-    #: It is never needed, since nothing is limited.
+    #: No task needs it, since nothing is limited.
     allowance = Allowance()
 
     def check_lease(self) -> None:

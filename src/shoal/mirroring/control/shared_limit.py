@@ -30,7 +30,7 @@ _LEAST_PART = 0.05
 
 
 class TaskWork:
-    """What one task has reported of its fetching."""
+    """The fetching of one task, by its reports."""
 
     def __init__(self) -> None:
         self._counted: dict[TopicPartition, tuple[int, int]] = {}

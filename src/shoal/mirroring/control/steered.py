@@ -66,7 +66,7 @@ class SteeredTasks:
             work.look(elapsed_s, member.partitions)
         before, self._parts = self._parts, parts_of(self._limit, self._work)
         changed = [each for each, part in self._parts.items() if _differs(part, before.get(each, 0))]
-        # What is not sent stays as the task has it.
+        # The task keeps a part that the driver does not send.
         self._parts |= {each: before[each] for each in self._parts if each not in changed}
         return changed
 

@@ -1,4 +1,4 @@
-"""What a mirror shows while it runs, if its options ask for it: metrics, health, page and report."""
+"""Everything that a mirror shows while it runs, if its options ask for it: metrics, page and report."""
 
 from __future__ import annotations
 
