@@ -24,7 +24,16 @@ from tests.world.maps import translate
 #: Both limits of milestones: thinned to nothing, to a few, and as the product does.
 LIMITS = (2, 3, 8, 40)
 
-SEEDS = 80
+#: Those of each run: more find the same. The nights have :data:`MORE_SEEDS`.
+SEEDS = range(20)
+MORE_SEEDS = range(20, 200)
+
+#: Limits and seeds of each run and of the nights.
+LOGS = [
+    pytest.param(most, seeds, marks=marks, id=f"{most}-{name}")
+    for name, seeds, marks in (("some", SEEDS, ()), ("more", MORE_SEEDS, pytest.mark.long))
+    for most in LIMITS
+]
 
 
 @dataclass
@@ -187,13 +196,13 @@ def mirrored(seed: int, *, in_peace: bool = False, with_other_writers: bool = Fa
 
 
 @pytest.mark.parametrize("with_other_writers", [False, True])
-@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize(("most", "seeds"), LOGS)
 def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
-    most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
+    most: int, seeds: range, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
     seen = dict.fromkeys(Exactness, 0)
-    for seed in range(SEEDS):
+    for seed in seeds:
         mirror = mirrored(seed, with_other_writers=with_other_writers)
         stored = json.loads(json.dumps(mirror.map.to_json_object()))
         assert OffsetMap.from_json_object(stored) == mirror.map
@@ -209,12 +218,12 @@ def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
 
 
 @pytest.mark.parametrize("with_other_writers", [False, True])
-@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize(("most", "seeds"), LOGS)
 def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
-    most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
+    most: int, seeds: range, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
-    for seed in range(SEEDS):
+    for seed in seeds:
         mirror = mirrored(seed, with_other_writers=with_other_writers)
         for offset in range(mirror.end + 2):
             found = mirror.translated(offset, is_source=False)
@@ -222,12 +231,12 @@ def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
             mirror.check(found, wanted, [each for each in mirror.landed if each >= found.offset])
 
 
-@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize(("most", "seeds"), LOGS)
 def test_translation_without_compaction_retention_and_incidents_is_always_exact(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    most: int, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "MOST_MILESTONES", most)
-    for seed in range(SEEDS):
+    for seed in seeds:
         mirror = mirrored(seed, in_peace=True)
         there = [mirror.translated(each, is_source=True) for each in range(mirror.position + 1)]
         back = [mirror.translated(each, is_source=False) for each in range(mirror.end + 1)]
