@@ -17,7 +17,6 @@ from rig.jars import KAFKA_VERSION
 from shoal import RawProducer as PublicProducer
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, read_header
-from tests.batches import Record, payload, raw_batch
 from tests.client.producer.produced import some_batches
 from tests.integration.agent_versions import EVERY_VERSION
 from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in, stored
@@ -94,31 +93,10 @@ def test_every_acks_value_is_accepted(
     assert as_sent(stored(kafka, created)[:7]) == as_sent(batches)
 
 
-def test_repeated_requests_in_flight_are_recognized(
-    kafka: KafkaCluster, producer: RawProducer, created: str
-) -> None:
-    """Only the last of them is among the five batches of a producer that the broker remembers."""
-    requests = [following(number * 150, 50) for number in range(5)]
-    for _ in range(2):
-        for batches in requests:
-            producer.send(created, batches)
-        assert [producer.receive()[2:4] for _ in requests] == [(0, number * 150) for number in range(5)]
-    assert len(stored(kafka, created)) == 250
-
-
 def damaged() -> bytearray:
     second = Identity().batch(3)
     second[-1] ^= 1
     return second
-
-
-def test_bad_requests_write_nothing(kafka: KafkaCluster, producer: RawProducer, created: str) -> None:
-    assert producer.refused(created, following(3, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producer.refused(created, [Identity().batch(0), Identity().batch(4)]) == ErrorCode.INVALID_RECORD
-    assert producer.refused(created, [Identity().batch(0), damaged()]) == ErrorCode.CORRUPT_MESSAGE
-    with RawProducer(kafka.bootstrap, client_id="somebody") as unmarked:
-        assert unmarked.refused(created, following(0, 2)) == ErrorCode.INVALID_RECORD
-    assert stored(kafka, created) == []
 
 
 # KIP-712's plain form
@@ -166,18 +144,6 @@ def test_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -> No
 # Topics of every kind
 
 
-def test_compacted_topic_refuses_batches_without_keys(
-    kafka: KafkaCluster, producer: RawProducer, topic: str
-) -> None:
-    create_topic(kafka.bootstrap, topic, config={"cleanup.policy": "compact"})
-    assert producer.accepted(topic, following(0, 10)) == 0
-    without_key = raw_batch(
-        payload([Record(key=None)]), producer_id=Identity().producer_id, producer_epoch=0, base_sequence=33
-    )
-    assert producer.refused(topic, [*following(30, 1), without_key]) == ErrorCode.INVALID_RECORD
-    assert len(stored(kafka, topic)) == 10
-
-
 def test_segments_are_rolled_between_requests(kafka: KafkaCluster, producer: RawProducer, topic: str) -> None:
     create_topic(kafka.bootstrap, topic, config={"segment.bytes": str(1024 * 1024)})
     sent: list[bytearray] = []
@@ -190,18 +156,6 @@ def test_segments_are_rolled_between_requests(kafka: KafkaCluster, producer: Raw
     # Batches in an earlier segment are found, too.
     assert producer.accepted(topic, sent[30:90]) == 3_000
     assert len(stored(kafka, topic)) == 300
-
-
-def test_size_limits_apply_to_batches_and_requests(
-    kafka: KafkaCluster, producer: RawProducer, topic: str
-) -> None:
-    create_topic(kafka.bootstrap, topic, config={"max.message.bytes": "5000", "segment.bytes": "1048576"})
-    large = Identity().batch(3, 200, Codec.NONE)
-    assert producer.refused(topic, [Identity().batch(0), large]) == ErrorCode.MESSAGE_TOO_LARGE
-    many = following(0, 400, records=50, codecs=(Codec.NONE,))
-    assert producer.refused(topic, many) == ErrorCode.RECORD_LIST_TOO_LARGE
-    assert stored(kafka, topic) == []
-    assert producer.accepted(topic, many[:100]) == 0
 
 
 @pytest.mark.parametrize("kafka", [KAFKA_VERSION], indirect=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka.admin import AclOperation, ResourceType
 
 from rig.cluster import free_port, java_properties
 from rig.load import create_topic, load_plain
@@ -24,7 +23,7 @@ from rig.uncontrolled import Uncontrolled
 from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.errors import AccessRefused, Disconnected, ShoalError
+from shoal.errors import AccessRefused, Disconnected
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.model.ranges import CopyRange
@@ -236,46 +235,6 @@ def test_login_is_renewed_before_its_session_ends(kafka: LockedKafka) -> None:
             version = connection.version(ApiKey.METADATA)
             assert len(decode_response(ApiKey.METADATA, version, frame).brokers) == 1
         assert not connection.closed
-
-
-def test_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
-    bob = both(kafka, "SCRAM-SHA-512", "bob")
-
-    def copied_now() -> TaskResult:
-        settings = CopySettings(
-            client(kafka, "SASLTLS", bob), client(kafka, "SASLTLS", bob, "destination"), f"g.{topic}", "rules"
-        )
-        return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())
-
-    def sentence() -> str:
-        try:
-            result = copied_now()
-        except ShoalError as error:
-            return str(error)
-        return str(result.stopped[0]) if result.stopped else f"complete: {result.complete}"
-
-    def ends(partly: str) -> None:
-        """Run a task until it ends so: the broker applies its topics and ACLs at different times."""
-        deadline = time.monotonic() + 20
-        while not re.search(partly, said := sentence()):
-            assert time.monotonic() < deadline, said
-            time.sleep(0.1)
-        assert "\n" not in said
-
-    load(kafka, topic, 100)
-    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
-    kafka.forbid_everything("bob")
-    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.DESCRIBE)
-    ends("group.*GROUP_AUTHORIZATION_FAILED.*Grant READ on the group")
-    kafka.allow("bob", ResourceType.GROUP, f"g.{topic}", AclOperation.READ)
-    ends("a producer id .*CLUSTER_AUTHORIZATION_FAILED.*Grant IDEMPOTENT_WRITE")
-    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.WRITE)
-    ends("TOPIC_AUTHORIZATION_FAILED.*Grant READ and DESCRIBE on the topic at the source")
-    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ)
-    ends("complete: True")
-    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.READ)
-    ends("complete: True")
 
 
 SECRETS = [*PASSWORDS.values(), KEY_PASSWORD, STORE_PASSWORD, "PRIVATE KEY"]

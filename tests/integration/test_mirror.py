@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster
-from rig.load import create_topic, load_batch, load_every_kind, load_plain, random_records
+from rig.load import load_batch, load_every_kind, load_plain, random_records
 from rig.read import assert_same_records, digest_topic, read_topic
 from rig.shoal import Shoal
 from tests.integration.shared_spark import shoal
@@ -128,49 +128,3 @@ def _committed(cluster: KafkaCluster, group: str, topic: str, partitions: int) -
     finally:
         consumer.close()
     return {each.partition: each.offset for each in found if each.offset >= 0}
-
-
-def test_stopped_partition_is_named_and_the_others_continue(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    between: list[str],
-    topic: str,
-    tmp_path: Path,
-) -> None:
-    create_topic(source_cluster.bootstrap, topic, 3)
-    create_topic(destination_cluster.bootstrap, topic, 3)
-    records = {number: random_records(Random(number), 50, 500) for number in range(3)}
-    for number in range(3):
-        load_batch(source_cluster.bootstrap, topic, number, records[number])
-    load_batch(destination_cluster.bootstrap, topic, 1, random_records(Random(9), 3, 100))
-
-    done = shoal("mirror", *between, "--topics", topic, "--once", state=tmp_path)
-
-    assert done.returncode == 1
-    assert f"{topic}-1" in done.stderr + done.stdout
-    assert "--adopt" in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    copied = read_topic(destination_cluster.bootstrap, topic)
-    assert {number: len(found) for number, found in copied.items()} == {0: 50, 1: 3, 2: 50}
-
-
-def test_read_uncommitted_copies_aborted_records(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    between: list[str],
-    topic: str,
-    tmp_path: Path,
-) -> None:
-    load_every_kind(source_cluster.bootstrap, topic, partitions=1)
-    properties = tmp_path / "source.properties"
-    properties.write_text("isolation.level=read_uncommitted\n", encoding="utf-8")
-
-    done = shoal(
-        "mirror", *between, "--topics", topic, "--once", "--from-config", str(properties), state=tmp_path
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert_same_records(
-        read_topic(source_cluster.bootstrap, topic, "read_uncommitted"),
-        read_topic(destination_cluster.bootstrap, topic),
-    )

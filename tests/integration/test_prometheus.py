@@ -31,7 +31,6 @@ from rig.authority import Authority
 from rig.cluster import free_port
 from rig.shoal import Shoal, serve_gateway
 from shoal_broker import Broker
-from tests.integration.shared_spark import shoal
 from tests.two_brokers import wait_until
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -184,14 +183,6 @@ def test_running_mirror_is_scraped(mirror: str, brokers: tuple[Broker, Broker]) 
 def test_lag_in_seconds_of_an_up_to_date_mirror_is_small(mirror: str) -> None:
     for _ in range(5):
         assert max(values(mirror, "shoal_lag_seconds", "topic", "partition").values()) < 10
-
-
-def test_used_address_is_one_sentence_and_exit_code_2(
-    mirror: str, command: list[str], tmp_path: Path
-) -> None:
-    run = shoal("mirror", *command, "--once", "--group", "another", "--metrics", mirror, state=tmp_path)
-    assert run.returncode == 2
-    assert all(each in run.stderr for each in ("--metrics", str(mirror), "0"))
 
 
 # With a real Prometheus

@@ -21,18 +21,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
-    ResourceType,
 )
 
 from rig import wait_until
 from rig.cluster import KafkaCluster, start_in_parallel
-from rig.load import load_batch
 from rig.read import digest_topic
-from rig.record import Record
 from rig.shoal import Shoal, hasty
 from shoal.topic_partition import TopicPartition
 
@@ -103,13 +97,6 @@ def create(cluster: KafkaCluster, topic: str, replicas: Sequence[Sequence[int]],
         return len(partitions) == len(replicas) and all(each.leader > 0 for each in partitions.values())
 
     wait_until(is_led, f"leaders of {topic}")
-
-
-def configure(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def bootstrap_from(cluster: KafkaCluster, node_id: int) -> str:
@@ -393,26 +380,3 @@ def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
                 assert behind == 0 or (behind > 0 and str(partition) in summary["waiting"]), behind
         setting.mirror()
     setting.assert_same(*TOPICS)
-
-
-@pytest.mark.long
-def test_refused_partition_stops_and_the_others_continue(setting: Setting) -> None:
-    mirror, traffic = setting.mirror(), setting.traffic
-    with traffic.flowing():
-        configure(setting.destination, "limited", "max.message.bytes", "20000")  # after the mirror's start
-        before = traffic.go_on_for(2 * SLICE_S)
-        began = time.monotonic()
-        small, large = (Record(None, bytes(size), (), 1_600_000_000_000) for size in (100, 50_000))
-        for record in (small, large, small):
-            load_batch(setting.source.bootstrap, REFUSED.topic, REFUSED.partition, [record])
-        line = mirror.wait_for(lambda line: str(REFUSED) in line["stopped"], timeout_s=60)
-        until = traffic.go_on_for(3 * SLICE_S)[1]
-        assert "MESSAGE_TOO_LARGE" in line["stopped"][str(REFUSED)]
-        assert "max.message.bytes" in line["stopped"][str(REFUSED)]
-    assert_unaffected(traffic, LIMITED, before, (began, until))
-    summary = setting.end_mirror()
-    assert mirror.exit_code == 1
-    assert summary["stopped"].keys() == {str(REFUSED)}
-    copy = digest_topic(setting.destination.bootstrap, "limited")
-    # The batches before the refused one, and none after it.
-    assert {number: each.count for number, each in copy.items()} == {0: traffic.sent[LIMITED], 1: 1}

@@ -102,24 +102,6 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
     assert (ended.exit_code, ended.incidents, ended.summary["records"]) == (0, [], 0)
 
 
-@pytest.mark.parametrize("election", [True, False])
-def test_source_that_is_shorter_than_the_copy_has_lost_nothing_unmirrored(
-    brokers: TwoBrokers, tmp_path: Path, election: bool
-) -> None:
-    brokers.source.create_topic("cut", 1)
-    fill(History(brokers.source.log("cut")), "old", 10)
-    assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
-    lose_tail(brokers.source, "cut", 6, election=election)
-
-    ended = mirror_once(brokers, "cut", tmp_path)
-    assert (ended.exit_code, ended.incidents) == (1, [("cut-0", "source-reset", False)])
-
-    ended = mirror_once(brokers, "cut", tmp_path, "--continue-after", "source-reset")
-    assert (ended.exit_code, ended.incidents) == (4, [("cut-0", "source-reset", True)])
-    assert ended.summary["lost"] == 0
-    assert values(brokers.destination, "cut") == numbered("old", 10)
-
-
 def test_copy_whose_leader_did_not_answer_is_not_up_to_date(brokers: TwoBrokers, tmp_path: Path) -> None:
     brokers.source.create_topic("cut", 1)
     fill(History(brokers.source.log("cut")), "old", 10)
@@ -212,54 +194,3 @@ def test_source_topic_deleted_after_its_last_record_ends_the_run(brokers: TwoBro
     assert result.exit_code == 1
     assert result.incidents == [("gone-0", "source-reset", False)]
     assert values(brokers.destination, "other") == numbered("other", SOME)
-
-
-def test_deleted_copy_stops_its_partition(brokers: TwoBrokers, tmp_path: Path) -> None:
-    ended, _ = change_while_it_runs(brokers, tmp_path, lambda: delete(brokers.destination, "slow"))
-    assert ended.exit_code == 1
-    assert ended.incidents == [("slow-0", "destination-loss", False)]
-    assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
-    assert brokers.destination.topics.get("slow") is None
-
-
-def test_deleted_copy_is_created_again_if_the_policy_is_to_continue(
-    brokers: TwoBrokers, tmp_path: Path
-) -> None:
-    ended, _ = change_while_it_runs(
-        brokers,
-        tmp_path,
-        lambda: delete(brokers.destination, "slow"),
-        *("--continue-after", "destination-loss", "--refresh", "5"),
-    )
-    assert ended.exit_code == 4
-    assert ended.incidents == [("slow-0", "destination-loss", True)]
-    assert values(brokers.destination, "slow") == numbered(long("slow"), ALL)
-
-
-@pytest.mark.parametrize(
-    ("policy", "exit_code", "election"),
-    [
-        ("fail", 1, True),
-        ("continue", 4, False),
-        pytest.param("fail", 1, False, marks=pytest.mark.long),
-        pytest.param("continue", 4, True, marks=pytest.mark.long),
-    ],
-)
-def test_lost_tail_of_the_source_ends_its_partition(
-    brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int, election: bool
-) -> None:
-    kept = ALL - SOME
-
-    def lose() -> None:
-        lose_tail(brokers.source, "slow", kept, election=election)
-
-    ended, there = change_while_it_runs(brokers, tmp_path, lose, *after(policy))
-    assert there < kept
-    assert ended.exit_code == exit_code
-    assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
-    assert all(each in ended.summary["incidents"][0]["reason"] for each in ("offset", str(kept), str(ALL)))
-    assert values(brokers.destination, "slow") == numbered(long("slow"), kept)
-    assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
-
-    again = mirror_once(brokers, "slow,quick", tmp_path)
-    assert (again.exit_code, again.incidents, again.summary["up_to_date"]) == (0, [], True)

@@ -21,7 +21,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers, may_compact, wait_until
+from tests.two_brokers import History, TwoBrokers, answers, may_compact, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -63,29 +63,6 @@ def quick_fetches_bring_nothing(broker: Broker) -> None:
         return response if request.max_wait_ms >= TIMEOUT_MS else without_records(response)
 
     broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
-
-
-def reports_no_local_start(broker: Broker) -> None:
-    """Let the broker support no ListOffsets that reports the first offset on its own disks."""
-    before = broker.apis[ApiKey.LIST_OFFSETS]
-    broker.apis = {**broker.apis, ApiKey.LIST_OFFSETS: replace(before, newest=7)}
-
-
-@pytest.mark.parametrize("prepare", [lambda _: None, reports_no_local_start])
-def test_records_that_come_after_several_empty_answers_are_copied(
-    tmp_path: Path, prepare: Callable[[Broker], None]
-) -> None:
-    with TwoBrokers.started() as two:
-        (history,) = two.topic()
-        history.plain(*[1] * 30)
-        prepare(two.source)
-        answers(two.source, ApiKey.FETCH, without_records, SEVERAL)
-
-        code, summary, messages = mirror_once(two, tmp_path, timeout_ms=30_000)
-
-        assert (code, summary["incidents"]) == (0, []), messages
-        assert summary["decisions"] == {"copied": 30}
-        assert two.copied() == history.committed
 
 
 @contextmanager
@@ -199,30 +176,6 @@ def test_compacted_source_that_needs_longer_for_its_records_is_not_skipped(tmp_p
         assert code == 1, messages
         assert "longer wait" in summary["stopped"]["topic-0"]
         assert summary["decisions"] == {}
-
-
-def test_logs_that_end_without_a_gap_are_complete_at_once(tmp_path: Path) -> None:
-    names = [f"topic-{name}" for name in ("empty", "emptied", "trimmed", "marker", "aborted", "open")]
-    with TwoBrokers.started() as two:
-        histories = {name: two.topic(name)[0] for name in names}
-        for name in names[1:]:
-            histories[name].plain(2, 3)
-        two.source.log("topic-emptied").delete_records(5)
-        two.source.log("topic-trimmed").delete_records(2)
-        histories["topic-marker"].transaction(2, ends=COMMIT)
-        histories["topic-aborted"].transaction(2, ends=ABORT)
-        opened = histories["topic-open"]
-        opened.store(opened.batch(2, flags=0x10, producer_id=9, producer_epoch=0))
-
-        code, summary, messages = mirror_once(two, tmp_path)
-
-        assert (code, summary["incidents"], summary["up_to_date"]) == (0, [], True), messages
-        assert not {each for each in summary["decisions"] if each.startswith("skipped")}
-        assert summary["retries"] == 0
-        assert two.copied("topic-emptied") == []
-        assert two.copied("topic-trimmed") == histories["topic-trimmed"].committed[2:]
-        for name in ("topic-marker", "topic-aborted"):
-            assert two.copied(name) == histories[name].committed
 
 
 def test_running_mirror_waits_at_a_gap_until_the_next_record(tmp_path: Path) -> None:

@@ -92,17 +92,6 @@ def test_source_that_was_never_so_long_as_the_copy_is_another_topic(
     assert "created again" in reason
 
 
-def test_source_that_was_created_again_stops_without_the_policy(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(5, 5)
-    assert brokers.run().complete
-    create_source_again(brokers).plain(2)
-    (stopped,) = brokers.run().stopped
-    assert "no committed position" in stopped.reason
-    assert brokers.copied() == history.committed
-
-
 def test_copy_of_another_group_stops_and_names_that_group(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()

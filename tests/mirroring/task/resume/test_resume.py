@@ -13,7 +13,6 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
-from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
@@ -130,91 +129,10 @@ def test_records_written_after_the_last_commit_are_skipped(brokers: TwoBrokers, 
     assert brokers.copied() == history.committed
 
 
-def test_foreign_record_after_the_position_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    brokers.destination.log("topic").store(memoryview(batches.batch(1, base_offset=3)))
-    history.plain(1)
-    stopped_with(
-        brokers,
-        f"topic-0 on the destination cluster at {brokers.destination.bootstrap} has a foreign record",
-        "at offset 3,",
-        "--continue-after foreign-records then leaves its records there",
-        "another program wrote there",
-    )
-
-
-@pytest.mark.parametrize("foreign", [1, 2, 3])
-def test_foreign_records_behind_those_of_a_dead_task_stop_the_partition(
-    brokers: TwoBrokers, history: History, foreign: int
-) -> None:
-    history.plain(1, 1, 1, 1, 1, 1)
-    die_after(brokers, 2)
-    brokers.destination.log("topic").store(memoryview(batches.batch(foreign, base_offset=2)))
-    stopped_with(brokers, "another program wrote there")
-
-
-def test_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    log = lose_tail(brokers.destination, "topic", 1)
-    log.store(memoryview(batches.batch(2, base_offset=1)))
-    history.plain(1)
-    stopped_with(brokers, "records of another program before offset 3", "lost its tail")
-
-
-def test_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    lose_tail(brokers.destination, "topic", 1)
-    history.plain(1)
-    stopped_with(
-        brokers, "ends at offset 1", "before source offset 3, end at 3", "the destination lost its tail"
-    )
-
-
 def recreate(broker: Broker) -> None:
     topics = broker.topics
     topics.delete(topics.topic("topic"))
     topics.create("topic", 1, {})
-
-
-def test_destination_topic_that_was_created_again_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    recreate(brokers.destination)
-    history.plain(1)
-    stopped_with(brokers, "topic topic on the destination cluster", "was deleted and created again")
-
-
-def test_source_topic_that_was_created_again_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    recreate(brokers.source)
-    History(brokers.source.log("topic")).plain(5)
-    stopped_with(brokers, "topic topic on the source cluster", "was deleted and created again")
-
-
-def test_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    lose_tail(brokers.source, "topic", 1)
-    (stopped,) = brokers.run([CopyRange("topic", 0, "topic", 0, 3)]).stopped
-    assert stopped.cause is IncidentKind.SOURCE_RESET
-
-
-def test_source_whose_retention_overtook_the_position_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    history.plain(1, 1, 1)
-    history.log.delete_records(4)
-    stopped_with(brokers, "does not have offset 3", "begins at 4", "its retention overtook the mirror")
 
 
 def test_source_whose_retention_overtook_a_dead_task_stops_the_partition(
@@ -343,15 +261,6 @@ def test_task_waits_if_the_source_s_new_leader_does_not_show_the_mirrored_record
     result = running.result()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed
-
-
-def test_group_does_not_continue_behind_the_records_of_another_group(
-    brokers: TwoBrokers, history: History
-) -> None:
-    one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
-    history.plain(2, 2)
-    assert one.run().complete
-    stopped_with(other, "group 'other' has no committed position for it", "Use group 'one'")
 
 
 def test_commit_by_another_program_is_no_position(brokers: TwoBrokers, history: History) -> None:
