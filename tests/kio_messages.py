@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import io
 import random
-import sys
 import types
 import typing
 import uuid
@@ -18,13 +17,11 @@ from typing import Any
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 
 __all__ = [
-    "decode",
     "encode_request",
     "encode_response",
-    "nested",
     "random_message",
     "request_schema",
     "response_schema",
@@ -53,11 +50,6 @@ def response_schema(api_key: int, version: int) -> Any:
         return None
 
 
-def nested(schema: Any) -> Any:
-    """Return the module that has a message's nested classes by their names."""
-    return sys.modules[schema.__module__]
-
-
 def encode_request(message: Any, correlation_id: int, client_id: str | None) -> bytes:
     """Write a request and its header, without a size."""
     header = message.__header_schema__(
@@ -79,14 +71,6 @@ def _written(*entities: Any) -> bytes:
     for entity in entities:
         entity_writer(type(entity))(out, entity)
     return out.getvalue()
-
-
-def decode(schema: Any, frame: bytes) -> tuple[Any, Any]:
-    """Read a well-formed frame into its header and its message."""
-    header, size = entity_reader(schema.__header_schema__)(frame, 0)
-    message, rest = entity_reader(schema)(frame, size)
-    assert size + rest == len(frame)
-    return header, message
 
 
 def random_message(schema: Any, draw: random.Random) -> Any:

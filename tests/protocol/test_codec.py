@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,65 +26,10 @@ from shoal.protocol.codec import (
     request_class,
     response_class,
 )
-from tests import kio_messages, old_messages
 from tests.each_case import each_case
 from tests.oldest_versions import OLDEST_IN_KAFKA_4
+from tests.protocol.frames import CASES, Case
 
-CORRELATION_ID = 0x01020304
-
-
-class Case(NamedTuple):
-    """One API, version and direction, and another library's class for it."""
-
-    api_key: ApiKey
-    version: int
-    is_request: bool
-    schema: Any
-    codec: Any = kio_messages
-
-    def __str__(self) -> str:
-        return f"{self.api_key.name}-v{self.version}-{self.direction}"
-
-    @property
-    def direction(self) -> str:
-        return "request" if self.is_request else "response"
-
-    def frame(self, draw: random.Random) -> bytes:
-        """Have the other library write a message with something in every field."""
-        message = self.codec.random_message(self.schema, draw)
-        if self.is_request:
-            return bytes(self.codec.encode_request(message, CORRELATION_ID, "client"))
-        return bytes(self.codec.encode_response(message, CORRELATION_ID))
-
-    def decode(self, frame: bytes) -> Any:
-        if self.is_request:
-            header = read_request_header(memoryview(frame))
-            return decode_request(header, memoryview(frame))
-        return decode_response(self.api_key, self.version, memoryview(frame))
-
-    def encode(self, message: Any) -> bytes:
-        if self.is_request:
-            return encode_request(message, CORRELATION_ID, "client")
-        return encode_response(message, CORRELATION_ID)
-
-
-def _cases() -> list[Case]:
-    cases = []
-    for api_key in ApiKey:
-        for is_request in (True, False):
-            ours = (request_class if is_request else response_class)(api_key)
-            load = kio_messages.request_schema if is_request else kio_messages.response_schema
-            for version in range(ours.min_version, ours.max_version + 1):
-                schema = load(api_key, version)
-                old_schema = old_messages.schema(api_key, version, is_request=is_request)
-                if schema is not None:
-                    cases.append(Case(api_key, version, is_request, schema))
-                elif old_schema is not None:
-                    cases.append(Case(api_key, version, is_request, old_schema, old_messages))
-    return cases
-
-
-CASES = _cases()
 EVERY_MESSAGE = each_case(
     "versions",
     [list(group) for _, group in itertools.groupby(CASES, lambda case: (case.api_key, case.is_request))],
