@@ -424,8 +424,8 @@ class TwoBrokers:
 
     def impatient(self) -> TwoBrokers:
         """Wait shortly for each answer, for tests of fetches that a broker answers only after its wait."""
-        source = replace(self.settings.source, request_timeout_ms=500)
-        destination = replace(self.settings.destination, request_timeout_ms=500)
+        source = replace(self.settings.source, request_timeout_ms=250)
+        destination = replace(self.settings.destination, request_timeout_ms=250)
         return self.with_settings(source=source, destination=destination)
 
     # Contents

@@ -65,20 +65,23 @@ def confluent_consume(address: str, topic: str, partition: int, **config: object
         messages.append(message)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_confluent_kafka_consumes_its_idempotent_records(
-    broker_address: str, new_topic: NewTopic, codec: str
-) -> None:
+def test_confluent_kafka_consumes_its_idempotent_records(broker_address: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
-    producer = confluent_producer(broker_address, enable_idempotence=True, compression_type=codec)
-    for number, value in enumerate(VALUES):
-        producer.produce(
-            topic, value, b"key %d" % number, partition=1, headers=[("h", b"1")], timestamp=10**12 + number
-        )
-    assert producer.flush(SECONDS) == 0
+    for codec in CODECS:
+        producer = confluent_producer(broker_address, enable_idempotence=True, compression_type=codec)
+        for number, value in enumerate(VALUES):
+            producer.produce(
+                topic,
+                value,
+                b"key %d" % number,
+                partition=1,
+                headers=[("h", b"1")],
+                timestamp=10**12 + number,
+            )
+        assert producer.flush(SECONDS) == 0
     messages = confluent_consume(broker_address, topic, 1)
-    assert [message.value() for message in messages] == VALUES
-    assert [message.offset() for message in messages] == list(range(len(VALUES)))
+    assert [message.value() for message in messages] == VALUES * len(CODECS)
+    assert [message.offset() for message in messages] == list(range(len(VALUES) * len(CODECS)))
     assert messages[7].key() == b"key 7"
     assert messages[7].headers() == [("h", b"1")]
     assert messages[7].timestamp() == (1, 10**12 + 7)
@@ -196,18 +199,16 @@ def test_confluent_kafka_s_admin_client_describes_groups(
 # kafka-python; the other codecs would need further packages
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_kafka_python_consumes_its_idempotent_records(broker_address: str, topic: str, codec: str) -> None:
-    producer = KafkaProducer(
-        bootstrap_servers=broker_address,
-        enable_idempotence=True,
-        compression_type=None if codec == "none" else codec,
-    )
-    for value in VALUES:
-        producer.send(topic, value)
-    producer.flush(SECONDS)
-    producer.close()
-    assert python_consume(broker_address, topic) == VALUES
+def test_kafka_python_consumes_its_idempotent_records(broker_address: str, topic: str) -> None:
+    for codec in (None, "gzip"):
+        producer = KafkaProducer(
+            bootstrap_servers=broker_address, enable_idempotence=True, compression_type=codec
+        )
+        for value in VALUES:
+            producer.send(topic, value)
+        producer.flush(SECONDS)
+        producer.close()
+    assert python_consume(broker_address, topic) == VALUES * 2
 
 
 def python_consume(address: str, topic: str, **config: object) -> list[bytes]:
@@ -276,19 +277,17 @@ def test_kafka_python_s_admin_client_manages_topics(broker_address: str, unique:
 # aiokafka
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_aiokafka_consumes_its_idempotent_records(broker_address: str, topic: str, codec: str) -> None:
-    async def produce() -> None:
+def test_aiokafka_consumes_its_idempotent_records(broker_address: str, topic: str) -> None:
+    async def produce(codec: str | None) -> None:
         async with AIOKafkaProducer(
-            bootstrap_servers=broker_address,
-            enable_idempotence=True,
-            compression_type=None if codec == "none" else codec,
+            bootstrap_servers=broker_address, enable_idempotence=True, compression_type=codec
         ) as producer:
             for value in VALUES:
                 await producer.send(topic, value)
 
-    asyncio.run(produce())
-    assert asyncio.run(aio_consume(broker_address, topic)) == VALUES
+    for codec in (None, *CODECS[1:]):
+        asyncio.run(produce(codec))
+    assert asyncio.run(aio_consume(broker_address, topic)) == VALUES * len(CODECS)
 
 
 async def aio_consume(address: str, topic: str, **config: Any) -> list[bytes]:

@@ -885,6 +885,25 @@ def test_at_least_once_with_other_writers_has_no_incident(brokers: TwoBrokers, h
     assert ours(brokers) == history.committed
 
 
+def test_at_least_once_counts_batches_that_land_behind_foreign_records(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = at_least_once(brokers)
+    history.plain(*[2] * 12)
+    let_pass(brokers.destination, ApiKey.PRODUCE, 3)
+    slow = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+    control = Watched()
+    running = brokers.start(control=control)
+    assert brokers.destination.faults.wait_for(slow)
+    foreign(brokers.destination)
+    assert running.result().complete
+    assert (incidents(control), control.total("records")) == ([], 24)
+    assert ours(brokers) == history.committed
+    assert brokers.position().destination_offset == brokers.destination.log("topic").log_end_offset
+    (first, *_, last) = control.runs
+    assert (first[2] - first[0], last[2] - last[0]) == (0, 1)
+
+
 @pytest.mark.parametrize("requests", range(4))
 def test_at_least_once_repeats_a_dead_task_s_uncommitted_run(
     brokers: TwoBrokers, history: History, requests: int

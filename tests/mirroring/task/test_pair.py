@@ -134,10 +134,10 @@ def test_task_after_a_failure_of_any_produce_request_continues(
 
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_task_after_one_that_died_at_any_produce_request_continues(
-    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
+    brokers: TwoBrokers, fault: dict[str, Any]
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    for request, (topic, histories) in enumerate(topics):
+    for request, (topic, histories) in enumerate(alike_topics(brokers, NOW_MS)):
         let_pass(brokers.destination, ApiKey.PRODUCE, request)
         failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
         try:
@@ -165,20 +165,6 @@ def test_task_after_one_killed_between_any_two_requests_continues(
         else:
             break
         assert_exact(brokers, topic, histories)
-
-
-def test_tasks_killed_repeatedly_copy_everything_once(
-    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]]
-) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    topic, histories = next(topics)
-    for _ in range(100):
-        try:
-            brokers.run(brokers.ranges(topic), Mortal(at_check=4))
-        except Killed:
-            continue
-        break
-    assert_exact(brokers, topic, histories)
 
 
 @pytest.mark.usefixtures("each_sender")
@@ -232,35 +218,6 @@ def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: Histo
     brokers.run()
     assert max(each.requests_before_it for each in sent) == 4
     assert brokers.copied() == history.committed
-
-
-def test_first_request_of_an_identity_is_in_flight_alone(
-    brokers: TwoBrokers, history: History, sent: Sendings
-) -> None:
-    history.plain(*[1] * 8)
-    brokers.run()
-    assert [len(each.before_it) for each in sent][:3] == [0, 0, 1]
-
-
-def test_request_without_multi_batch_has_one_batch_of_each_partition(
-    brokers: TwoBrokers, sent: Sendings
-) -> None:
-    histories = brokers.topic("topic", 3)
-    for history in histories:
-        history.plain(*[1] * 6)
-    brokers.run()
-    assert_exact(brokers, "topic", histories)
-    # encode_produce_request refuses a partition that is listed twice; here nothing was refused
-    assert sorted(each.partition for each in sent) == [0] * 6 + [1] * 6 + [2] * 6
-
-
-def test_old_batches_are_in_flight_alone_as_the_broker_may_forget_their_producer(
-    brokers: TwoBrokers, history: History, sent: Sendings
-) -> None:
-    history.base_timestamp = NOW_MS - 2 * DAY_MS
-    history.plain(*[1] * 6)
-    brokers.run()
-    assert {len(each.before_it) for each in sent} == {0}
 
 
 def test_old_batch_among_young_ones_is_acknowledged_before_the_next_request(
