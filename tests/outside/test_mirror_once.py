@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from tests import batches
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail, wait_until
+from tests.two_brokers import NOW_MS, History, TwoBrokers, answers, content_of, lose_tail, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -27,6 +29,7 @@ GROUP = "nightly"
 class Ended(NamedTuple):
     exit_code: int
     summary: dict[str, Any]
+    messages: str
 
     @property
     def incidents(self) -> list[tuple[str, str, bool]]:
@@ -42,7 +45,7 @@ def arguments(two: TwoBrokers, topics: str, *options: str) -> list[str]:
 def mirror_once(two: TwoBrokers, topics: str, state: Path, *options: str) -> Ended:
     done = shoal("mirror", *arguments(two, topics, *options), "--json", state=state, timeout_s=150)
     assert "Traceback" not in done.stderr
-    return Ended(done.returncode, json.loads(done.stdout.splitlines()[-1]))
+    return Ended(done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
 def fill(history: History, name: str, count: int) -> None:
@@ -194,3 +197,71 @@ def test_source_topic_deleted_after_its_last_record_ends_the_run(brokers: TwoBro
     assert result.exit_code == 1
     assert result.incidents == [("gone-0", "source-reset", False)]
     assert values(brokers.destination, "other") == numbered("other", SOME)
+
+
+# Sentences: which record, which option, and what a shell takes
+
+
+def test_foreign_record_is_named_by_its_offset_with_the_option_of_a_shell(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    brokers.source.create_topic("orders", 1)
+    history = History(brokers.source.log("orders"))
+    fill(history, "record", 5)
+    assert mirror_once(brokers, "orders", tmp_path).exit_code == 0
+    fill(History(brokers.destination.log("orders")), "foreign", 1)
+    fill(history, "next", 1)
+
+    ended = mirror_once(brokers, "orders", tmp_path)
+    stopped = ended.summary["stopped"]["orders-0"]
+    assert ended.exit_code == 1
+    assert all(each in stopped for each in ("offset 5 ", "--continue-after foreign-records", "twice"))
+    assert "Option" not in stopped
+    assert stopped in ended.messages
+
+    # The sentence promises that no record is doubled, and that the foreign one stays.
+    assert mirror_once(brokers, "orders", tmp_path, "--continue-after", "foreign-records").exit_code == 4
+    assert values(brokers.destination, "orders") == [*numbered("record", 5), "foreign 0", "next 0"]
+
+
+def test_deleted_copy_names_the_option_and_the_offsets_copied_again(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    brokers.source.create_topic("orders", 1)
+    fill(History(brokers.source.log("orders")), "record", 20)
+    assert mirror_once(brokers, "orders", tmp_path).exit_code == 0
+    delete(brokers.destination, "orders")
+
+    ended = mirror_once(brokers, "orders", tmp_path)
+    assert ended.exit_code == 1
+    assert "--continue-after destination-loss" in ended.summary["stopped"]["orders-0"]
+
+    ended = mirror_once(brokers, "orders", tmp_path, "--continue-after", "destination-loss")
+    assert (ended.exit_code, values(brokers.destination, "orders")) == (4, numbered("record", 20))
+    (incident,) = ended.summary["incidents"]
+    assert re.search(r"offsets.*0.*19", incident["reason"])
+    # This mirror created the topic that it found empty.
+    assert "created again" not in ended.messages
+    assert re.search(r"orders-0 continued .*\(0 records lost\)", ended.messages)
+
+
+def test_destination_that_refuses_offsets_of_its_log_stops_the_partition(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    def refused(response: FetchResponse) -> FetchResponse:
+        code = ErrorCode.OFFSET_OUT_OF_RANGE
+        parts = [replace(each, error_code=code, record_set=memoryview(b"")) for each in response.partitions]
+        return replace(response, partitions=parts)
+
+    brokers.source.create_topic("cut", 1)
+    history = History(brokers.source.log("cut"))
+    fill(history, "old", 5)
+    assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
+    fill(history, "new", 1)
+    answers(brokers.destination, ApiKey.FETCH, refused, times=1_000_000)
+
+    ended = mirror_once(brokers, "cut", tmp_path)
+
+    assert ended.exit_code == 1, ended.messages
+    assert re.search(r"0.*5.*reports", ended.summary["stopped"]["cut-0"])
+    assert values(brokers.destination, "cut") == numbered("old", 5)

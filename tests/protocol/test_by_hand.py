@@ -119,7 +119,7 @@ BY_HAND: dict[tuple[ApiKey, bool], tuple[Read, Callable[[Any, int], Any]]] = {
 }
 
 
-def chosen(*which: tuple[ApiKey, bool]) -> Any:
+def chosen(*which: tuple[ApiKey, bool]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return each_case(
         "case",
         [

@@ -147,10 +147,10 @@ def test_limited_mirror_stays_below_its_limit_and_goes_on_without_it(mirrors: Mi
         return copied / (end_of(mirrors.orders) + end_of(mirrors.logs))
 
     began_at = time.monotonic()
-    with mirrors.running(limit=str(size // 20)):
+    with mirrors.running(limit=str(size // 8)):
         wait_until(lambda: part() > 0.4, 120)
         # A machine that is busy may only be slower, so this is an upper bound.
-        assert part() < (time.monotonic() - began_at + 2.0) / 20 + 0.2
+        assert part() < (time.monotonic() - began_at + 2.0) / 8 + 0.2
         mirrors.do("limit none")
         wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
         wait_until(lambda: mirrors.copied("logs") == end_of(mirrors.logs), 60)
