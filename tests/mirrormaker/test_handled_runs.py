@@ -230,6 +230,7 @@ def test_lag_is_reported_with_a_handler(makers: Makers) -> None:
     makers.destination.faults.remove(busy)
     wait_until(makers.is_copied, 30)
     maker.end()
+    assert not any("do not leave" in each for each in maker.warnings), "it left them at the end"
 
 
 def test_invisible_offsets_are_passed_in_order_with_a_handler(makers: Makers) -> None:

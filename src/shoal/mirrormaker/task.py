@@ -14,7 +14,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -93,21 +93,28 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     control.on_document(news.set)
     had: Mapping[TopicPartition, Assigned] = {}
     stopped: set[int] = set()
-    while not control.stop_requested:
-        control.raise_if_orphan()
-        assigned = control.assignment
-        gone = [each for each in had.values() if each is not assigned.get(each.range.source)]
-        if gone:
-            session.report(TaskReport(leaves={each.range.source: Left(each.entry) for each in gone}))
-        had = assigned
-        going = {each: known for each, known in assigned.items() if known.entry not in stopped}
-        if going and session.may_produce:
-            stops = _HandlerTask(going, assigned, settings, settings.handling, handler, control).run()
-            stopped |= {assigned[each].entry for each in stops}
-        else:
-            session.show_life()
-            news.wait(_POLL_S)
-            news.clear()
+    try:
+        while not control.stop_requested:
+            control.raise_if_orphan()
+            assigned = control.assignment
+            _leave(session, [each for each in had.values() if each is not assigned.get(each.range.source)])
+            had = assigned
+            going = {each: known for each, known in assigned.items() if known.entry not in stopped}
+            if going and session.may_produce:
+                stops = _HandlerTask(going, assigned, settings, settings.handling, handler, control).run()
+                stopped |= {assigned[each].entry for each in stops}
+            else:
+                session.show_life()
+                news.wait(_POLL_S)
+                news.clear()
+    finally:
+        with suppress(ShoalError):  # the driver may be gone; otherwise it waits until the lease is over
+            _leave(session, had.values())
+
+
+def _leave(session: TaskSession, ended: Collection[Assigned]) -> None:
+    if ended:
+        session.report(TaskReport(leaves={each.range.source: Left(each.entry) for each in ended}))
 
 
 class _HandlerTask:
@@ -314,7 +321,8 @@ class _HandlerTask:
                 self._look_after()
             except Exception as error:
                 self._raise_what_is_in_the_way_of_all(error)
-                is_missing = _is_missing(error)
+                code = error.code if isinstance(error, BrokerError) else None
+                is_missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
                     partition.refuse(pending, self._reason_against_output(error))
@@ -394,13 +402,11 @@ class _HandlerTask:
         }
         if not wanted:
             return
+        first_start = self._settings.first_start
         refused = commit_offsets(
             self._source,
             self._settings.group,
-            {
-                partition: remembering(offset, self._settings.first_start)
-                for partition, offset in wanted.items()
-            },
+            {partition: remembering(offset, first_start) for partition, offset in wanted.items()},
             self._control.membership(),
             retention_ms=POSITION_RETENTION_MS,
         )
@@ -437,11 +443,6 @@ class _HandlerTask:
 
 def _refuses_the_writer(error: Exception) -> bool:
     return isinstance(error, BrokerError) and error.code in REFUSED_WRITERS
-
-
-def _is_missing(error: Exception) -> bool:
-    """Whether the error means that a topic or partition does not exist at the destination."""
-    return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _size(record: ConsumerRecord | RawRecord | ProducerRecord) -> int:
