@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,27 +80,3 @@ def test_plain_file_has_no_finding(tmp_path: Path, name: str, text: str) -> None
 )
 def test_broken_rule_is_found_with_its_line(tmp_path: Path, name: str, text: str, finding: str) -> None:
     assert rules_broken(tmp_path / name, text) == [finding]
-
-
-def test_check_reads_the_files_that_a_branch_changed(tmp_path: Path) -> None:
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    def commit(name: str) -> None:
-        (tmp_path / name).write_text("Nobody waits.", encoding="utf-8")
-        run("git", "add", "--all")
-        run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--message", name)
-
-    run("git", "init", "--initial-branch", "main")
-    commit("before.md")
-    run("git", "switch", "--create", "change")
-    commit("committed.md")
-    (tmp_path / "new.md").write_text("Nobody waits.", encoding="utf-8")
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    check = [sys.executable, "-m", "scripts.language"]
-
-    changed, chosen, every = (run(*check, *each) for each in ([], ["before.md"], ["--all"]))
-    assert [each.returncode for each in (changed, chosen, every)] == [1, 1, 1]
-    assert [line.split(":")[0] for line in changed.stdout.splitlines()[:-1]] == ["committed.md", "new.md"]
-    assert [line.split(":")[0] for line in chosen.stdout.splitlines()[:-1]] == ["before.md"]
-    assert [line.split(":")[0] for line in every.stdout.splitlines()[:-1]] == ["before.md", "committed.md"]

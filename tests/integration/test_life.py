@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -105,9 +104,6 @@ def assert_lives(mirror: Shoal) -> None:
         pytest.param(None, Side.SOURCE, id="leaders of the source move"),
         pytest.param(Ending.STOP, Side.SOURCE, id="restart of the source"),
         pytest.param(Ending.KILL, Side.DESTINATION, id="kill of the destination"),
-        pytest.param(None, Side.DESTINATION, id="leaders of the destination move", marks=pytest.mark.long),
-        pytest.param(Ending.STOP, Side.DESTINATION, id="restart of the destination", marks=pytest.mark.long),
-        pytest.param(Ending.KILL, Side.SOURCE, id="kill of the source", marks=pytest.mark.long),
     ],
 )
 def test_records_arrive_once_in_order_after_a_disturbance(
@@ -185,23 +181,3 @@ def test_spark_is_restarted_after_its_processes_are_killed(arena: Arena, mirror:
     load(arena, name, 300)
     await_mirrored(arena, mirror, name, 300)
     assert_lives(mirror)
-
-
-@pytest.mark.long
-def test_mirror_once_succeeds_across_a_broker_restart(arena: Arena, topic: str, tmp_path: Path) -> None:
-    """In addition to the running mirror, which does not match the topic."""
-    load_plain(arena.bootstrap(Side.SOURCE), topic, "lz4", 16, 200_000_000, partitions=4)
-    destination = arena.clusters[Side.DESTINATION]
-    create_topic(destination.bootstrap, topic, 4, BROKERS)
-    between = ["--from", arena.bootstrap(Side.SOURCE), "--to", destination.bootstrap]
-    what = ["--topics", topic, "--group", topic, "--once"]
-    with Shoal("mirror", "--json", *between, *what, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line["records"] > 0)
-        # Not the first: it is the bootstrap of the rig's own checks.
-        destination.kill(2)
-        mirror.wait_for(lambda line: line["retries"] > 0)
-        destination.start(2)
-        summary = mirror.wait()
-    assert mirror.exit_code == 0, mirror.stderr
-    assert summary["retries"] > 0
-    assert digest_topic(arena.bootstrap(Side.SOURCE), topic) == digest_topic(destination.bootstrap, topic)

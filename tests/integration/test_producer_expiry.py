@@ -34,7 +34,7 @@ from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.late_requests import Doomed, Requests, arrive
-from tests.two_brokers import Killed, Mortal
+from tests.two_brokers import Killed
 
 NOW_MS = int(time.time() * 1000)
 OLD_MS = NOW_MS - 30 * 86_400_000
@@ -121,25 +121,6 @@ class Mirror:
         return len(read_topic(self._to.bootstrap, self._topic)[0])
 
 
-def test_tasks_killed_between_requests_with_producer_expiry_are_exact(
-    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str
-) -> None:
-    mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
-    mirror.load(BATCHES)
-    deaths = 0
-    while True:
-        try:
-            mirror.run(Mortal(at_check=2 + deaths % 3))
-        except Killed:
-            deaths += 1
-            assert deaths < 10 * BATCHES
-            mirror.await_forgotten()
-        else:
-            break
-    assert deaths > 3
-    mirror.assert_exact()
-
-
 def test_tasks_killed_before_an_acknowledgement_with_producer_expiry_are_exact(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
@@ -174,24 +155,6 @@ def test_tasks_killed_across_a_clean_broker_restart_are_exact(
             mirror.load(1)
         assert mirror.run().complete
         mirror.assert_exact()
-
-
-def test_late_request_of_a_known_producer_is_recognized(
-    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
-) -> None:
-    mirror = Mirror(source_cluster, forgetful_cluster, topic, NOW_MS)
-    mirror.load(3)
-    requests.die_after(0)
-    with pytest.raises(Killed):
-        mirror.run(Doomed(requests))
-    left_behind = requests.sent[-1:]
-    assert mirror.run().complete
-    (outcome,) = arrive(mirror.settings.destination, left_behind, topic)
-    assert (outcome.error_code, outcome.base_offset) == (0, 0)
-    mirror.assert_exact()
-    mirror.load(1)
-    assert mirror.run().complete
-    mirror.assert_exact()
 
 
 def test_late_request_of_a_forgotten_producer_is_seen_by_the_next_task(

@@ -161,31 +161,6 @@ def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     assert mirror(settings(cluster, group), source, destination.name) == (TaskResult((), complete=True), [])
 
 
-@pytest.mark.long
-def test_records_lost_in_an_unclean_source_election_are_found_by_epochs(
-    cluster: KafkaCluster, topic: str
-) -> None:
-    """Also if the source is longer by now than the mirrored part."""
-    source, destination = Fragile(cluster, f"{topic}-from"), f"{topic}-to"
-    create_topic(cluster.bootstrap, destination, replication_factor=3, config={"retention.ms": "-1"})
-    group = f"group of {topic}"
-    kept = load(cluster, source.name, 0)
-    source.follower_falls_behind()
-    lost = load(cluster, source.name, 1)
-    assert mirror(settings(cluster, group), source.name, destination)[0].complete
-    source.follower_takes_over()
-    new = load(cluster, source.name, 2) + load(cluster, source.name, 3)
-
-    result, incidents = mirror(settings(cluster, group), source.name, destination)
-    assert incidents == [["source-reset", 0, False]]
-    assert all(each in result.stopped[0].reason for each in (f"{len(kept)}", f"{len(kept + lost)}"))
-
-    result, incidents = mirror(settings(cluster, group, IncidentKind.SOURCE_RESET), source.name, destination)
-    assert (result.stopped, incidents) == ((), [["source-reset", 0, True]])
-    assert values(read_topic(cluster.bootstrap, destination)[0]) == values(kept + lost + new)
-    assert mirror(settings(cluster, group), source.name, destination)[0].complete
-
-
 def test_once_stops_if_an_unclean_election_left_other_records_up_to_the_same_offset(
     cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
