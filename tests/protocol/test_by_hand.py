@@ -293,6 +293,15 @@ def test_more_partitions_than_requested_are_not_decoded() -> None:
             decode_fetch_response(hostile_frame(topics, partitions, 0), 4, None, 5)
 
 
+def test_more_outcomes_than_partitions_were_sent_are_not_decoded() -> None:
+    answered = next(each for each in CASES if str(each) == "PRODUCE-v12-response")
+    frame = next(each for each in frames(answered, 50) if len(read(answered, each)) > 1)
+    sent = len(read(answered, frame))
+    assert len(decode_produce_response(memoryview(frame), 12, None, sent)) == sent
+    with pytest.raises(ProtocolError, match=f"{sent}.*{sent - 1}"):
+        decode_produce_response(memoryview(frame), 12, None, sent - 1)
+
+
 def test_more_aborted_transactions_than_possible_are_not_decoded() -> None:
     fitting = decode_fetch_response(hostile_frame(1, 1, 65536), 4, None, 1)
     assert len(fitting.partitions[0].aborted_transactions) == 65536
