@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -16,8 +17,9 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Disconnected
-from shoal.protocol.apis import ApiKey
+from shoal.errors import BrokerError, Disconnected, ShoalError
+from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node
@@ -34,14 +36,15 @@ def reader(
     request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> GroupOffsetsReader:
     if request.param.startswith("one"):
-        monkeypatch.setattr(group_offsets, "SEVERAL_GROUPS_FROM", 99)  # as with brokers before Kafka 3.0
+        # As with brokers before Kafka 3.0.
+        monkeypatch.setitem(cast(Any, CLIENT_VERSIONS), ApiKey.OFFSET_FETCH, (1, 7))
     return GroupOffsetsReader(cluster)
 
 
 def offsets_of(reader: GroupOffsetsReader, group: str) -> dict[int, CommittedValue]:
     answer = reader.read([group])[group]
     assert isinstance(answer, FetchedGroup)
-    return dict(answer.topics["topic"].partitions)
+    return dict(answer.topics["topic"])
 
 
 def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupOffsetsReader) -> None:
@@ -53,7 +56,7 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupO
     for number, name in enumerate(names):
         answer = answers[name]
         assert isinstance(answer, FetchedGroup)
-        assert answer.topics["topic"].partitions == {0: CommittedValue(number, "m", 0)}
+        assert answer.topics["topic"] == {0: CommittedValue(number, "m", 0)}
     assert isinstance(answers["no group"], FetchedGroup)
     assert answers["no group"].topics == {}
 
@@ -71,7 +74,7 @@ def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
     assert offsets_of(reader, "g")[0] == CommittedValue(1, "m", 0)
     answer = reader.read(["g"], stable=True)["g"]
     assert isinstance(answer, FetchedGroup)
-    found = answer.topics["topic"].partitions
+    found = answer.topics["topic"]
     assert (found[0].offset, found[0].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert found[1] == CommittedValue(1, "m", 0)
     producer.abort_transaction(10.0)
@@ -99,20 +102,20 @@ def test_stable_read_of_partitions_refuses_a_first_offset_in_an_open_transaction
     commit(cluster, "h", 7)
     partitions = {"topic": [0, 1], "other": [0], "no such topic": [0]}
     assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}
-    before = reader.read(["g", "h"], stable=True, partitions=partitions)
+    before = reader.read(["g", "h"], stable=True, partitions=dict.fromkeys("gh", partitions))
     answer = before["g"]
     assert isinstance(answer, FetchedGroup)
     assert list(answer.topics) == ["topic"]
-    found = answer.topics["topic"].partitions
+    found = answer.topics["topic"]
     assert found[0] == CommittedValue(1, "m", 0)
     assert (found[1].offset, found[1].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     other = before["h"]
     assert isinstance(other, FetchedGroup)
-    assert other.topics["topic"].partitions == {0: CommittedValue(7, "m", 0)}
+    assert other.topics["topic"] == {0: CommittedValue(7, "m", 0)}
     pending.commit_transaction(10.0)
-    answer = reader.read(["g"], stable=True, partitions=partitions)["g"]
+    answer = reader.read(["g"], stable=True, partitions={"g": partitions})["g"]
     assert isinstance(answer, FetchedGroup)
-    assert {number: each.offset for number, each in answer.topics["topic"].partitions.items()} == {0: 1, 1: 2}
+    assert {number: each.offset for number, each in answer.topics["topic"].items()} == {0: 1, 1: 2}
 
 
 def test_stable_read_of_partitions_returns_the_error_of_the_second_request(
@@ -120,7 +123,7 @@ def test_stable_read_of_partitions_returns_the_error_of_the_second_request(
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_FETCH)  # the first request succeeds
     broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.NOT_COORDINATOR)
-    error = reader.read(["g"], stable=True, partitions={"topic": [0, 1]})["g"]
+    error = reader.read(["g"], stable=True, partitions={"g": {"topic": [0, 1]}})["g"]
     assert isinstance(error, BrokerError)
     assert error.code is ErrorCode.NOT_COORDINATOR
 
@@ -135,25 +138,50 @@ def test_stable_read_asks_for_partitions_only_if_an_offset_is_missing(
 ) -> None:
     commit(cluster, "g", 1)
     asked = broker.faults.add(ApiKey.OFFSET_FETCH, times=None)
-    reader.read(["g"], stable=True, partitions=partitions)
+    reader.read(["g"], stable=True, partitions={"g": partitions})
     assert asked.hits == requests
-    reader.read(["g"], partitions=partitions)
+    reader.read(["g"], partitions={"g": partitions})
     assert asked.hits == requests + 1
 
 
-def test_read_again_keeps_unchanged_offsets(cluster: Cluster, reader: GroupOffsetsReader) -> None:
-    for name in ("g", "h"):
+def test_read_again_decodes_only_answers_that_changed(
+    cluster: Cluster, reader: GroupOffsetsReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"g{number}" for number in range(40)]
+    for name in names:
         commit(cluster, name, 1)
-    commit(cluster, "g", 1, TopicPartition("other", 0))
-    before = reader.read(["g", "h"])
-    commit(cluster, "g", 2)
-    after = reader.read(["g", "h"])
-    assert after["h"] is before["h"]
-    ours, theirs = after["g"], before["g"]
-    assert isinstance(ours, FetchedGroup)
-    assert isinstance(theirs, FetchedGroup)
-    assert ours.topics["other"] is theirs.topics["other"]
-    assert ours.topics["topic"] is not theirs.topics["topic"]
+    before = reader.read(names)
+    decoded: list[ApiKey] = []
+
+    def counted(api_key: ApiKey, *rest: Any) -> Any:
+        decoded.append(api_key)
+        return decode_response(api_key, *rest)
+
+    monkeypatch.setattr(group_offsets, "decode_response", counted)
+    assert reader.read(names) == before
+    assert decoded == []
+    commit(cluster, "g7", 2)
+    assert offsets_by_name(reader.read(names)) == {**dict.fromkeys(names, 1), "g7": 2}
+    assert decoded == [ApiKey.OFFSET_FETCH]
+
+
+def test_read_again_after_an_error_of_one_group_decodes_its_answer(
+    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
+) -> None:
+    names = ["g", "h"]
+    for name in names:
+        commit(cluster, name, 1)
+    broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert any(isinstance(each, BrokerError) for each in reader.read(names).values())
+    assert offsets_by_name(reader.read(names)) == {"g": 1, "h": 1}
+
+
+def offsets_by_name(answers: Mapping[str, FetchedGroup | ShoalError]) -> dict[str, int]:
+    return {
+        name: each.topics["topic"][0].offset
+        for name, each in answers.items()
+        if isinstance(each, FetchedGroup)
+    }
 
 
 @pytest.mark.parametrize(

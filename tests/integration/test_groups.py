@@ -269,10 +269,10 @@ def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
         reader = GroupOffsetsReader(cluster)
 
         def offsets(*, stable: bool, partitions: int = 0) -> dict[int, tuple[int, int]]:
-            named = {topic: range(partitions)}
+            named = {topic: {topic: range(partitions)}}  # group and topic have one name
             answer = reader.read([topic], stable=stable, partitions=named)[topic]
             assert isinstance(answer, FetchedGroup)
-            found = answer.topics[topic].partitions.items()
+            found = answer.topics[topic].items()
             return {number: (each.offset, each.error_code) for number, each in found}
 
         assert offsets(stable=False) == {0: (1, 0), 1: (1, 0)}

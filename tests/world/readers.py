@@ -300,7 +300,6 @@ def _rounds_of(world: TaskWorld, groups: str, direction: Direction, connections:
         settings,
         GroupSelection(groups),
         direction=direction,
-        patience_s=0.1,
     )
 
 

@@ -98,7 +98,7 @@ def fetch_offsets(
 def _committed(cluster: Cluster, group: str, answer: FetchedGroup) -> dict[TopicPartition, Committed]:
     committed = {}
     for name, topic in answer.topics.items():
-        for number, value in topic.partitions.items():
+        for number, value in topic.items():
             raise_for_group(cluster, group, value.error_code, "reading the positions")
             if value.offset >= 0:
                 committed[TopicPartition(name, number)] = Committed(value.offset, value.metadata)

@@ -1,33 +1,36 @@
 """
 The committed offsets of groups, as their coordinators answer (OffsetFetch).
 
-A mirror reads the offsets of all its groups every few seconds, and most of them are those of the last time.
-So a :class:`GroupOffsetsReader` keeps the object of an unchanged group, and of each unchanged topic in one
-that changed. The caller compares by identity.
+A mirror reads the offsets of all its groups every few seconds, and most answers are those of the last time.
+So a :class:`GroupOffsetsReader` decodes only those that have other bytes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..protocol.apis import ApiKey
-from ..protocol.codec import request_class
+from ..protocol.codec import decode_response, request_class
 from .cluster import Cluster
 from .connection import Connection
 
-__all__ = ["CommittedValue", "FetchedGroup", "FetchedTopic", "GroupOffsetsReader", "read_offsets"]
+__all__ = ["CommittedValue", "FetchedGroup", "GroupOffsetsReader", "read_offsets"]
 
 #: From this version of OffsetFetch on, a request may name several groups (KIP-709, Kafka 3.0).
-SEVERAL_GROUPS_FROM = 8
+_SEVERAL_GROUPS_FROM = 8
 
-#: The number of groups in one request. The bound of a response is 64 MiB: 16,000 partitions for each group,
-#: with the longest metadata that brokers accept by default.
-_GROUPS_AT_ONCE = 16
+#: The number of groups in one request. With 100 partitions each and shoal's marks, the answer is small enough
+#: for the quick decoder (``LARGEST_FOR_COMPILED``). The bound of a response is 64 MiB.
+_GROUPS_AT_ONCE = 4
+
+#: The number of requests that are sent before the first answer is read: the coordinator may be far away.
+_REQUESTS_AT_ONCE = 16
 
 #: From this version on, a request may refuse offsets that an open transaction would change (KIP-447, Kafka
 #: 2.5). Before, an answer has the offset of before the transaction.
@@ -57,18 +60,40 @@ class CommittedValue(NamedTuple):
     error_code: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FetchedTopic:
-    """The offsets of one topic, by partition; the same object as long as they are the same."""
-
-    partitions: Mapping[int, CommittedValue]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class FetchedGroup:
-    """The offsets of one group, by topic; the same object as long as they are the same."""
+    """The offsets of one group, by topic and partition."""
 
-    topics: Mapping[str, FetchedTopic]
+    topics: Mapping[str, Mapping[int, CommittedValue]]
+
+
+_Answers: TypeAlias = dict[str, FetchedGroup | ShoalError]
+
+_CORRELATION_ID_BYTES = 4
+
+
+class _LastAnswers:
+    """The answers of the last reading, by version and names of the groups: their bytes, and what they say."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, tuple[str, ...]], tuple[bytes, _Answers]] = {}
+        self._now = self._before
+
+    def begin(self) -> None:
+        """Begin a reading. Groups that it does not read are forgotten with it."""
+        self._before, self._now = self._now, {}
+
+    def decoded(
+        self, version: int, names: tuple[str, ...], frame: memoryview, decode: Callable[[], _Answers]
+    ) -> _Answers:
+        """Return the answers in a response; they are decoded unless its bytes are those of the last one."""
+        body = bytes(frame[_CORRELATION_ID_BYTES:])
+        known = self._before.get((version, names))
+        if known is None or known[0] != body:
+            known = body, decode()
+        if all(isinstance(each, FetchedGroup) for each in known[1].values()):
+            self._now[version, names] = known
+        return known[1]
 
 
 class GroupOffsetsReader:
@@ -77,10 +102,14 @@ class GroupOffsetsReader:
     def __init__(self, cluster: Cluster) -> None:
         """Send the requests through a cluster's connections."""
         self._cluster = cluster
-        self._known: dict[str, FetchedGroup] = {}
+        self._last = _LastAnswers()
 
     def read(
-        self, groups: Iterable[str], *, stable: bool = False, partitions: _Partitions | None = None
+        self,
+        groups: Iterable[str],
+        *,
+        stable: bool = False,
+        partitions: Mapping[str, _Partitions] | None = None,
     ) -> dict[str, FetchedGroup | ShoalError]:
         """
         Return the committed offsets of each group, or its error; a group that does not exist has none.
@@ -92,25 +121,24 @@ class GroupOffsetsReader:
                 (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it.
                 Only a stable read shows all commits if the coordinator has just moved; see
                 :mod:`.committed_offsets`.
-            partitions: If ``stable``, the partitions of which the answer shows such an error also if the
-                group never committed there.
+            partitions: If ``stable``, the partitions by group of which the answer shows such an error also if
+                the group never committed there.
 
         Raises:
             Disconnected: No broker that we know of answers.
 
         """
         names = list(groups)
-        answers: dict[str, FetchedGroup | ShoalError] = dict(self._cluster.find_coordinators(names))
+        self._last.begin()
+        answers: _Answers = dict(self._cluster.find_coordinators(names))
         for node_id, coordinated in self._by_node(name for name in names if name not in answers).items():
             wanted = dict.fromkeys(coordinated)
-            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable, known=self._known)
-        # Groups that the caller no longer reads are forgotten.
-        self._known = {name: answer for name, answer in answers.items() if isinstance(answer, FetchedGroup)}
+            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable, last=self._last)
         if stable and partitions:
             self._add_pending(answers, partitions)
         return answers
 
-    def _add_pending(self, answers: dict[str, FetchedGroup | ShoalError], partitions: _Partitions) -> None:
+    def _add_pending(self, answers: _Answers, partitions: Mapping[str, _Partitions]) -> None:
         """
         Add the partitions in which only an open transaction has an offset of a group.
 
@@ -118,9 +146,9 @@ class GroupOffsetsReader:
         with a committed offset (``OffsetMetadataManager.fetchAllOffsets``). So they are asked for by name.
         """
         lacking = {
-            name: _lacking(answer, partitions)
+            name: found
             for name, answer in answers.items()
-            if isinstance(answer, FetchedGroup)
+            if isinstance(answer, FetchedGroup) and (found := _lacking(answer, partitions.get(name, {})))
         }
         # An earlier error may have made the cluster forget a coordinator.
         answers |= self._cluster.find_coordinators(lacking)
@@ -144,7 +172,7 @@ def read_offsets(
     groups: Mapping[str, _Partitions | None],
     *,
     stable: bool,
-    known: Mapping[str, FetchedGroup] | None = None,
+    last: _LastAnswers | None = None,
     oldest: int = 0,
 ) -> dict[str, FetchedGroup | ShoalError]:
     """
@@ -155,50 +183,76 @@ def read_offsets(
     Args:
         groups: The partitions to read of each group; None for all.
         stable: See :meth:`GroupOffsetsReader.read`.
-        known: The last answers; equal ones are returned as they are.
+        last: The last answers, if the groups are read again and again.
         oldest: The oldest version that shows what the caller looks for; an older broker has no answers.
 
     """
-    answers: dict[str, FetchedGroup | ShoalError] = {}
+    answers: _Answers = {}
     names = list(groups)
-    for start in range(0, len(names), _GROUPS_AT_ONCE):
-        some = {name: groups[name] for name in names[start : start + _GROUPS_AT_ONCE]}
+    for start in range(0, len(names), _GROUPS_AT_ONCE * _REQUESTS_AT_ONCE):
+        some = names[start : start + _GROUPS_AT_ONCE * _REQUESTS_AT_ONCE]
         try:
             connection = cluster.connection(node_id)
-            if connection.versions[ApiKey.OFFSET_FETCH][1] < oldest:
+            if (version := connection.version(ApiKey.OFFSET_FETCH)) < oldest:
                 continue
-            answered = _ask(connection, some, stable=stable)
+            wanted = {name: groups[name] for name in some}
+            answers |= _ask(cluster, connection, version, wanted, stable=stable, last=last or _LastAnswers())
         except ShoalError as error:
             for name in some:
                 cluster.forget_coordinator(name)
             answers |= dict.fromkeys(some, error)
-        else:
-            answers |= {name: _read(cluster, name, answered.get(name), known or {}) for name in some}
     return answers
 
 
 def _ask(
-    connection: Connection, groups: Mapping[str, _Partitions | None], *, stable: bool
-) -> Mapping[str, Any]:
-    """Return the answer about each group, by one request if the broker takes several groups."""
+    cluster: Cluster,
+    connection: Connection,
+    version: int,
+    groups: Mapping[str, _Partitions | None],
+    *,
+    stable: bool,
+    last: _LastAnswers,
+) -> _Answers:
+    """Send all requests, then read their answers."""
+    names = list(groups)
+    size = _GROUPS_AT_ONCE if version >= _SEVERAL_GROUPS_FROM else 1
+    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
+    answers: _Answers = {}
+    try:
+        for part in parts:
+            fields = _fields(version, {name: groups[name] for name in part})
+            connection.send(ApiKey.OFFSET_FETCH, version, **fields, require_stable=stable)
+        for part in parts:
+            frame = connection.receive()
+            decode = partial(_decode, cluster, connection, version, part, frame)
+            answers |= last.decoded(version, part, frame, decode)
+    except BaseException:
+        connection.close()  # the next request would receive the response to one of these
+        raise
+    return answers
+
+
+def _fields(version: int, groups: Mapping[str, _Partitions | None]) -> dict[str, Any]:
     request = request_class(ApiKey.OFFSET_FETCH)
-    if connection.versions[ApiKey.OFFSET_FETCH][1] < SEVERAL_GROUPS_FROM:
-        topic = request.OffsetFetchRequestTopic
-        return {
-            name: connection.request(
-                ApiKey.OFFSET_FETCH, group_id=name, topics=_entries(topic, partitions), require_stable=stable
-            )
-            for name, partitions in groups.items()
-        }
+    if version < _SEVERAL_GROUPS_FROM:
+        ((name, partitions),) = groups.items()
+        return {"group_id": name, "topics": _entries(request.OffsetFetchRequestTopic, partitions)}
     entry = request.OffsetFetchRequestGroup
-    entries = [
-        entry(group_id=name, topics=_entries(entry.OffsetFetchRequestTopics, partitions))
-        for name, partitions in groups.items()
-    ]
-    response = connection.request_version(
-        ApiKey.OFFSET_FETCH, SEVERAL_GROUPS_FROM, groups=entries, require_stable=stable
-    )
-    return {each.group_id: each for each in response.groups}
+    topic = entry.OffsetFetchRequestTopics
+    return {
+        "groups": [
+            entry(group_id=name, topics=_entries(topic, partitions)) for name, partitions in groups.items()
+        ]
+    }
+
+
+def _decode(
+    cluster: Cluster, connection: Connection, version: int, names: tuple[str, ...], frame: memoryview
+) -> _Answers:
+    response = decode_response(ApiKey.OFFSET_FETCH, version, frame, connection.sizes.values)
+    several = version >= _SEVERAL_GROUPS_FROM
+    found = {each.group_id: each for each in response.groups} if several else {names[0]: response}
+    return {name: _read(cluster, name, found.get(name)) for name in names}
 
 
 def _entries(topic_class: Any, partitions: _Partitions | None) -> list[Any] | None:
@@ -207,9 +261,7 @@ def _entries(topic_class: Any, partitions: _Partitions | None) -> list[Any] | No
     return [topic_class(name=name, partition_indexes=list(numbers)) for name, numbers in partitions.items()]
 
 
-def _read(
-    cluster: Cluster, name: str, answered: Any, known: Mapping[str, FetchedGroup]
-) -> FetchedGroup | ShoalError:
+def _read(cluster: Cluster, name: str, answered: Any) -> FetchedGroup | ShoalError:
     where = f"reading the offsets of group {name!r} on {cluster}"
     if answered is None:
         return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, "the answer does not name it")
@@ -218,26 +270,21 @@ def _read(
         cluster.forget_coordinator(name)
     if code and code != ErrorCode.GROUP_ID_NOT_FOUND:
         return BrokerError(code, where)
-    before = known.get(name)
-    topics = {} if code else {topic.name: _topic(topic, before) for topic in answered.topics}
-    return before if before is not None and dict(before.topics) == topics else FetchedGroup(topics)
+    return FetchedGroup({} if code else {topic.name: _values(topic) for topic in answered.topics})
 
 
-def _topic(answered: Any, before: FetchedGroup | None) -> FetchedTopic:
-    partitions = {
+def _values(topic: Any) -> dict[int, CommittedValue]:
+    return {
         each.partition_index: CommittedValue(each.committed_offset, each.metadata or "", each.error_code)
-        for each in answered.partitions
+        for each in topic.partitions
     }
-    known = before.topics.get(answered.name) if before is not None else None
-    return known if known is not None and known.partitions == partitions else FetchedTopic(partitions)
 
 
 def _lacking(answer: FetchedGroup, partitions: _Partitions) -> dict[str, list[int]]:
     """Return the partitions that an answer does not have."""
     found: dict[str, list[int]] = {}
     for name, numbers in partitions.items():
-        topic = answer.topics.get(name)
-        present: Collection[int] = () if topic is None else topic.partitions
+        present = answer.topics.get(name, {})
         lacking = [each for each in numbers if each not in present]
         if lacking:
             found[name] = lacking
@@ -267,10 +314,9 @@ def _merged(answer: FetchedGroup | ShoalError, more: FetchedGroup | ShoalError) 
     for name, topic in more.topics.items():
         added = {
             number: value
-            for number, value in topic.partitions.items()
+            for number, value in topic.items()
             if value.offset >= 0 or value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
         }
         if added:
-            before = topics[name].partitions if name in topics else {}
-            topics[name] = FetchedTopic({**before, **added})
+            topics[name] = {**topics.get(name, {}), **added}
     return FetchedGroup(topics)

@@ -56,14 +56,14 @@ class ApiKey(enum.IntEnum):
 #: The oldest and newest version of each API that the client supports.
 #: Produce and Fetch end at 13, the first that lists topics by id.
 #: Produce begins at 7, the first that accepts zstd.
-#: OffsetFetch of one group ends at 7. From 8 on, a request names several, and group_offsets.py sends it.
+#: OffsetFetch ends at 8, the first of which a request names several groups.
 CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 13),
     ApiKey.FETCH: (4, 13),
     ApiKey.LIST_OFFSETS: (1, 8),
     ApiKey.METADATA: (1, 12),
     ApiKey.OFFSET_COMMIT: (2, 8),
-    ApiKey.OFFSET_FETCH: (1, 7),
+    ApiKey.OFFSET_FETCH: (1, 8),
     ApiKey.FIND_COORDINATOR: (0, 4),
     ApiKey.JOIN_GROUP: (0, 9),
     ApiKey.HEARTBEAT: (0, 4),

@@ -53,11 +53,14 @@ class Groups:
             self.destination,
             self.two.settings,
             GroupSelection(groups),
-            **{"patience_s": 0.1, **more},
+            **more,
         )
 
     def round(self, *, apply: bool = True, **more: Any) -> GroupsReport:
         return self.sync(**more).round(self.topics, apply=apply)
+
+    def settled_round(self, **more: Any) -> GroupsReport:
+        return self.sync(**more).settled_round(self.topics, patience_s=20.0, apply=True)
 
     def prove(self, report: GroupsReport) -> GroupsReport:
         """Return the report with a proof of each translation."""

@@ -33,8 +33,6 @@ from .options import CutoverOptions
 
 __all__ = ["Observer"]
 
-_PATIENCE_S = 10.0
-
 
 class Observer:
     """Asks both clusters. One thread uses it."""
@@ -87,7 +85,6 @@ class Observer:
             settings,
             self._options.selection,
             with_states=True,
-            patience_s=_PATIENCE_S,
             timing=mirror.timing,
         )
 

@@ -1,18 +1,18 @@
 """
 Commit the translated offsets of one group, and name the outcome of each.
 
-The committer is no member. So the coordinator refuses the commit while the group has members, but not after a
-consumer has come, committed and gone. The offsets that were decided by are read again before each attempt
-that comes late: those that another program has committed since stay.
+The committer is no member. So the coordinator refuses the commit while the group has members, but not after
+a consumer has come, committed and gone. So nothing is sent twice here: the next round first reads the offsets
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from ...client.cluster import Cluster, patiently
-from ...client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from ...client.cluster import Cluster, is_transient
+from ...client.committed_offsets import Committed, commit_offsets
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode, named_code
 from ...errors import BrokerError, ShoalError
@@ -72,148 +72,90 @@ class ToCommit(NamedTuple):
     present: int | None = None
 
 
-#: The action for an offset, and a phrase with the reason.
-Outcome: TypeAlias = tuple[Action, str]
+class Outcome(NamedTuple):
+    """
+    The outcome for an offset.
+
+    Attributes:
+        detail: A phrase with the reason.
+        may_pass: Whether a later commit may succeed.
+
+    """
+
+    action: Action
+    detail: str = ""
+    may_pass: bool = False
+
+
+_TOO_LARGE = Outcome(Action.REFUSED, "the metadata of the commit is longer than the broker allows")
 
 
 def commit_translations(
-    cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float, is_fresh: bool = True
+    cluster: Cluster, group: str, offsets: Iterable[ToCommit]
 ) -> dict[TopicPartition, Outcome]:
     """
-    Commit offsets to a group without being its member.
+    Commit offsets to a group without being its member, once.
 
     Args:
         offsets: The offsets, each of another partition.
-        patience_s: How long to retry while the coordinator moves or loads its groups.
-        is_fresh: Whether the offsets that are replaced were read a moment ago.
 
     Returns:
-        The action and a phrase for each partition. No error of a broker is raised.
+        The outcome for each partition. No error of a broker is raised.
 
     """
     outcomes: dict[TopicPartition, Outcome] = {}
     for some in _in_parts(offsets):
-        found = _Commit(cluster, group, some, is_fresh=is_fresh).run(patience_s)
+        outcomes |= _commit(cluster, group, {each: each.mark.to_metadata() for each in some})
         # A broker may allow less metadata than Kafka's default.
-        alone = [each for each in some if found[each.partition] is _TOO_LARGE]
+        alone = {each: each.mark.alone for each in some if outcomes[each.partition] == _TOO_LARGE}
         if alone:
-            found |= _Commit(cluster, group, alone, is_fresh=is_fresh, with_mark_alone=True).run(patience_s)
-        outcomes |= found
+            outcomes |= _commit(cluster, group, alone)
     return outcomes
 
 
-#: Compared by identity.
-_TOO_LARGE: Outcome = (Action.REFUSED, "the metadata of the commit is longer than the broker allows")
-
-_COMMITTED_SINCE: Outcome = (Action.ACTIVE, "a consumer has just committed this offset")
-
-
-class _Commit:
-    """The attempts to commit some offsets by one request."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        offsets: Iterable[ToCommit],
-        *,
-        is_fresh: bool,
-        with_mark_alone: bool = False,
-    ) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._left = {
-            each: Committed(each.offset, each.mark.alone if with_mark_alone else each.mark.to_metadata())
-            for each in offsets
-        }
-        self._is_fresh = is_fresh
-        self._outcomes: dict[TopicPartition, Outcome] = {}
-        self._is_unconfirmed = False
-
-    def run(self, patience_s: float) -> dict[TopicPartition, Outcome]:
-        """Commit, and return the outcome for each partition."""
-        try:
-            refused = patiently(self._attempt, patience_s=patience_s)
-        except ShoalError as error:
-            refused = {each.partition: error for each in self._left}
-        for each in self._left:
-            refusal = refused.get(each.partition)
-            self._outcomes[each.partition] = (
-                (Action.WRITTEN, "")
-                if refusal is None
-                else _outcome(self._cluster, self._group, each.partition, refusal)
-            )
-        if not self._is_unconfirmed:
-            return self._outcomes
-        # An attempt without an answer may have been done, also if a later one was refused.
-        return {partition: _if_unconfirmed(outcome) for partition, outcome in self._outcomes.items()}
-
-    def _attempt(self) -> Mapping[TopicPartition, ShoalError]:
-        if not self._is_fresh:
-            self._leave_out_what_changed()
-        self._is_fresh = False
-        if not self._left:
-            return {}
-        offsets = {each.partition: committed for each, committed in self._left.items()}
-        try:
-            return commit_offsets(self._cluster, self._group, offsets, _NOBODY)
-        except ShoalError as error:
-            self._is_unconfirmed |= not isinstance(error, BrokerError) or error.code in _WRITTEN_PERHAPS
-            raise
-
-    def _leave_out_what_changed(self) -> None:
-        """Read the offsets that are replaced again, and leave out those that are others now."""
-        partitions = [each.partition for each in self._left]
-        try:
-            present = fetch_offsets(self._cluster, self._group, partitions)
-        except BrokerError as error:
-            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-            self._outcomes |= dict.fromkeys(partitions, (Action.REFUSED, UNSTABLE_THERE))
-            self._left = {}
-            return
-        for each, committed in list(self._left.items()):
-            now = present.get(each.partition)
-            if now == committed:
-                # An attempt without an answer was done.
-                self._outcomes[each.partition] = Action.WRITTEN, ""
-            elif (None if now is None else now.offset) != each.present:
-                self._outcomes[each.partition] = _COMMITTED_SINCE
-            else:
-                continue
-            del self._left[each]
-
-
-def _if_unconfirmed(outcome: Outcome) -> Outcome:
-    action, detail = outcome
-    return outcome if action is Action.WRITTEN or outcome is _TOO_LARGE else (Action.UNCONFIRMED, detail)
+def _commit(cluster: Cluster, group: str, metadata: Mapping[ToCommit, str]) -> dict[TopicPartition, Outcome]:
+    """Send one request; the metadata of each offset are given apart."""
+    offsets = {each.partition: Committed(each.offset, text) for each, text in metadata.items()}
+    refused: Mapping[TopicPartition, ShoalError]
+    try:
+        refused = commit_offsets(cluster, group, offsets, _NOBODY)
+    except ShoalError as error:
+        refused = dict.fromkeys(offsets, error)
+    return {
+        each: _outcome(cluster, group, each, refused[each]) if each in refused else Outcome(Action.WRITTEN)
+        for each in offsets
+    }
 
 
 def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: ShoalError) -> Outcome:
-    """Return the action and the sentence for a refused commit: the object, the problem, the remedy."""
+    """Return the outcome of a refused commit, with a sentence: the object, the problem, the remedy."""
     if not isinstance(error, BrokerError):
-        return Action.REFUSED, str(error)
+        return Outcome(Action.UNCONFIRMED, str(error), may_pass=is_transient(error))
     if error.code in _HAS_MEMBERS:
-        return Action.ACTIVE, "a consumer joined the group"
+        return Outcome(Action.ACTIVE, "a consumer joined the group")
+    if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE:
+        return _TOO_LARGE
+    at = f"group {group!r} on {cluster}"
     if error.code in _OTHER_TYPE:
-        return Action.REFUSED, f"group {group!r} on {cluster} is not a consumer group. Rename one of them"
+        return Outcome(Action.REFUSED, f"{at} is not a consumer group. Rename one of them")
     match error.code:
-        case ErrorCode.OFFSET_METADATA_TOO_LARGE:
-            return _TOO_LARGE
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return Action.REFUSED, f"group {group!r} on {cluster}: {_not_authorized(cluster, 'group', group)}"
+            return Outcome(Action.REFUSED, f"{at}: {_not_authorized(cluster, 'group', group)}")
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             problem = _not_authorized(cluster, "topic", partition.topic)
-            return Action.REFUSED, f"{partition} on {cluster}: {problem}"
+            return Outcome(Action.REFUSED, f"{partition} on {cluster}: {problem}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
+            return Outcome(
+                Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
+            )
         case ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
             limit = "Raise max.message.bytes of __consumer_offsets"
-            return Action.REFUSED, f"group {group!r} on {cluster}: the commit is too large. {limit}"
+            return Outcome(Action.REFUSED, f"{at}: the commit is too large. {limit}")
     if error.retriable:
+        action = Action.UNCONFIRMED if error.code in _WRITTEN_PERHAPS else Action.REFUSED
         code = named_code(error.raw_code)
-        return Action.REFUSED, f"group {group!r} on {cluster}: {code}. The next round tries again"
-    return Action.REFUSED, str(error)
+        return Outcome(action, f"{at}: {code}. The next round tries again", may_pass=True)
+    return Outcome(Action.REFUSED, str(error))
 
 
 def _in_parts(offsets: Iterable[ToCommit]) -> Iterator[list[ToCommit]]:

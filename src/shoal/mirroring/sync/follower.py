@@ -30,8 +30,8 @@ __all__ = ["GroupFollower", "pause_s"]
 #: How long the end of a mirror waits for the last round.
 _LAST_ROUND_S = 30.0
 
-#: The commits of a round retry for less than the default interval.
-_PATIENCE_S = 2.0
+#: How long the last round is repeated while a coordinator moves.
+_PATIENCE_S = 10.0
 
 #: The most names of groups in metrics and page.
 _NAMED = 100
@@ -130,7 +130,6 @@ class GroupFollower:
                 destination,
                 settings,
                 self._selection,
-                patience_s=_PATIENCE_S,
                 timing=options.timing,
             )
             is_last = False
@@ -145,7 +144,10 @@ class GroupFollower:
 
     def _round(self, sync: GroupSync, topics: Mapping[str, str], *, is_last: bool) -> None:
         try:
-            report = sync.round(topics, apply=True, most_counted=None if is_last else MOST_COUNTED)
+            if is_last:
+                report = sync.settled_round(topics, patience_s=_PATIENCE_S, apply=True)
+            else:
+                report = sync.round(topics, apply=True, most_counted=MOST_COUNTED)
         except Exception as error:
             before = self._metrics.groups or GroupsStatus()
             self._metrics.set_groups(replace(before, failure=str(error)))
@@ -164,7 +166,7 @@ class GroupFollower:
             each.detail
             for group in report.groups
             for each in group.offsets
-            if each.action in (Action.REFUSED, Action.UNCONFIRMED)
+            if each.action in (Action.REFUSED, Action.UNCONFIRMED) and (is_last or not each.may_pass)
         }
         for sentence in sorted(refused):
             self._warn(sentence)

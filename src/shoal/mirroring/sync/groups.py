@@ -2,7 +2,11 @@
 One round: read the groups of one cluster, translate their offsets, and commit them at the other.
 
 The offsets that are translated are read before the mirror's positions, and the other cluster's offsets last:
-an offset that a consumer commits meanwhile is at worst one that the next round sees.
+an offset that a consumer commits meanwhile is at worst one that the next round sees. A round sends each
+commit once. The next one sees whether a commit without an answer was done.
+
+Most groups need nothing: the other cluster has exactly their offsets. Such a group stays as it is until one
+of its answers changes, or a fact that its translations hang on (:meth:`.copies.Copies.facts`).
 
 While a coordinator moves, no broker may list its groups, and none reports an error: neither the former
 coordinator nor the next one has them (GroupCoordinatorService.listGroups). So a listing alone does not show
@@ -13,9 +17,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.committed_offsets import Committed
@@ -30,13 +34,14 @@ from ..model.copy_options import CopySettings
 from ..model.counting import Question
 from ..model.first_start import is_start_mark, read_first_start
 from ..model.group_selection import GroupSelection
+from ..model.offset_map import Exactness
 from ..model.position import is_position
 from .commit import commit_translations
 from .copies import Copies, MirroredCopy
 from .decide import Decided, Seen, Sides, decide
 from .mark import Mark
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
-from .translations import CopyMap, Translations
+from .translations import Answers, CopyMap, Translations
 
 __all__ = ["GroupSync", "Prove"]
 
@@ -48,6 +53,12 @@ Prove: TypeAlias = Callable[[GroupOffset], OffsetProof | None]
 _LOG_STARTS_S = 60.0
 
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
+
+#: The groups whose offsets at the other cluster are read again before their commits, if a round took long.
+_READ_AGAIN = 16
+
+#: With one of these, an offset needs nothing more, whatever the mirror copies.
+_NOT_TRANSLATED = frozenset({Action.NOT_MIRRORED, Action.RETURNED})
 
 _Answer: TypeAlias = FetchedGroup | ShoalError
 
@@ -70,7 +81,21 @@ class _Group(NamedTuple):
     here: ListedGroup
     offsets: _Answer | None
     there: ListedGroup | None
-    present: _Answer | None
+    present: _Answer | None = None
+
+
+class _Open(NamedTuple):
+    """
+    A group that may need a commit.
+
+    Attributes:
+        report: The group without its offsets.
+        offsets: Its offsets; none if it has a problem.
+
+    """
+
+    report: GroupReport
+    offsets: Sequence[tuple[Seen, _Place | None]]
 
 
 class GroupSync:
@@ -86,7 +111,6 @@ class GroupSync:
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
         with_states: bool = False,
-        patience_s: float = 10.0,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         """
@@ -98,7 +122,6 @@ class GroupSync:
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
             with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
-            patience_s: How long to retry a commit while a coordinator moves.
             timing: How long the other cluster's offsets are believed.
 
         """
@@ -110,7 +133,6 @@ class GroupSync:
         self._direction = direction
         self._with_lag = with_lag
         self._with_states = with_states
-        self._patience_s = patience_s
         self._timing = timing
         self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
@@ -119,6 +141,36 @@ class GroupSync:
         self._log_starts: dict[TopicPartition, int] = {}
         self._log_starts_at: dict[str, float] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._facts: object = None
+        self._settled: dict[str, tuple[_Group, GroupReport]] = {}
+
+    def settled_round(
+        self, topics: Mapping[str, str], *, patience_s: float, apply: bool, **more: Any
+    ) -> GroupsReport:
+        """
+        Repeat a round as long as a coordinator moves or does not answer.
+
+        Args:
+            topics: As for :meth:`round`, like all others.
+            patience_s: How long to repeat it.
+
+        """
+        report: GroupsReport | None = None
+
+        def attempt() -> GroupsReport:
+            nonlocal report
+            after = self.round(topics, apply=apply, **more)
+            report = after if report is None else after.behind(report)
+            if report.may_pass:
+                raise _Unsettled
+            return report
+
+        try:
+            return patiently(attempt, patience_s=patience_s, can_heal=_can_heal)
+        except ShoalError:
+            if report is None:
+                raise
+            return report
 
     def round(
         self,
@@ -151,24 +203,33 @@ class GroupSync:
         self._ask_logs(offsets.values())
         other = list_groups(self._written, with_states=self._with_states)
         read_at = time.monotonic()
-        present = {
-            name: answer
-            for name, answer in self._read_present([each for each in offsets if each in selected]).items()
-            # Brokers do not list a group that the principal may not describe. Its commit is refused, which
-            # names the remedy.
-            if name in other.groups or not _is_unauthorized(answer)
-        }
-        groups = [
-            _Group(selected[name], offsets.get(name), other.groups.get(name), present.get(name))
-            for name in sorted(selected)
+        seen = [
+            _Group(selected[name], offsets.get(name), other.groups.get(name)) for name in sorted(selected)
         ]
+        groups = self._with_present(seen, self._present)
+        settled = {} if prove else self._still_settled(topics, groups)
+        opened = {each.here.name: self._open(each) for each in groups if each.here.name not in settled}
+        answers = self._translations.translate(_asked(opened.values()), most_counted=most_counted)
         reports = []
-        for report, decided in self._decide(groups, most_counted):
-            if prove is not None:
-                decided = [_proved(each, prove) for each in decided]
-            is_fresh = time.monotonic() - read_at <= self._timing.fresh_groups_s
-            rows = self._commit(report.name, decided, is_fresh=is_fresh) if apply else decided
-            reports.append(replace(report, offsets=tuple(each.outcome for each in rows)))
+        for number, group in enumerate(groups):
+            name = group.here.name
+            if name not in settled:
+                is_late = apply and time.monotonic() - read_at > self._timing.fresh_groups_s
+                if is_late and any(each.to_commit for each in self._decided(opened[name], answers, prove)):
+                    # Consumers may have committed there meanwhile.
+                    read_at = time.monotonic()
+                    again = self._with_present(
+                        groups[number : number + _READ_AGAIN], GroupOffsetsReader(self._written)
+                    )
+                    opened |= {each.here.name: self._open(each) for each in again}
+                decided = self._decided(opened[name], answers, prove)
+                settled[name] = self._finished(opened[name].report, decided, apply=apply)
+            reports.append(settled[name])
+        self._settled = {
+            group.here.name: (group, report)
+            for group, report in zip(groups, reports, strict=True)
+            if _is_settled(report)
+        }
         warnings = [*_warnings(self._read, listed), *_warnings(self._written, other)]
         return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
 
@@ -183,7 +244,7 @@ class GroupSync:
         offsets = self._committed.read(
             (name for name, each in known.items() if each.commits_offsets),
             stable=stable,
-            partitions=self._read_partitions(topics) if stable else None,
+            partitions=dict.fromkeys(known, self._read_partitions(topics)) if stable else None,
         )
         self._selected = {
             name: each
@@ -203,29 +264,30 @@ class GroupSync:
         is_for_consumers = group.commits_offsets or group.type is not GroupType.CLASSIC
         return is_for_consumers and group.name != self._own_group and self._selection.matches(group.name)
 
-    def _read_present(self, names: Sequence[str]) -> dict[str, _Answer]:
+    def _with_present(self, groups: Sequence[_Group], reader: GroupOffsetsReader) -> list[_Group]:
         """
-        Return the other cluster's offsets of groups, or errors.
+        Return groups with the other cluster's offsets of them, or errors.
 
         The read is stable: an absent offset would be written, so it must not be one that the coordinator
-        does not show yet.
-
-        The first request for any coordinator has the brokers create __consumer_offsets, so it gets some time.
+        does not show yet. Only a read by name shows a first offset that an open transaction commits.
         """
-        answers: dict[str, _Answer] = {}
-
-        def read() -> None:
-            answers.update(self._present.read(names, stable=True))
-            for answer in answers.values():
-                if isinstance(answer, ShoalError) and is_transient(answer):
-                    raise answer
-
-        try:
-            patiently(read, patience_s=self._patience_s)
-        except ShoalError:
-            if len(answers) < len(names):
-                raise
-        return answers
+        wanted = {
+            each.here.name: {
+                there: values.keys()
+                for topic, values in each.offsets.topics.items()
+                if (there := self._copies.counterpart_of(topic, self._direction)) is not None
+            }
+            for each in groups
+            if isinstance(each.offsets, FetchedGroup)
+        }
+        present = reader.read(wanted, stable=True, partitions=wanted)
+        # Brokers do not list a group that the principal may not describe. Its commit is refused, which names
+        # the remedy.
+        return [
+            each._replace(present=None if each.there is None and _is_unauthorized(answer) else answer)
+            for each in groups
+            for answer in [present.get(each.here.name)]
+        ]
 
     def _ask_logs(self, answers: Iterable[_Answer]) -> None:
         """Ask for the first offsets at the other cluster now and then, and for the ends of this one."""
@@ -244,34 +306,45 @@ class GroupSync:
 
     # Deciding
 
-    def _decide(
-        self, groups: Iterable[_Group], most_counted: int | None
-    ) -> Iterator[tuple[GroupReport, Sequence[Decided]]]:
-        """Yield each group with its decisions, once all offsets are translated."""
+    def _still_settled(self, topics: Mapping[str, str], groups: Iterable[_Group]) -> dict[str, GroupReport]:
+        """Return the reports of those groups of the last round that need nothing in this one either."""
+        read = {
+            topic
+            for group in groups
+            if isinstance(group.offsets, FetchedGroup)
+            for topic in group.offsets.topics
+        }
+        facts = dict(topics), self._copies.facts(read, self._direction), self._log_starts.copy(), self._ends
+        if facts != self._facts:
+            self._settled.clear()
+        self._facts = facts
+        return {
+            group.here.name: known[1]
+            for group in groups
+            if (known := self._settled.get(group.here.name)) is not None and known[0] == group
+        }
+
+    def _open(self, group: _Group) -> _Open:
+        """Return a group without its offsets, and those that need a decision."""
+        report = self._report(group)
+        seen = () if report.problem else self._seen(group)
+        return _Open(report, [(each, self._place(each)) for each in seen])
+
+    def _decided(
+        self, opened: _Open, answers: Mapping[CopyMap, Answers], prove: Prove | None
+    ) -> list[Decided]:
+        """Return the decisions about the offsets of a group."""
         sides = Sides(
             self._direction,
             self._read.metadata.cluster_id,
             self._written.metadata.cluster_id,
             str(self._written),
         )
-        asked: dict[CopyMap, set[Question]] = defaultdict(set)
-        rows: list[tuple[GroupReport, list[tuple[Seen, _Place | None]]]] = []
-        for group in groups:
-            report = self._report(group)
-            seen = [] if report.problem else [(each, self._place(each)) for each in self._seen(group)]
-            rows.append((report, seen))
-            for _, place in seen:
-                if isinstance(place, tuple):
-                    asked[place[0]].add(place[1])
-        answers = self._translations.translate(asked, most_counted=most_counted)
-        for report, seen in rows:
-            yield (
-                report,
-                [
-                    decide(each, answers[place[0]][place[1]] if isinstance(place, tuple) else place, sides)
-                    for each, place in seen
-                ],
-            )
+        decided = [
+            decide(seen, answers[place[0]][place[1]] if isinstance(place, tuple) else place, sides)
+            for seen, place in opened.offsets
+        ]
+        return decided if prove is None else [_proved(each, prove) for each in decided]
 
     def _place(self, seen: Seen) -> _Place | None:
         """Return the map and the question that an offset is translated by; None if it is not."""
@@ -286,12 +359,13 @@ class GroupSync:
     def _report(self, group: _Group) -> GroupReport:
         """Return a group without its offsets, and the reason if none of them is translated."""
         report = GroupReport(group.here.name, group.here.type, group.here.state)
-        if why := _why_left_out(group):
-            return replace(report, problem=why, is_left_out=True)
+        problem, is_left_out = _problem(group, str(self._written))
+        if is_left_out:
+            return replace(report, problem=problem, is_left_out=True)
         for answer in (group.offsets, group.present):
             if isinstance(answer, ShoalError):
                 return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
-        return replace(report, problem=_problem(group, str(self._written)))
+        return replace(report, problem=problem)
 
     def _seen(self, group: _Group) -> Iterator[Seen]:
         """Yield the offsets of a group that has no problem."""
@@ -301,8 +375,8 @@ class GroupSync:
         for topic, committed in sorted(group.offsets.topics.items()):
             name = self._copies.counterpart_of(topic, self._direction)
             there = present.get(name) if name is not None else None
-            values = {} if there is None else there.partitions
-            for number, value in sorted(committed.partitions.items()):
+            values = {} if there is None else there
+            for number, value in sorted(committed.items()):
                 if value.offset < 0 and not value.error_code:
                     continue
                 partition = TopicPartition(topic, number)
@@ -324,23 +398,45 @@ class GroupSync:
 
     # Committing
 
-    def _commit(self, group: str, decided: Sequence[Decided], *, is_fresh: bool) -> Sequence[Decided]:
+    def _finished(self, report: GroupReport, decided: Sequence[Decided], *, apply: bool) -> GroupReport:
+        """Commit, if anything is to be committed, and return the group with the outcome of each offset."""
         to_commit = [each.to_commit for each in decided if each.to_commit is not None]
-        if not to_commit:
-            return decided
-        # Only a read by name shows a first offset that an open transaction commits.
-        is_fresh = is_fresh and all(each.present is not None for each in to_commit)
-        outcomes = commit_translations(
-            self._written, group, to_commit, patience_s=self._patience_s, is_fresh=is_fresh
-        )
+        outcomes = commit_translations(self._written, report.name, to_commit) if apply and to_commit else {}
+        rows = []
+        for each in decided:
+            row = each.outcome
+            if each.to_commit is not None and outcomes:
+                action, detail, may_pass = outcomes[each.to_commit.partition]
+                row = replace(row, action=action, detail=detail or row.detail, may_pass=may_pass)
+            rows.append(row)
+        return replace(report, offsets=tuple(rows))
 
-        def committed(each: Decided) -> Decided:
-            if each.to_commit is None:
-                return each
-            action, detail = outcomes[each.to_commit.partition]
-            return Decided(replace(each.outcome, action=action, detail=detail or each.outcome.detail))
 
-        return [committed(each) for each in decided]
+def _asked(opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
+    """Return the offsets to translate, by the map that translates them."""
+    asked: dict[CopyMap, set[Question]] = defaultdict(set)
+    for each in opened:
+        for _, place in each.offsets:
+            if isinstance(place, tuple):
+                asked[place[0]].add(place[1])
+    return asked
+
+
+class _Unsettled(ShoalError):
+    """A later round may commit more."""
+
+
+def _can_heal(error: ShoalError) -> bool:
+    return isinstance(error, _Unsettled) or is_transient(error)
+
+
+def _is_settled(report: GroupReport) -> bool:
+    """Whether a group needs nothing until something changes."""
+    return not report.problem and all(
+        each.action in _NOT_TRANSLATED
+        or (each.action is Action.UNCHANGED and each.exactness is Exactness.EXACT)
+        for each in report.offsets
+    )
 
 
 def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> dict[TopicPartition, int]:
@@ -368,44 +464,36 @@ def _has_offsets(answer: _Answer | None) -> bool:
     return isinstance(answer, ShoalError) or (answer is not None and bool(answer.topics))
 
 
-def _is_unauthorized(answer: _Answer) -> bool:
+def _is_unauthorized(answer: _Answer | None) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _problem(group: _Group, written: str) -> str:
-    """Return the reason why no offset of a group is translated; empty if there is none."""
-    if group.offsets is None:
-        return f"the offsets of {group.here.type.value} groups are not translated"
-    assert isinstance(group.offsets, FetchedGroup)
-    if _has_positions(group.offsets):
-        return "some of its offsets are the positions of a mirror"
-    if group.there is not None and not group.there.commits_offsets:
-        kind = group.there.protocol_type
-        if group.there.type is not GroupType.CLASSIC:
-            kind = group.there.type.value
-        return f"a {kind} group on {written} has this name. Rename one of them"
-    return ""
-
-
-def _why_left_out(group: _Group) -> str:
-    """Return the reason why a group has no offsets of consumers; empty if it may have some."""
-    if group.here.type is GroupType.SHARE:
-        return "a share group has no committed offsets. There it begins by share.auto.offset.reset"
-    offsets = group.offsets
-    if isinstance(offsets, FetchedGroup) and _has_positions(offsets) and _has_only_positions(offsets):
-        return "its offsets are the positions of a mirror"
-    return ""
+def _problem(group: _Group, written: str) -> tuple[str, bool]:
+    """Return the reason why no offset of a group is translated, and whether it has none of consumers."""
+    here, offsets, there = group.here, group.offsets, group.there
+    if here.type is GroupType.SHARE:
+        return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
+    if offsets is None:
+        return f"the offsets of {here.type.value} groups are not translated", False
+    if isinstance(offsets, FetchedGroup) and _has_positions(offsets):
+        if _has_only_positions(offsets):
+            return "its offsets are the positions of a mirror", True
+        return "some of its offsets are the positions of a mirror", False
+    if there is not None and not there.commits_offsets:
+        kind = there.protocol_type if there.type is GroupType.CLASSIC else there.type.value
+        return f"a {kind} group on {written} has this name. Rename one of them", False
+    return "", False
 
 
 def _has_positions(offsets: FetchedGroup) -> bool:
     """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
-    firsts = (next(iter(topic.partitions.values()), None) for topic in offsets.topics.values())
+    firsts = (next(iter(topic.values()), None) for topic in offsets.topics.values())
     return any(each is not None and _is_of_a_mirror(each) for each in firsts)
 
 
 def _has_only_positions(offsets: FetchedGroup) -> bool:
     """Whether no consumer has continued in the group of a mirror."""
-    every = (each for topic in offsets.topics.values() for each in topic.partitions.values())
+    every = (each for topic in offsets.topics.values() for each in topic.values())
     return all(_is_of_a_mirror(each) for each in every if each.offset >= 0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ... import kinds
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...declare import option
 from ...errors import ConfigError
@@ -78,13 +78,11 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             options.selection,
             direction=direction,
             with_lag=True,
-            patience_s=_PATIENCE_S,
             timing=mirror.timing,
         )
         prove = proofs(source, destination, settings, direction) if options.prove else None
-        return patiently(
-            lambda: sync.round(topics, apply=options.apply, stable=options.apply, prove=prove),
-            patience_s=_PATIENCE_S,
+        return sync.settled_round(
+            topics, patience_s=_PATIENCE_S, apply=options.apply, stable=options.apply, prove=prove
         )
 
 

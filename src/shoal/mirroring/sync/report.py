@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +83,7 @@ class GroupOffset:
         proof: The comparison of the next record, if it was asked for.
         begins_late: Whether the other cluster lacks the records from the offset on, and the translation is
             its first record behind them.
+        may_pass: Whether the commit may succeed in a later round.
 
     """
 
@@ -98,6 +99,7 @@ class GroupOffset:
     detail: str = ""
     proof: OffsetProof | None = None
     begins_late: bool = False
+    may_pass: bool = False
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
@@ -188,6 +190,31 @@ class GroupsReport:
         actions = Counter(each.action for each in offsets)
         exactness = Counter(each.exactness for each in offsets if each.exactness is not None)
         return {each.value: count for each, count in [*actions.items(), *exactness.items()]}
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a later round may do what this one could not."""
+        return any(group.may_pass or any(each.may_pass for each in group.offsets) for group in self.groups)
+
+    def behind(self, before: GroupsReport) -> GroupsReport:
+        """Return this round as the last of several, with the commits of those before it."""
+        commits = {
+            (each.group, each.partition): each.action
+            for group in before.groups
+            for each in group.offsets
+            if each.action in (Action.WRITTEN, Action.UNCONFIRMED)
+        }
+
+        def row(offset: GroupOffset) -> GroupOffset:
+            earlier = commits.get((offset.group, offset.partition))
+            if offset.action is Action.UNCHANGED and earlier is not None:
+                return replace(offset, action=Action.WRITTEN)
+            # A request without an answer may still arrive.
+            is_open = earlier is Action.UNCONFIRMED and offset.action is not Action.WRITTEN
+            return replace(offset, action=Action.UNCONFIRMED) if is_open else offset
+
+        groups = [replace(each, offsets=tuple(map(row, each.offsets))) for each in self.groups]
+        return replace(self, groups=groups)
 
     @property
     def untranslated(self) -> Sequence[GroupReport]:
