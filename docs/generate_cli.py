@@ -35,7 +35,8 @@ With `--json`, the error is also the last object on stdout: `{"type": "error", "
 `shoal-broker` and `shoal-demo` have [a package of their own](install.md#the-demo-and-the-embedded-broker).
 They print results and errors in the same way.
 
-If you prefer a file to options, use `shoal mirror --config FILE`: [config-file.md](config-file.md).
+If you prefer a file to options, use `--config FILE`
+([operating.md](operating.md#options-in-a-file-and-in-the-environment)).
 """
 
 

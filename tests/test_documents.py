@@ -41,7 +41,7 @@ def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:
 
 
 def test_releases_that_compatibility_calls_tested_are_those_of_the_rig() -> None:
-    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^The tests run these releases of Apache Kafka: (.*)$", text, re.MULTILINE)
     run = [KAFKA_VERSION, *reversed(OTHER_KAFKA_VERSIONS), OLD_KAFKA_VERSION]
     assert re.findall(r"\d+\.\d+\.\d+", listed) == run

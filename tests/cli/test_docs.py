@@ -82,7 +82,7 @@ def test_every_topic_config_copied_is_documented() -> None:
 
 
 def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
-    page = (DOCS / "config-file.md").read_text(encoding="utf-8")
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
     text = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     assert text
     (tmp_path / "orders.toml").write_text(text[1])
@@ -144,7 +144,7 @@ def test_systemd_unit_has_the_exit_codes() -> None:
     assert f"SuccessExitStatus={EXIT_CONTINUED}" in lines
 
 
-@pytest.mark.parametrize("name", ["moving-a-cluster.md", "from-mirrormaker-2.md"])
+@pytest.mark.parametrize("name", ["moving-a-cluster.md", "from-mirrormaker.md"])
 def test_documented_command_parses(name: str) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^ *\$ (shoal .*)$", page, re.MULTILINE)
@@ -174,7 +174,7 @@ MIRROR_MAKER_2_OPTIONS = """
 
 
 def test_each_option_of_mirror_maker_2_has_a_counterpart_or_needs_none() -> None:
-    page = (DOCS / "from-mirrormaker-2.md").read_text(encoding="utf-8")
+    page = (DOCS / "from-mirrormaker.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"\n## Counterparts of its options\n(.*?)\n## ", page, re.DOTALL)
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     named = set(re.findall(r"`([^`]+)`", " ".join(row.split(" | ")[0] for row in rows)))

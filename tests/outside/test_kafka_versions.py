@@ -1,4 +1,4 @@
-"""Every version of Kafka that docs/compatibility.md calls tested, as the source and as the destination.
+"""Every version of Kafka that docs/install.md calls tested, as the source and as the destination.
 
 Clusters and commands go in; records, committed offsets and exit codes come out.
 """

@@ -64,7 +64,7 @@ class _Command:
     config: str | None = option(
         kinds.FILE,
         "read options from a TOML file, each under its own name without the dashes. The command line wins, "
-        "and --no-OPTION wins over a true in the file (docs/config-file.md)",
+        "and --no-OPTION wins over a true in the file (docs/operating.md)",
         default=None,
         group="mirror",
     )

@@ -1,5 +1,5 @@
 """
-The certificate of a cut-over: both clusters at the cut, as JSON (docs/cutover-certificate.md).
+The certificate of a cut-over: both clusters at the cut, as JSON (docs/moving-a-cluster.md).
 
 The way back begins from it. A file of another kind, of a newer layout, or whose content does not match its
 digest, is refused with a sentence.

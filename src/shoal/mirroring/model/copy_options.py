@@ -150,7 +150,7 @@ class CopyOptions:
         "take over copies without a committed position, such as those of another group or of MirrorMaker 2: "
         "each is compared with the source as a whole, and the mirror continues behind it. A copy that "
         "differs, or that begins later than the source (but see --continue-after source-retention), stops "
-        "its partition, and nothing is written (docs/from-mirrormaker-2.md)",
+        "its partition, and nothing is written (docs/from-mirrormaker.md)",
         default=False,
         group="mirror",
     )

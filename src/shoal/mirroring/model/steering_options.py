@@ -60,7 +60,7 @@ class SteeringOptions:
     control: str | None = option(
         kinds.FILE,
         "listen on this unix socket for commands of 'shoal control', which pause, limit and stop the running "
-        "mirror (docs/steering.md). A restart forgets what they set: these options hold again",
+        "mirror (docs/operating.md). A restart forgets what they set: these options hold again",
         default=None,
         group="steering",
     )
