@@ -149,7 +149,7 @@ def test_used_port_is_named(cluster: BrokerCluster) -> None:
 
 
 def test_broker_with_a_port_beyond_65535_is_named(cluster: BrokerCluster) -> None:
-    with pytest.raises(ConfigError, match=r"3.*65537.*a.*65531"):
+    with pytest.raises(ConfigError, match=r"2.*65536.*65532"):
         Gateway(GatewaySettings("127.0.0.1", 65533, upstream(cluster))).start()
 
 

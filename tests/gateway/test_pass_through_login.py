@@ -129,15 +129,6 @@ def test_request_before_login_closes_the_connection(passing: Behind, connect: Co
     assert half.receive_frame() is None
 
 
-def test_client_that_does_not_log_in_in_time_is_disconnected(locked: LockedCluster, connect: Connect) -> None:
-    with Gateway(settings(locked, login_s=0.5)) as running:
-        wires = [connect(str(running.bootstrap)) for _ in range(2)]
-        assert served(wires[0])
-        for wire in wires:
-            assert wire.receive_frame() is None
-        wait_until(lambda: running.connections == 0, "their threads end")
-
-
 def test_gateway_without_login_listens_for_the_given_broker_ids(
     locked: LockedCluster, passing: Behind, cluster: BrokerCluster, connect: Connect
 ) -> None:

@@ -6,7 +6,6 @@ import select
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Iterator
 
 from ..errors import ProtocolError
@@ -58,21 +57,6 @@ class Client:
         self.host = host
         self.network = network_of(host)
         self._socket = connected
-        self._idle_s = idle_s
-        self._deadline: float | None = None
-
-    def must_prove_by(self, deadline: float | None) -> None:
-        """Stop reading at this time of the monotonic clock, even within a request; None removes the limit."""
-        self._deadline = deadline
-        if deadline is None:
-            self._socket.settimeout(self._idle_s)
-
-    @property
-    def patience_s(self) -> float:
-        """How long to wait for the client from now on."""
-        if self._deadline is None:
-            return self._idle_s
-        return max(min(self._idle_s, self._deadline - time.monotonic()), 0.0)
 
     def check_answer(self) -> None:
         """
@@ -156,7 +140,6 @@ class Client:
 
     def read_into(self, view: memoryview) -> int:
         """Read into a buffer, between one byte and all of it; return the number of bytes."""
-        self._hurry()
         try:
             count = self._socket.recv_into(view)
         except OSError as error:
@@ -166,19 +149,10 @@ class Client:
         return count
 
     def _receive(self, most: int) -> bytes:
-        self._hurry()
         try:
             return self._socket.recv(most)
         except OSError as error:
             raise _gone(error) from error
-
-    def _hurry(self) -> None:
-        if self._deadline is None:
-            return
-        left_s = self.patience_s
-        if not left_s:
-            raise ClientGone("it did not log in in time")
-        self._socket.settimeout(left_s)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of it. The timeout is for each piece: a slow client has time as long as it reads."""

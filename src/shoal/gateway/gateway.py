@@ -156,23 +156,17 @@ class Gateway:
             ConfigError: A port is taken, or a broker's port would be too large.
 
         """
-        brokers = self._ask_for_brokers() if self._settings.may_ask_cluster else {}
-        node_ids = {*brokers, *self._settings.broker_ids}
+        brokers: dict[int, Address | None] = dict.fromkeys(self._settings.broker_ids)
+        if self._settings.may_ask_cluster:
+            with Cluster(self._settings.upstream) as cluster:
+                brokers |= cluster.refresh([]).brokers
         try:
-            self._start_bootstrap()
-            self._check_port(max(node_ids, default=0))
-            advertised = {**self._nodes.listen(self._settings.broker_ids), **self._nodes.advertise(brokers)}
-            missing = [node_id for node_id in node_ids if node_id not in advertised]
-            if missing:
-                raise ConfigError(self._port_taken(missing[0], self._port_of(missing[0])))
+            self._listen(self._bootstrap)
+            self._nodes.advertise(brokers)
             self._started = True
         except BaseException:
             self.stop()
             raise
-
-    def _ask_for_brokers(self) -> Mapping[int, Address]:
-        with Cluster(self._settings.upstream) as cluster:
-            return cluster.refresh([]).brokers
 
     def stop(self) -> None:
         """Stop listening, and hang up on every client."""
@@ -195,49 +189,43 @@ class Gateway:
         name = "shoal-gateway" if node_id is None else f"shoal-gateway-{node_id}"
         return Listener(self._settings.host, port, partial(self._admit, node_id), name)
 
-    def _start_bootstrap(self) -> None:
-        try:
-            self._bootstrap.start()
-        except OSError as error:
-            where = Address(self._settings.host, self._bootstrap.port)
-            raise ConfigError(
-                f"--listen {where}: cannot listen there ({error.strerror or error}). Choose another port"
-            ) from error
+    def _listen(self, listener: Listener, node_id: int | None = None) -> None:
+        """
+        Begin to listen.
 
-    def _port_of(self, node_id: int) -> int:
-        return self._settings.port + 1 + node_id if self._settings.port else 0
+        Raises:
+            ConfigError: The port is taken, or too large.
 
-    def _check_port(self, node_id: int) -> None:
-        port = self._port_of(node_id)
-        if not 0 <= port <= _LARGEST_PORT:
+        """
+        where = Address(self._settings.host, listener.port)
+        if node_id is not None and not 0 <= listener.port <= _LARGEST_PORT:
             raise ConfigError(
-                f"--listen: broker {node_id} would have port {port}, because broker N has the port of "
+                f"--listen: broker {node_id} would have port {listener.port}, as broker N has the port of "
                 f"--listen + 1 + N. Choose a port up to {_LARGEST_PORT - 1 - node_id}"
             )
-
-    def _port_taken(self, node_id: int, port: int) -> str:
-        where = Address(self._settings.host, port)
-        return (
-            f"cannot listen on {where} for broker {node_id}. Free this port, or choose another one for "
-            "--listen"
-        )
+        try:
+            listener.start()
+        except OSError as error:
+            whose = "" if node_id is None else f" for broker {node_id}"
+            raise ConfigError(
+                f"--listen: cannot listen on {where}{whose} ({error.strerror or error}). Free this port, or "
+                "choose another one"
+            ) from error
 
     def _listen_for(self, node_id: int) -> Address | None:
-        """Begin to listen for a broker, and return its address; if that fails, warn and return None."""
-        port = self._port_of(node_id)
-        listener = self._listener(node_id, port)
+        """Begin to listen for a broker; after the start, warn and return None if that fails."""
+        port = self._settings.port
+        listener = self._listener(node_id, port + 1 + node_id if port else 0)
         try:
-            self._check_port(node_id)
             with self._lock:
                 if self._stopped:
                     return None
-                listener.start()
+                self._listen(listener, node_id)
                 self._listeners.append(listener)
         except ConfigError as error:
+            if not self._started:
+                raise
             self._warn(str(error))
-            return None
-        except OSError:
-            self._warn(self._port_taken(node_id, port))
             return None
         advertised = Address(self._advertised_host, listener.port)
         if self._started:

@@ -38,32 +38,20 @@ class Nodes:
         self._turn = itertools.count()
         self._lock = threading.Lock()
 
-    def listen(self, node_ids: Iterable[int]) -> dict[int, Address]:
-        """Listen for nodes whose addresses may be unknown; return the addresses for clients."""
-        advertised = {}
-        with self._lock:
-            for node_id in node_ids:
-                listener = self._listeners.get(node_id) or self._listen_for(node_id)
-                if listener is not None:
-                    self._listeners[node_id] = advertised[node_id] = listener
-        return advertised
-
-    def advertise(self, brokers: Mapping[int, Address]) -> dict[int, Address]:
+    def advertise(self, brokers: Mapping[int, Address | None]) -> dict[int, Address]:
         """
-        Remember the addresses of brokers, and return the addresses that clients use instead.
+        Remember the addresses of brokers, as far as they are known; return those that clients use instead.
 
         A broker without a listener is absent from the result.
         """
         advertised = {}
         with self._lock:
-            self._addresses.update(brokers)
-            for node_id in brokers:
-                if node_id not in self._listeners:
-                    listener = self._listen_for(node_id)
-                    if listener is None:
-                        continue
-                    self._listeners[node_id] = listener
-                advertised[node_id] = self._listeners[node_id]
+            for node_id, address in brokers.items():
+                if address is not None:
+                    self._addresses[node_id] = address
+                listener = self._listeners.get(node_id) or self._listen_for(node_id)
+                if listener is not None:
+                    self._listeners[node_id] = advertised[node_id] = listener
         return advertised
 
     def address(self, node_id: int) -> Address | None:

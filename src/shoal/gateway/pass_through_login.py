@@ -5,10 +5,10 @@ After SaslHandshake v1 the gateway forwards the client's requests unchanged, als
 (KIP-368). After v0 tokens have no headers, and only the mechanism determines the last one. The gateway then
 uses v1 with the broker, whose answers have an error code for each token (Kafka 4 supports both: KIP-896).
 
-An answer without an error does not end the login. OAUTHBEARER answers a bad token with a challenge that has
-the reason (RFC 7628, section 3.2.2; ``OAuthBearerSaslServer``), and GSSAPI needs several tokens. Both end
-with an empty answer (``GssKrb5Server.doHandshake2``). Other mechanisms, such as AWS_MSK_IAM, may end with
-bytes. Then only the broker's answer to a further request shows that the login was complete.
+An answer without an error does not end the login: OAUTHBEARER answers a bad token with a challenge that has
+the reason (RFC 7628, section 3.2.2; ``OAuthBearerSaslServer``), GSSAPI needs several tokens, and AWS_MSK_IAM
+ends with bytes. A broker answers a Metadata request only after a login. So the gateway sends one when the
+login seems complete, and at the latest before the first request that belongs to none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 from ..broker_message import without_objects
 from ..error_codes import ErrorCode
 from ..errors import Disconnected, ProtocolError
+from ..net.address import Address
 from ..protocol import codec
 from ..protocol.apis import ApiKey
+from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client_connection import Client, ClientGone, ClientRequest
 from .upstream import Upstream
@@ -45,14 +47,7 @@ class LoginFailed(Exception):
 
 
 class PassThroughLogin:
-    """
-    The logins of one client connection.
-
-    Attributes:
-        is_done: Whether the broker has accepted one.
-        may_be_done: Whether the last answer had bytes and no error: a further request has to show the rest.
-
-    """
+    """The logins of one client connection."""
 
     def __init__(self, client: Client, broker: Callable[[], Upstream]) -> None:
         """
@@ -62,16 +57,15 @@ class PassThroughLogin:
             broker: Returns the connection to the broker, before any login on it.
 
         """
-        self.is_done = False
-        self.may_be_done = False
         self._client = client
         self._broker = broker
-        #: None for a mechanism with an unknown number of tokens.
-        self._tokens_left: int | None = None
 
-    def serve(self, request: ClientRequest) -> None:
+    def serve(self, request: ClientRequest) -> bool:
         """
         Serve a SaslHandshake request, and the tokens behind one of v0, or a SaslAuthenticate request.
+
+        Returns:
+            Whether the login is complete for certain. If not, it may be all the same.
 
         Raises:
             ClientGone: The login cannot be passed on.
@@ -79,15 +73,36 @@ class PassThroughLogin:
 
         """
         if request.header.api_key == ApiKey.SASL_HANDSHAKE:
-            self._shake_hands(request)
-        else:
-            self._authenticate(request)
+            return self._shake_hands(request)
+        return self._authenticate(request)
 
-    def _shake_hands(self, request: ClientRequest) -> None:
+    def brokers(self, request: ClientRequest) -> dict[int, Address]:
+        """
+        Ask the broker for the cluster's brokers, and so whether a login is complete.
+
+        Args:
+            request: The client's first request that belongs to no login.
+
+        Raises:
+            LoginFailed: The broker hung up.
+
+        """
+        upstream = self._broker()
+        version = upstream.oldest(ApiKey.METADATA, 1)
+        try:
+            answer = upstream.ask(request.header, ApiKey.METADATA, version, topics=[])
+        except Disconnected as error:
+            raise LoginFailed(f"API {request.header.api_key} before the end of the login") from error
+        return {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+
+    def _shake_hands(self, request: ClientRequest) -> bool:
         header = request.header
         if not 0 <= header.api_version <= 1:
             raise ClientGone(f"SaslHandshake v{header.api_version} is not served")
-        mechanism = _decoded(request).mechanism
+        try:
+            mechanism = codec.decode_request(header, request.whole(_LARGEST_TOKEN)).mechanism
+        except ProtocolError as error:
+            raise ClientGone(str(error)) from error
         answer = self._broker().ask(header, ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)
         code, mechanisms = answer.error_code, answer.mechanisms
         if header.api_version == 0:
@@ -98,24 +113,21 @@ class PassThroughLogin:
         self._client.send(codec.encode_response(response, header.correlation_id))
         if code != ErrorCode.NONE:
             raise ClientGone(f"no login by {mechanism!r}: error {code}")
-        self._tokens_left = _TOKENS.get(mechanism)
-        self.may_be_done = False
-        if header.api_version == 0:
-            self._pass_tokens(request)
+        for _ in range(_TOKENS[mechanism] if header.api_version == 0 else 0):
+            self._pass_token(header)
+        return header.api_version == 0
 
-    def _pass_tokens(self, request: ClientRequest) -> None:
-        while self._tokens_left:
-            token = self._client.begin_token(_LARGEST_TOKEN)
-            if token is None:
-                raise ClientGone("the client closed the connection during the login")
-            answer = self._broker().ask(
-                request.header, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, auth_bytes=token
-            )
-            self._note(answer)
-            accepted = bytes(answer.auth_bytes or b"")
-            self._client.send(INT32.pack(len(accepted)) + accepted)
+    def _pass_token(self, header: RequestHeader) -> None:
+        token = self._client.begin_token(_LARGEST_TOKEN)
+        if token is None:
+            raise ClientGone("the client closed the connection during the login")
+        api_key = ApiKey.SASL_AUTHENTICATE
+        answer = self._broker().ask(header, api_key, _AUTHENTICATE_VERSION, auth_bytes=token)
+        _check(answer)
+        accepted = bytes(answer.auth_bytes or b"")
+        self._client.send(INT32.pack(len(accepted)) + accepted)
 
-    def _authenticate(self, request: ClientRequest) -> None:
+    def _authenticate(self, request: ClientRequest) -> bool:
         header = request.header
         upstream = self._broker()
         if not upstream.speaks(header.api_key, header.api_version):
@@ -125,48 +137,11 @@ class PassThroughLogin:
         frame = upstream.receive()
         answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, header.api_version, frame)
         self._client.send(INT32.pack(len(frame)) + bytes(frame))
-        self._note(answer)
-
-    def confirm(self, request: ClientRequest) -> None:
-        """
-        Check by a Metadata request if a login is complete: a broker answers one only after a login.
-
-        Args:
-            request: The client's request, which belongs to no login.
-
-        Raises:
-            LoginFailed: The broker hung up.
-
-        """
-        upstream = self._broker()
-        version = upstream.oldest(ApiKey.METADATA, 1)
-        try:
-            upstream.ask(request.header, ApiKey.METADATA, version, topics=[])
-        except Disconnected as error:
-            raise LoginFailed(f"API {request.header.api_key} before the end of the login") from error
-        self.is_done = True
-
-    def _note(self, answer: Any) -> None:
-        """Record the broker's answer to a token."""
-        if answer.error_code != ErrorCode.NONE:
-            raise LoginFailed(without_objects(answer.error_message or "") or f"error {answer.error_code}")
-        if self._tokens_left is None:
-            self.may_be_done = bool(answer.auth_bytes)
-            self.is_done = self.is_done or not answer.auth_bytes
-        else:
-            self._tokens_left = max(self._tokens_left - 1, 0)
-            self.is_done = self.is_done or not self._tokens_left
+        _check(answer)
+        return not answer.auth_bytes
 
 
-def _decoded(request: ClientRequest) -> Any:
-    """
-    Read and decode a request of a login.
-
-    Raises:
-        ClientGone: The request is malformed or too large.
-
-    """
-    try:
-        return codec.decode_request(request.header, request.whole(_LARGEST_TOKEN))
-    except ProtocolError as error:
-        raise ClientGone(str(error)) from error
+def _check(answer: Any) -> None:
+    """Raise if the broker refuses a token."""
+    if answer.error_code != ErrorCode.NONE:
+        raise LoginFailed(without_objects(answer.error_message or "") or f"error {answer.error_code}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -103,6 +102,7 @@ class Session:
         self._warn = warn
         self._work = Work(client, memory, warn)
         self._on_proof = on_proof
+        self._is_proven = False
         self._pass_through = PassThroughLogin(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, warn)
 
@@ -118,11 +118,9 @@ class Session:
 
         """
         try:
-            if self._pass_through is not None:
-                self._client.must_prove_by(time.monotonic() + self._settings.login_s)
             while True:
                 if self._upstream is not None:
-                    self._upstream.wait_for_request(self._client.patience_s)
+                    self._upstream.wait_for_request(self._settings.idle_s)
                 request = self._client.begin_request()
                 if request is None:
                     return
@@ -156,7 +154,8 @@ class Session:
             case ApiKey.API_VERSIONS:
                 self._answer(request, self._versions(header))
                 return
-        self._require_login(request)
+        if self._pass_through is not None and not self._is_proven:
+            self._end_login(self._pass_through, request)
         upstream = self._broker()
         oldest, newest = self._served.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
@@ -179,51 +178,32 @@ class Session:
 
     def _serve_login(self, request: ClientRequest) -> None:
         """Forward a login, or refuse one that the gateway does not expect."""
-        login = self._pass_through
-        if login is None:
+        if self._pass_through is None:
             self._answer(request, self._without_sasl(request.header))
-            return
-        was_done = login.is_done
-        login.serve(request)
-        if login.is_done and not was_done:
-            self._end_passed_login(request.header)
+        elif self._pass_through.serve(request) and not self._is_proven:
+            self._end_login(self._pass_through, request)
 
-    def _require_login(self, request: ClientRequest) -> None:
-        login = self._pass_through
-        if login is None or login.is_done:
-            return
-        if not login.may_be_done:
-            raise ClientGone(f"API {request.header.api_key} before a login")
-        login.confirm(request)
-        self._end_passed_login(request.header)
-
-    def _end_passed_login(self, header: RequestHeader) -> None:
-        self._client.must_prove_by(None)
-        self._on_proof()
-        self._find_node(header)
-
-    def _find_node(self, header: RequestHeader) -> None:
+    def _end_login(self, login: PassThroughLogin, request: ClientRequest) -> None:
         """
-        Close the connection of a client that reached the wrong broker, after its login.
+        Make sure that a client has logged in, and that the broker of its listener is behind its connection.
 
         A gateway without a login of its own does not know the brokers' addresses at first. It connects the
-        first client of a node to any broker. After the login it sends a Metadata request on this connection,
-        and closes it. The client connects again, now to the right broker.
+        first client of a node to any broker, and closes the connection after the login. The client connects
+        again, now to the right broker.
         """
+        brokers = login.brokers(request)
+        self._is_proven = True
+        self._on_proof()
         if self._node_id is None:
             return
-        upstream = self._broker()
-        if self._nodes.address(self._node_id) is None:
-            version = upstream.oldest(ApiKey.METADATA, 1)
-            answer = upstream.ask(header, ApiKey.METADATA, version, topics=[])
-            self._nodes.advertise({each.node_id: Address(each.host, each.port) for each in answer.brokers})
+        self._nodes.advertise(brokers)
         found = self._nodes.address(self._node_id)
         if found is None:
             self._warn(
                 f"a client connected to the listener of broker {self._node_id}, which the cluster lacks. "
                 "Start that broker, or remove its id from --broker-ids"
             )
-        if found != upstream.connection.address:
+        if found != self._broker().connection.address:
             raise ClientGone("another broker is behind its connection")
 
     # Answered here

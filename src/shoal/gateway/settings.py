@@ -20,10 +20,6 @@ __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 #: a megabyte each, this would exceed the request timeout of old clients (40 s in Java 0.9).
 DEFAULT_BUFFER_BYTES = 128 * 1024
 
-#: PostgreSQL's default of ``authentication_timeout``; sshd's ``LoginGraceTime`` is 2 minutes. Kafka has no
-#: limit but ``connections.max.idle.ms``.
-DEFAULT_LOGIN_S = 60.0
-
 _SMALLEST_BUFFER_BYTES = 64 * 1024
 _LARGEST_REQUEST_BYTES = 16 * 1024 * 1024
 _LARGEST_INT32 = 2**31 - 1
@@ -44,7 +40,6 @@ class GatewaySettings:
         pass_through: Clients log in at the brokers, through the gateway. The gateway itself logs in only at
             its start, to ask for the brokers, and only if ``upstream`` has a login.
         broker_ids: Brokers to listen for from the start, also if the cluster does not have them yet.
-        login_s: The time limit for a client's login.
         largest_produced_bytes: The limit for a message set in a Produce request after decompression, where
             each message counts as at least 64 bytes.
         largest_request_bytes: The limit for a translated request; a request that passes through has none.
@@ -67,7 +62,6 @@ class GatewaySettings:
     tls: TlsFiles | None = None
     pass_through: bool = False
     broker_ids: frozenset[int] = frozenset()
-    login_s: float = DEFAULT_LOGIN_S
     buffer_bytes: int = option(
         kinds.size(_SMALLEST_BUFFER_BYTES, _LARGEST_INT32),
         "maximum size of a fetch from a broker for one fetch of an old client. A single larger batch comes "
