@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shoal.client.coordinator import MemberId
-from shoal.errors import BrokerError, Stopped
+from shoal.client.lot import Gate
+from shoal.errors import BrokerError, PartitionStopped, Stopped
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -16,28 +18,64 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import TaskResult, follow_documents
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
-from tests.two_brokers import RunningTask, TwoBrokers, wait_until
+from tests.two_brokers import CheckedGate, Killed, RunningTask, TwoBrokers, wait_until
 from tests.world.fencing import Fencing
 
 __all__ = ["Driver", "Following"]
 
 
+class _Dying(ControlConnection):
+    """A connection whose task is killed at a check of its lease."""
+
+    def __init__(self, driver: Driver, job: int, at_check: float) -> None:
+        self._checks_left = at_check
+        self._is_dead = False
+        super().__init__(driver.server.address, "secret", job)
+
+    def open_gate(self) -> Gate:
+        """Let each system call that sends ask, if the checks are counted."""
+        return super().open_gate() if self._checks_left == math.inf else CheckedGate(self.check_lease)
+
+    def check_lease(self) -> None:
+        super().check_lease()
+        self._checks_left -= 1
+        if self._checks_left < 0:
+            self._is_dead = True
+            raise Killed
+
+    def membership(self) -> MemberId:
+        if self._is_dead:
+            raise Killed
+        return super().membership()
+
+
 class Following:
     """A task that follows its documents, in a thread."""
 
-    def __init__(self, driver: Driver, job: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        job: int,
+        at_check: float = math.inf,
+        begins: Callable[[], object] = lambda: None,
+    ) -> None:
         self.job = job
-        self.control = ControlConnection(driver.server.address, "secret", job)
-        self.running = RunningTask(lambda: self._follow(driver))
+        self.control = _Dying(driver, job, at_check)
+        self.running = RunningTask(lambda: self._follow(driver, begins))
 
-    def _follow(self, driver: Driver) -> TaskResult:
-        follow_documents(driver.brokers.settings, self.control)
+    def _follow(self, driver: Driver, begins: Callable[[], object]) -> TaskResult:
+        begins()
+        try:
+            follow_documents(driver.brokers.settings, self.control)
+        except Killed:
+            self.control.close()  # as the system does for a process that died
+            raise
         return TaskResult((), complete=True)
 
     def kill(self) -> None:
         """Close its connection. Its last requests may still arrive."""
         self.control.close()
-        with contextlib.suppress(Stopped, BrokerError):
+        with contextlib.suppress(Stopped, BrokerError, Killed):
             self.running.result()
 
     def finish(self) -> None:
@@ -54,6 +92,7 @@ class Driver:
         self.brokers = brokers
         self.reports: list[dict[str, Any]] = []
         self.stopped: dict[TopicPartition, str] = {}
+        self.stops: list[PartitionStopped] = []
         self._waiting: dict[TopicPartition, str] = {}
         self._lock = threading.Lock()
         self._fencing: Fencing | None = None
@@ -66,9 +105,9 @@ class Driver:
         self.server.renew(MemberId(), 60.0)
         self._jobs = 0
 
-    def join_group(self) -> None:
+    def join_group(self, fencing: Fencing | None = None) -> None:
         """Be the only member of the mirror's group from now on, and begin a generation of it if needed."""
-        self._fencing = Fencing(self.brokers.source.groups)
+        self._fencing = fencing or Fencing(self.brokers.source.groups)
         self.begin_generation()
         self.server.use_group(self.begin_generation)
 
@@ -82,6 +121,7 @@ class Driver:
         for each in report.partitions:
             if each.stopped:
                 self.stopped[each.partition] = each.stopped.reason
+                self.stops.append(each.stopped)
             if each.waiting_for:
                 self._waiting[each.partition] = each.waiting_for
             else:
@@ -105,13 +145,17 @@ class Driver:
             }
         )
 
+    def want_ranges(self, ranges: Sequence[CopyRange]) -> None:
+        """Have ranges copied."""
+        self.server.want({each.source: Wanted(each, (each.partition, each.partition), 10) for each in ranges})
+
     def connect(self, job: int = 0) -> ControlConnection:
         return ControlConnection(self.server.address, "secret", job)
 
-    def start(self) -> Following:
-        """Start a task, of a job of its own."""
+    def start(self, at_check: float = math.inf, begins: Callable[[], object] = lambda: None) -> Following:
+        """Start a task that waits before it begins, and dies at a check of its lease."""
         self._jobs += 1
-        return Following(self, self._jobs)
+        return Following(self, self._jobs, at_check, begins)
 
     def end(self, task: Following) -> None:
         """End a task in good order, and wait until it is gone."""

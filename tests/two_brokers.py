@@ -266,6 +266,7 @@ class Watched(Uncontrolled):
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
         self._is_orphan = False
+        self.is_dead = False
         self._beginning = threading.Lock()
         self._gates: list[Gate] = []
 
@@ -543,7 +544,6 @@ class Mortal(Watched):
     def __init__(self, at_check: int | None = None) -> None:
         super().__init__()
         self._steps_left = at_check
-        self._dead = False
 
     def open_gate(self) -> Gate:
         """Let each system call that sends ask, if the checks are counted."""
@@ -558,7 +558,7 @@ class Mortal(Watched):
                 self._die()
 
     def membership(self) -> MemberId:
-        if self._dead:
+        if self.is_dead:
             raise Killed
         return super().membership()
 
@@ -571,7 +571,7 @@ class Mortal(Watched):
         self._die()
 
     def _die(self) -> None:
-        self._dead = True
+        self.is_dead = True
         raise Killed
 
 

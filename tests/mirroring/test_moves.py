@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -67,6 +66,22 @@ def test_task_copies_new_records_until_it_is_asked_to_end(
     assert task.running.is_running
     stop(driver, task)
     assert brokers.position().source_offset == history.next_offset
+
+
+def test_partition_taken_back_before_the_task_begins_it_is_left(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    history.plain(2)
+    may_begin = threading.Event()
+    task = driver.start(begins=may_begin.wait)
+    wait_until(lambda: PARTITION in task.control.assignment)
+    driver.server.withdraw([PARTITION])
+    wait_until(lambda: PARTITION not in task.control.assignment)
+    may_begin.set()
+    assert driver.server.await_left([PARTITION], 5.0)
+    driver.want(0)
+    wait_until(lambda: brokers.copied() == history.committed)
+    stop(driver, task)
 
 
 def test_next_task_continues_without_questions(brokers: TwoBrokers, history: History, driver: Driver) -> None:
@@ -410,52 +425,3 @@ def test_bounded_partitions_are_done_once_all_is_copied(
     assert brokers.copied() == history.committed
     assert brokers.position().source_offset == history.next_offset
     stop(driver, task)
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
-def test_every_record_is_copied_once_whatever_ends_the_tasks(
-    brokers: TwoBrokers, history: History, driver: Driver, seed: int
-) -> None:
-    driver.join_group()
-    dice = random.Random(seed)
-    over = threading.Event()
-    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
-
-    def produce() -> None:
-        while not over.wait(0.002):
-            history.plain(dice.randint(1, 3))
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    tasks = [driver.start()]
-    try:
-        for _ in range(8):
-            copied = len(brokers.copied())
-            wait_until(lambda least=copied: len(brokers.copied()) > least)  # type: ignore[misc]
-            match dice.choice(["join", "kill", "end", "recall", "interrupt", "kill and join"]):
-                case "join":
-                    tasks.append(driver.start())
-                case "kill":
-                    tasks.pop(dice.randrange(len(tasks))).kill()
-                case "end":
-                    driver.end(tasks.pop(dice.randrange(len(tasks))))
-                case "recall":
-                    driver.server.recall([PARTITION])
-                case "interrupt":
-                    driver.begin_generation()
-                case "kill and join":
-                    tasks.append(driver.start())
-                    tasks.pop(0).kill()
-            if not tasks:
-                tasks.append(driver.start())
-        over.set()
-        producer.join()
-        wait_until(lambda: len(brokers.copied()) >= len(history.committed))
-        driver.server.request_stop()
-        for each in tasks:
-            each.finish()
-    finally:
-        over.set()
-        producer.join()
-    assert brokers.copied() == history.committed
-    assert brokers.position().source_offset == history.next_offset

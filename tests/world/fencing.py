@@ -56,8 +56,3 @@ class Fencing:
     def let_begin(self, control: Watched, group: str) -> None:
         """Let a task be the group's present attempt."""
         control.hold_group(lambda: self.begin(group))
-
-    def let_follow(self, control: Watched, former: Watched, group: str) -> None:
-        """Let a task continue the attempt of a former one, in its generation."""
-        control.generation = former.generation
-        control.hold_group(lambda: self.begin(group), former.membership())

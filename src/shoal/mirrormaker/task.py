@@ -91,14 +91,15 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     session.report()
     news = threading.Event()
     control.on_document(news.set)
-    had: Mapping[TopicPartition, Assigned] = {}
+    had: dict[int, Assigned] = {}
     stopped: set[int] = set()
     try:
         while not control.stop_requested:
             control.raise_if_orphan()
+            had |= {each.entry: each for each in control.take_new()}
             assigned = control.assignment
             _leave(session, [each for each in had.values() if each is not assigned.get(each.range.source)])
-            had = assigned
+            had = {each.entry: each for each in assigned.values()}
             going = {each: known for each, known in assigned.items() if known.entry not in stopped}
             if going and session.may_produce:
                 stops = _HandlerTask(going, assigned, settings, settings.handling, handler, control).run()

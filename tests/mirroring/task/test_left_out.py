@@ -115,7 +115,7 @@ class Dying(Mortal):
     """Dies only at a check of its lease, not if the engine waits."""
 
     def wait(self, seconds: float) -> None:
-        if self._dead:
+        if self.is_dead:
             raise Killed
 
 

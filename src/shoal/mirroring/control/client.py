@@ -59,6 +59,7 @@ class ControlConnection:
         self._lease_until = 0.0
         self.term = 0
         self.assignment: Mapping[TopicPartition, Assigned] = {}
+        self._new: list[Assigned] = []
         #: Whether the driver asks for reports of all partitions; the task resets it.
         self.has_to_report_again = False
         self._on_document: Callable[[], object] = lambda: None
@@ -159,8 +160,15 @@ class ControlConnection:
                 taken[partition] = known
             else:
                 taken[partition] = replace(assigned, interruptions=self._interruptions)
+                self._new.append(taken[partition])
         if {each.entry for each in taken.values()} != {each.entry for each in self.assignment.values()}:
             self.assignment = taken
+
+    def take_new(self) -> list[Assigned]:
+        """Return the entries since the last call, also those that a later document lacks, to be left."""
+        with self._changed:
+            new, self._new = self._new, []
+        return new
 
     def on_document(self, call: Callable[[], object]) -> None:
         """Call this after each document, in the connection's thread; and once now."""

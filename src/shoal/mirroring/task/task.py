@@ -148,8 +148,6 @@ class _TaskWorkers:
         self._threads: dict[Worker, threading.Thread] = {}
         #: Workers that have ended; None for a new document.
         self._news: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
-        #: The number of the newest entry that was begun: numbers only grow.
-        self._newest = 0
         #: When the requests of a place's pair were given up last.
         self._isolated_at: dict[_Place, float] = {}
         #: When workers were first seen that have partitions to leave.
@@ -191,12 +189,9 @@ class _TaskWorkers:
             raise self._failure
 
     def _begin_new(self, control: ControlConnection) -> None:
-        """Begin the partitions that are new in the document."""
-        new = [each for each in control.assignment.values() if each.entry > self._newest]
-        if not new:
-            return
-        self._newest = max(each.entry for each in new)
-        self._begin([self._begun(each, each.range) for each in new])
+        """Begin the partitions that are new; workers leave those that the newest document lacks again."""
+        if new := control.take_new():
+            self._begin([self._begun(each, each.range) for each in new])
 
     def _begun(self, assigned: Assigned, copied: CopyRange) -> PartitionCopy:
         return PartitionCopy(
