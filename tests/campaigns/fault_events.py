@@ -12,6 +12,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal.records import Codec
 from shoal_broker.clock import now_ms
 from tests.two_brokers import QUICK, answers, batches_of, lagging
@@ -295,6 +296,7 @@ def settings_change(world: TaskWorld, dice: random.Random) -> None:
         source=replace(world.brokers.settings.source, request_timeout_ms=5_000),
         destination=replace(world.brokers.settings.destination, request_timeout_ms=5_000),
         multi_batch=dice.random() < 0.5,
+        max_in_flight=dice.choice([MOST_IN_FLIGHT, MOST_IN_FLIGHT, 2, 1]),
         rebatch=some_rebatch(dice),
     )
 
@@ -303,7 +305,8 @@ def some_rebatch(dice: random.Random) -> Rebatch | None:
     """Return a rule for joining batches, or none."""
     if dice.random() < 0.5:
         return None
-    return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]))
+    everything = dice.random() < 0.25
+    return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]), everything)
 
 
 @happens(Family.FAULTS)

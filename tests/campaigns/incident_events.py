@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from typing import Any
 
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
 from tests import batches
-from tests.two_brokers import batches_of, lose_tail
+from tests.two_brokers import answers, batches_of, lose_tail
 from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
@@ -176,8 +178,28 @@ def create_source_topic(world: TaskWorld) -> None:
     Family.POSITIONS, incidents=[IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RESET], stops=SILENT_STOPS
 )
 def group_has_another_name(world: TaskWorld, dice: random.Random) -> None:
-    """An operator starts the mirror with another group."""
+    """An operator starts the mirror with another group, and may end the one with the former group."""
+    if dice.random() < 0.5:
+        world.fencing.leave(world.brokers.settings.group)
     world.set(group=dice.choice(["mirror", "another", "a third"]))
+
+
+@happens(Family.POSITIONS)
+def copy_has_an_open_transaction(world: TaskWorld, dice: random.Random) -> None:
+    """The destination shows a transaction to readers of committed records, which ends after a while."""
+    for node in world.destination.nodes:
+        answers(node, ApiKey.LIST_OFFSETS, _a_record_less, dice.randint(1, 3), to=_reads_committed)
+
+
+def _reads_committed(request: Any) -> bool:
+    return bool(request.isolation_level)
+
+
+def _a_record_less(response: Any) -> Any:
+    for topic in response.topics:
+        for each in topic.partitions:
+            each.offset = max(0, each.offset - 1)
+    return response
 
 
 @happens(Family.POSITIONS, stops=["--adopt"])

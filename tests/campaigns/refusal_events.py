@@ -7,7 +7,6 @@ Some of these stop a partition, with a sentence whose offset the judge compares.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import partial
 
 from shoal.error_codes import ErrorCode
@@ -19,9 +18,6 @@ from .events import Family, happens
 from .fault_events import answer_without_records
 
 __all__: list[str] = []
-
-#: A look at a gap takes a request timeout, and a range with an end waits for as many.
-_SHORT_TIMEOUT_MS = 300
 
 #: Refusals of a batch that no second try mends, unless they end.
 _ABOUT_A_BATCH = [
@@ -77,22 +73,17 @@ def rights_are_taken_away(world: TaskWorld, dice: random.Random) -> None:
         world.at_the_end_of_the_step(partial(node.faults.remove, fault))
 
 
-def _be_hasty_about_gaps(world: TaskWorld) -> None:
-    settings = world.brokers.settings
-    source = replace(settings.source, request_timeout_ms=_SHORT_TIMEOUT_MS)
-    world.set(source=source, timing=replace(settings.timing, gap_patience_timeouts=1))
-    world.at_the_end_of_the_step(world.be_patient)
-
-
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_GAP])
 def source_sends_no_records_for_long(world: TaskWorld, dice: random.Random) -> None:
     """The source answers fetches without records for longer than a range with an end waits, or not quite."""
-    _be_hasty_about_gaps(world)
+    world.be_hasty_about_gaps()
+    world.at_the_end_of_the_step(world.be_patient)
     answer_without_records(world, dice.randint(6, 40))
 
 
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_GAP])
 def source_ends_behind_a_gap(world: TaskWorld, dice: random.Random) -> None:
     """The cleaner removed the last batches of a log, whose end stays."""
-    _be_hasty_about_gaps(world)
+    world.be_hasty_about_gaps()
+    world.at_the_end_of_the_step(world.be_patient)
     world.a_partition().gap_at_the_end()

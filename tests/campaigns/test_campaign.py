@@ -20,19 +20,14 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import groups
 from shoal.mirroring.sync.decide import Decided, Seen, Sides, decide
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import Acting, wait_until
+from tests.two_brokers import wait_until
 from tests.world.tasks import Setup, TaskWorld
 
-from .catalogue import Catalogue, Family, Plan, Run, Step
-from .events import TASKS, TaskEnd
-from .kinds import Kind
+from .catalogue import Catalogue, Family, Run
 from .plan import draw, draw_readers
 from .trial import run_trial
 
 pytestmark = pytest.mark.timeout(300)
-
-#: Time for a task to wait for offsets that a recreated topic does not have.
-_NEW_TOPIC_PATIENCE_S = 5.0
 
 #: The seeds of each run, and those of the nights.
 _SEEDS = [*range(1, 61), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_600))]
@@ -96,30 +91,6 @@ def test_campaign_finds_a_wrong_translation(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     assert any(run_trial(draw_readers(seed)).problems for seed in range(first_seed, first_seed + 100))
-
-
-def _while_the_topic_is_created_again(world: TaskWorld, dice: Random) -> TaskEnd:
-    again = TASKS.events["source topic is created again"]
-    world.expect(again.name, again.incidents, again.stops)
-    acting = Acting(dice.randint(0, 15), lambda: again.change(world, dice))
-    running = world.start(acting)
-    # If its first position is of the new topic, the task waits for the offsets that the former one had.
-    if not running.ends_within(_NEW_TOPIC_PATIENCE_S):
-        acting.request_stop()
-    return replace(world.finish(running, acting), is_complete=False), []
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_copy_is_exact_if_the_topic_is_created_again_within_a_task(seed: int) -> None:
-    dice = Random(seed)
-    setup = Setup(partitions=2, continues=dice.random() < 0.6)
-    steps = (
-        Step((), TASKS.ways["killed"]),
-        Step((), Run("while the topic is created again", 1, _while_the_topic_is_created_again)),
-        Step((), TASKS.ways["to the end"]),
-    )
-    plan = Plan(Kind.TASK, seed, setup, Family.INCIDENTS, steps)
-    assert run_trial(plan).problems == [], plan
 
 
 def _looked_up_wrongly(by: int) -> Callable[..., MirrorPosition]:

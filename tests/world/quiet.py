@@ -9,27 +9,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.model.offset_map import add_run
 from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
+from tests.task_driver import Driver
 from tests.two_brokers import Content, Watched, batches_of, content_of_batch, wait_until
 
 from .source import SourcePartition
-from .turns import Driver, Turn
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["check_in_quiet"]
+__all__ = ["LARGE_BUFFER_BYTES", "check_in_quiet"]
 
 #: The questions of an alignment. A worker asks them once, and a task that takes positions over not at all.
 _ALIGNING = {
     "source": {ApiKey.OFFSET_FETCH: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1},
     "destination": {ApiKey.LIST_OFFSETS: 2, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1, ApiKey.FETCH: 1},
 }
+
+
+#: Room for all that producers write between two steps.
+LARGE_BUFFER_BYTES = 65_536 + 100_000
+
+#: The number of small batches, the time of a request with one, and how long a worker looks at them.
+_MANY_BATCHES, _REQUEST_S, _LOOK_S = 60, 0.005, 0.05
+
+#: The most looks, on a machine that is busy with something else.
+_LOOKS = 3
 
 
 class _Before(NamedTuple):
@@ -46,7 +57,10 @@ def check_in_quiet(world: TaskWorld) -> None:
     world.end_faults()
     world.be_patient()
     world.let_late_requests_arrive()
-    for check in (_check_growth, _check_nothing, _check_turns):
+    checks = [_check_growth, _check_nothing, _check_turns]
+    if world.dice.random() < 0.2:
+        checks.append(_check_small_batches)
+    for check in checks:
         if not world.problems:
             check(world)
 
@@ -81,33 +95,76 @@ def _check_nothing(world: TaskWorld) -> None:
 
 
 def _check_turns(world: TaskWorld) -> None:
-    """The second turn takes over what the first one left, and asks neither cluster where it is."""
-    driver = Driver()
-    _run_turn(world, Turn(driver))
-    left = {each.partition: kept for each, kept in driver.left.items() if kept is not None}
-    for partition in world.partitions:
-        position = world.position(partition.number)
-        kept = left.get(partition.number)
-        if kept is None or kept.position != position or not kept.is_committed:
-            world.problems.append(f"partition {partition.number}: a turn left {kept}, not {position}")
-        partition.grow()
-    if world.problems:
-        return
-    turn, before = Turn(driver), _before(world)
-    world.count_requests()
-    _run_turn(world, turn)
-    world.problems += [f"in a next turn, {each}" for each in _wrong_numbers(world, turn, before)]
-    world.problems += [f"in a next turn, {each}" for each in _needless(world, before, aligns=False)]
+    """A second task takes over what the first one left, and asks neither cluster where it is."""
+    with world.driven() as driver:
+        driver.want_ranges(world.open_ranges())
+        task = driver.start()
+        _reach_ends(world, _Since(driver))
+        driver.end(task)
+        world.check()
+        if left := driver.server.uncommitted()[0]:
+            world.problems.append(f"a task left positions that are not committed: {left}")
+        for partition in world.partitions:
+            partition.grow()
+        before, second = _before(world), _Since(driver)
+        world.count_requests()
+        task = driver.start()
+        _reach_ends(world, second)
+        driver.server.request_stop()
+        world.finish_driven(task)
+        world.check()
+    world.problems += [f"in a next task, {each}" for each in _wrong_numbers(world, second, before)]
+    world.problems += [f"in a next task, {each}" for each in _needless(world, before, aligns=False)]
 
 
-def _run_turn(world: TaskWorld, turn: Turn) -> None:
-    """Follow the source to its present end, and end the turn."""
-    ends = [each.end_offset for each in world.closed_ranges()]
-    running = world.start(turn, world.open_ranges(), is_next=bool(turn.takes_over))
-    wait_until(lambda: not running.is_running or world.has_caught_up(turn, ends))
-    turn.end()
-    world.finish(running, turn)
+def _check_small_batches(world: TaskWorld) -> None:
+    """A worker that a destination limits by the number of requests reports that, and no other does."""
+    timing = replace(world.brokers.settings.timing, small_batches_s=_LOOK_S)
+    world.set(rebatch=None, fetch_buffer_bytes=LARGE_BUFFER_BYTES, timing=timing)
+    partition = world.partitions[0]
+    partition.end_transaction()
+    are_together = _are_together(world)
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=None, delay_s=_REQUEST_S)
+    for _ in range(_LOOKS):
+        partition.small_batches(_MANY_BATCHES)
+        control, before = Watched(), _before(world)[0]
+        world.run(control)
+        sizes = [len(each.view) for each in batches_of(world.copy_log(0)) if _is_new(each, before)]
+        found = [report["small_batches"] for report in control.reports if "small_batches" in report]
+        if found or are_together:
+            break  # else the machine was too busy for a slow destination to be the limit
+    world.end_faults()
     world.check()
+    if len(found) != (not are_together):
+        world.problems.append(f"{len(sizes)} small batches, and a worker reports {found}")
+    is_as_sent = "compression.type" not in dict(world.setup.destination_config)
+    for average_bytes, bytes_per_s in found:
+        is_average = not is_as_sent or min(sizes) <= average_bytes <= max(sizes)
+        if not (is_average and 0 < bytes_per_s <= sum(sizes) / _LOOK_S):
+            world.problems.append(f"a worker reports {found}, and its batches had {sizes} bytes")
+
+
+def _is_new(batch: RecordBatch, before: _Before) -> bool:
+    return batch.header.base_offset >= before.copy_end
+
+
+class _Since:
+    """The reports of a driver's tasks from now on."""
+
+    waits: Sequence[float] = ()
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._begin = driver, len(driver.reports)
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        return self._driver.reports[self._begin :]
+
+
+def _reach_ends(world: TaskWorld, since: _Since) -> None:
+    ends = [each.end_offset for each in world.closed_ranges()]
+    wait_until(lambda: world.has_caught_up(since, ends))
 
 
 def _before(world: TaskWorld) -> list[_Before]:
@@ -123,7 +180,7 @@ def _before(world: TaskWorld) -> list[_Before]:
 # Numbers
 
 
-def _wrong_numbers(world: TaskWorld, control: Watched, before: Sequence[_Before]) -> Iterator[str]:
+def _wrong_numbers(world: TaskWorld, control: Watched | _Since, before: Sequence[_Before]) -> Iterator[str]:
     """Yield each number of a task's reports that is not what happened."""
     if control.waits:
         yield f"a worker paused {control.waits}"
@@ -282,6 +339,13 @@ def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
 # Requests
 
 
+def _are_together(world: TaskWorld) -> bool:
+    """Whether a request has all batches of a partition that are to be sent."""
+    positions = [world.position(each.number) for each in world.partitions]
+    are_offsets = all(each is not None and each.identity.sequence_is_offset for each in positions)
+    return world.setup.several_in_a_request and world.brokers.settings.tries_multi_batch and are_offsets
+
+
 def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> Iterator[str]:
     """Yield the kinds of requests of which a run sent more than it needs."""
     asked = world.requests
@@ -296,11 +360,7 @@ def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> I
     asking = 4 * workers if world.brokers.settings.tries_multi_batch and growing else 0
     # A request has all batches of a response, or of the slice of one that a commit has room for.
     turns = workers + asked["source"][ApiKey.FETCH] + asked["source"][ApiKey.OFFSET_COMMIT]
-    are_together = world.setup.several_in_a_request and all(
-        position is not None and position.identity.sequence_is_offset
-        for position in (world.position(each.partition.number) for each in before)
-    )
-    are_together = are_together and world.brokers.settings.tries_multi_batch
+    are_together = _are_together(world)
     most: dict[str, dict[ApiKey, int]] = {
         "source": {
             ApiKey.METADATA: 1 + workers,

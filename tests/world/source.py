@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
 from tests import batches
-from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content
+from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, batches_of
 from tests.verifying import Item, encode
 
 __all__ = ["DAY_MS", "SourcePartition", "Written"]
@@ -118,6 +118,11 @@ class SourcePartition:
     def is_of_former_days(self) -> bool:
         """Whether its records are so old that a broker may forget their producer at any time."""
         return self._base_timestamp < NOW_MS
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether each of its batches has a leader epoch."""
+        return all(each.header.magic == 2 for each in batches_of(self.log))
 
     # Producers
 
@@ -256,6 +261,11 @@ class SourcePartition:
         self.log, self._next_offset = after, after.log_end_offset
         self._begin_again_before(after.log_end_offset)
         self._are_gone(each for each in self.of_this_topic if each.offset >= after.log_end_offset)
+
+    def hide_before(self, offset: int) -> None:
+        """Let no reader that begins at an offset see the records before it."""
+        for each in self.records:
+            each.is_shown = each.is_shown and each.offset >= offset
 
     def task_begins(self) -> None:
         """

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -25,10 +25,12 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal_broker import Broker
+from shoal_broker.clock import now_ms
 from shoal_broker.cluster import BrokerCluster
+from shoal_broker.coordination.group import CommittedOffset
 from shoal_broker.storage.log import Log
+from tests.task_driver import Driver, Following
 from tests.two_brokers import (
     QUICK,
     Content,
@@ -48,6 +50,7 @@ from .fencing import Fencing
 from .in_flight import RequestsInFlight
 from .judge import Judge, Loss
 from .maps import pieces_of, wrong_translations
+from .quiet import LARGE_BUFFER_BYTES
 from .readers import Readers
 from .requests import RequestsCounted
 from .source import SourcePartition, Written
@@ -61,8 +64,8 @@ FOREIGN = b"of another producer"
 
 _REQUEST_TIMEOUT_MS = 5_000
 
-#: Room for all that producers write between two steps.
-_LARGE_BUFFER_BYTES = 65_536 + 100_000
+#: A look at a gap takes a request timeout, and a range with an end waits for as many.
+_SHORT_TIMEOUT_MS = 300
 
 #: The longest time of a task, with all its faults: ten times what a busy machine has shown.
 _TASK_S = 200.0
@@ -91,6 +94,8 @@ class Setup:
     readers: int = 0
     readers_move: bool = False
     sends_natively: bool = True
+    lists_names: bool = False
+    takes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,14 @@ class Outcome:
     stopped: dict[int, str] = field(default_factory=dict)
     stopped_at: dict[int, int] = field(default_factory=dict)
     was_killed: bool = False
+
+
+class Reporting(Protocol):
+    """A source of tasks' reports: the control of one, or a driver."""
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """All reports, as JSON objects."""
 
 
 class TaskWorld:
@@ -158,6 +171,8 @@ class TaskWorld:
             "destination": RequestsCounted(self.destination.nodes),
         }
         self._counting_since = self._began_at = time.monotonic()
+        if setup.lists_names:
+            self._be_of_before_topic_ids()
         self._sound_apis = {node: node.apis for node in (*self.source.nodes, *self.destination.nodes)}
         self.brokers = TwoBrokers(self.source.nodes[0], self.destination.nodes[0], self._settings())
         self.partitions = [
@@ -182,11 +197,13 @@ class TaskWorld:
         if "cleanup.policy" in dict(setup.source_config):
             # A gap may be the cleaner's, so after a death contents alone do not always show the place.
             self.expect("compaction", [IncidentKind.SOURCE_RESET], ["nothing shows whether to resume"])
+        if setup.takes_over:
+            self._let_a_consumer_begin()
         self.readers = Readers(self, setup.readers)
         stack.callback(self.readers.close)
         self.compared = 0
         self.deaths = 0
-        self.controls: list[Watched] = []
+        self.controls: list[Reporting] = []
         self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
         self.logs_were_lost = False
         self.level_has_changed = False
@@ -195,6 +212,22 @@ class TaskWorld:
         self.running: list[Watched] = []
         self._undo: list[Callable[[], object]] = []
         self.clock_is_wrong_by_s = 0.0
+
+    def _be_of_before_topic_ids(self) -> None:
+        """Let brokers offer the versions of Kafka 3.0, by which requests list topics by name."""
+        for node in (*self.source.nodes, *self.destination.nodes):
+            older = {api: replace(node.apis[api], newest=12) for api in (ApiKey.FETCH, ApiKey.PRODUCE)}
+            node.apis = {**node.apis, **older}
+
+    def _let_a_consumer_begin(self) -> None:
+        """Let a consumer of the mirror's group have read some records: the mirror begins behind them."""
+        for partition in self.partitions:
+            partition.batch()
+            partition.batch()
+            offset = self.dice.choice([each.offset for each in partition.records])
+            consumed = {(TOPIC, partition.number): CommittedOffset(offset, -1, "", now_ms())}
+            self.source.nodes[0].groups.commit("mirror", consumed)
+            partition.hide_before(offset)
 
     @classmethod
     @contextmanager
@@ -216,8 +249,10 @@ class TaskWorld:
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
             adopt=setup.adopts,
+            takes_over_offsets=setup.takes_over,
             continue_after=frozenset(IncidentKind) if setup.continues else frozenset(),
-            timing=QUICK,
+            # Only the metadata show that a topic of this name is another one.
+            timing=replace(QUICK, recreated_after_s=0.0) if setup.lists_names else QUICK,
         )
 
     def set(self, **changes: Any) -> None:
@@ -263,6 +298,12 @@ class TaskWorld:
         for undo in self._undo:
             undo()
         self._undo.clear()
+
+    def be_hasty_about_gaps(self) -> None:
+        """Let future tasks with an end wait a moment for records that the source does not send."""
+        settings = self.brokers.settings
+        source = replace(settings.source, request_timeout_ms=_SHORT_TIMEOUT_MS)
+        self.set(source=source, timing=replace(settings.timing, gap_patience_timeouts=1))
 
     def be_patient(self) -> None:
         """Let future tasks wait for answers as long as at first."""
@@ -334,30 +375,55 @@ class TaskWorld:
         """Return ranges without ends."""
         return [each._replace(end_offset=OPEN_END) for each in self.closed_ranges()]
 
-    def start(
-        self, control: Watched, ranges: Sequence[CopyRange] | None = None, *, is_next: bool = False
-    ) -> RunningTask:
+    def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
         """
         Start a task, as the one attempt that may write.
 
         Args:
             control: The task's control.
             ranges: The ranges to copy; None for all up to the present ends.
-            is_next: Whether it takes over from a former task, in the same generation of the group.
 
         """
+        self._begin_attempt()
+        self.fencing.let_begin(control, self.brokers.settings.group)
+        self.running = [control]
+        return self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+
+    def _begin_attempt(self) -> None:
+        """End the former attempt."""
         for former in self.running:
             former.orphan()
-        if is_next:
-            self.fencing.let_follow(control, self.running[-1], self.brokers.settings.group)
-        else:
-            self.fencing.let_begin(control, self.brokers.settings.group)
-        self.running = [control]
-        ranges = self.closed_ranges() if ranges is None else ranges
-        for each in ranges:
-            self.partitions[each.partition].task_begins()
+        self.running = []
+        for partition in self.partitions:
+            partition.task_begins()
         self._began_at = time.monotonic()
-        return self.brokers.start(ranges, control)
+
+    @contextmanager
+    def driven(self, **times: Any) -> Iterator[Driver]:
+        """
+        Let a driver and its tasks be the one attempt that may write, with other times.
+
+        The reports of its tasks are compared at the end.
+        """
+        self._begin_attempt()
+        driver = Driver(self.brokers.with_timing(**times))
+        driver.join_group(self.fencing)
+        try:
+            yield driver
+        finally:
+            driver.close()
+        self.controls.append(driver)
+        self._check_reports(driver)
+
+    def finish_driven(self, task: Following) -> None:
+        """Wait for the end of a driver's task that was asked to end."""
+        try:
+            task.running.result(_TASK_S)
+        except BrokerError as error:
+            if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+        finally:
+            task.control.close()
 
     def finish(self, running: RunningTask, control: Watched) -> Outcome:
         """Wait for a task's end; note stops and incidents that no event explains."""
@@ -377,15 +443,17 @@ class TaskWorld:
             return Outcome()  # its last commit needs a new generation, so Spark repeats the task
         finally:
             self.controls.append(control)
+        if control.is_dead:
+            self.problems.append(f"a task was killed, and returned {result}")
         self._check_reports(control)
-        return self._outcome(result, control)
+        return self.outcome(result, control)
 
     def run(self, control: Watched | None = None, ranges: Sequence[CopyRange] | None = None) -> Outcome:
         """Run a task to its end."""
         control = control or Watched()
         return self.finish(self.start(control, ranges), control)
 
-    def _check_reports(self, control: Watched) -> None:
+    def _check_reports(self, control: Reporting) -> None:
         for each in _partitions_of(control):
             number = each["partition"]
             for kind, reason, lost, has_continued in each["incidents"]:
@@ -412,6 +480,9 @@ class TaskWorld:
                 self.problems.append(f"{where}, and copies nothing again: {reason}")
         elif "copied again" in reason:
             self.problems.append(f"{where}, and copies again: {reason}")
+        foreign = re.search(r"foreign record at offset (\d+), .* ends behind offset (\d+)", reason)
+        if foreign and not int(foreign[1]) <= int(foreign[2]) < longest:
+            self.problems.append(f"{where}, and the copy is no longer than {longest}: {reason}")
         if "created again since" in reason and reason.endswith("ends at offset 0"):
             self.problems.append(f"{where}, and an empty copy is one that was deleted: {reason}")
         gap = re.search(r"does not send offset (\d+): .* reaches to offset (\d+)", reason)
@@ -427,7 +498,8 @@ class TaskWorld:
         if lost is not None or kind is not IncidentKind.SOURCE_RESET:
             self.losses[number].append(Loss(lost, len(self.partitions[number].records)))
 
-    def _outcome(self, result: TaskResult, control: Watched) -> Outcome:
+    def outcome(self, result: TaskResult, control: Reporting) -> Outcome:
+        """Note the stops that no event explains, and return the end of tasks."""
         stopped = {each.partition: each.reason for each in result.stopped}
         for number, reason in stopped.items():
             kinds = {
@@ -484,7 +556,9 @@ class TaskWorld:
 
         """
         most = self.most_in_flight()
-        if most > MOST_IN_FLIGHT:
+        settings = self.brokers.settings
+        # Whether a leader takes several batches is asked by two requests together.
+        if most > max(settings.max_in_flight, 2 * settings.tries_multi_batch):
             self.problems.append(f"{most} requests were in flight on one connection")
         copies = [self.copied(each.number) for each in self.partitions]
         self.compared = max(self.compared, sum(map(len, copies)))
@@ -516,7 +590,7 @@ class TaskWorld:
         self.losses[number].clear()
         self.unaligned.discard(number)
 
-    def check_places(self, control: Watched) -> None:
+    def check_places(self, control: Reporting) -> None:
         """
         Compare where the copy's records are with what the mirror says of it.
 
@@ -524,23 +598,32 @@ class TaskWorld:
         offsets names the place of each record.
         """
         for partition in self.partitions:
-            if self.logs_were_lost or self.setup.delivery is Delivery.AT_LEAST_ONCE or self.setup.are_same:
-                continue
             number = partition.number
+            if self.setup.delivery is Delivery.AT_LEAST_ONCE or self.setup.are_same:
+                continue
+            if number in self.unaligned or number in self.blocked:
+                continue
             copy = [
                 place for batch in batches_of(self.copy_log(number)) for place in content_of_batch(batch.view)
             ]
-            places = self.judge.places(copy, partition.of_this_topic)
+            written = partition.of_this_topic
+            if self.logs_were_lost:  # others have the offsets of records that are gone
+                written = [each for each in written if each.is_there]
+            places = self.judge.places(copy, written)
             self._check_position(number, places)
             self._check_map(partition, places)
-            runs = [
-                run for each in _partitions_of(control) if each["partition"] == number for run in each["runs"]
-            ]
+            if self.logs_were_lost:
+                continue
+            runs: dict[int, list[Sequence[int]]] = {}
+            for each in _partitions_of(control):
+                if each["partition"] == number:
+                    runs.setdefault(each["since"], []).extend(each["runs"])
             self.problems += [
                 f"partition {number}: {problem}"
+                for of_a_task in runs.values()
                 for problem in (
-                    *_repeated(runs),
-                    *(each for run in runs for each in _misplaced(dict(places), *run)),
+                    *_repeated(of_a_task),
+                    *(each for run in of_a_task for each in _misplaced(dict(places), *run)),
                 )
             ]
 
@@ -571,7 +654,7 @@ class TaskWorld:
         )
         self.problems += [f"partition {partition.number}: {each}" for each in wrong]
 
-    def has_caught_up(self, control: Watched, ends: Sequence[int]) -> bool:
+    def has_caught_up(self, control: Reporting, ends: Sequence[int]) -> bool:
         """Whether each partition reports that it has copied up to an end, or has stopped."""
         behind = dict(enumerate(ends))
         for each in _partitions_of(control):
@@ -588,7 +671,7 @@ class TaskWorld:
     @property
     def fetches_whole(self) -> bool:
         """Whether a response has room for all that a partition has got since the step before."""
-        return self.brokers.settings.fetch_buffer_bytes >= _LARGE_BUFFER_BYTES
+        return self.brokers.settings.fetch_buffer_bytes >= LARGE_BUFFER_BYTES
 
     @property
     def judge(self) -> Judge:
@@ -629,7 +712,7 @@ def _config_of(name: str, nodes: Sequence[Broker], **changes: Any) -> ClientConf
     return replace(config_of(name, *nodes), **changes)
 
 
-def _partitions_of(control: Watched) -> list[dict[str, Any]]:
+def _partitions_of(control: Reporting) -> list[dict[str, Any]]:
     return [each for report in control.reports for each in report["partitions"]]
 
 

@@ -1,0 +1,143 @@
+"""Tasks that follow the documents of a real driver, which gives them partitions and takes them away."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from shoal.errors import Stopped
+from shoal.mirroring.task.task import TaskResult
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.task_driver import Driver, Following
+from tests.two_brokers import Held, Killed
+from tests.world.tasks import TOPIC, TaskWorld
+
+from .events import TaskEnd, runs
+
+__all__: list[str] = []
+
+#: The most checks of a lease before a task dies.
+_LATEST_CHECK = 40
+
+#: Ten times the time that tasks need to catch up, or to leave partitions, on a busy machine.
+_CATCH_UP_S, _LEAVE_S = 60.0, 30.0
+
+#: A broker may answer as late as it likes: a task gives it up sooner.
+_PATIENCE = {"stalled_s": 0.2, "isolate_s": 0.4, "end_patience_s": 0.3, "give_up_patience_s": 0.1}
+
+
+class _Mirror:
+    """A driver and its tasks."""
+
+    def __init__(self, world: TaskWorld, driver: Driver, dice: random.Random) -> None:
+        self._world = world
+        self._driver = driver
+        self._dice = dice
+        self._tasks: list[Following] = []
+        self._held: list[Held] = []
+        self._partitions = [TopicPartition(TOPIC, each.number) for each in world.partitions]
+
+    def begin(self, *, lives: bool = False) -> None:
+        """Start a task."""
+        is_mortal = not lives and self._dice.random() < 0.5
+        at_check = self._dice.randint(0, _LATEST_CHECK) if is_mortal else math.inf
+        self._tasks.append(self._driver.start(at_check))
+
+    def kill(self) -> None:
+        """Kill a task: its last requests may still arrive."""
+        self._take_a_task().kill()
+
+    def end(self) -> None:
+        """Ask a task to end, as if its executor was to be removed."""
+        task = self._take_a_task()
+        self._driver.server.end_one(task.job)
+        self._finish(task)
+
+    def _take_a_task(self) -> Following:
+        return self._tasks.pop(self._dice.randrange(len(self._tasks)))
+
+    def _finish(self, task: Following) -> None:
+        with suppress(Stopped, Killed):
+            self._world.finish_driven(task)
+
+    def recall(self) -> None:
+        """Have a partition aligned again."""
+        self._driver.server.recall([self._dice.choice(self._partitions)])
+
+    def interrupt(self) -> None:
+        """Lose the mirror's place in its group, and get it again."""
+        self._driver.server.end_lease()
+        time.sleep(self._dice.choice([0.0, 0.01]))
+        self._driver.begin_generation()
+
+    def revoke(self) -> None:
+        """Take partitions from all tasks, and give them back: also a silent broker is left in time."""
+        gone = self._partitions if self._dice.random() < 0.6 else [self._dice.choice(self._partitions)]
+        self._driver.server.withdraw(gone)
+        if not self._driver.server.await_left(gone, _LEAVE_S):
+            self._world.problems.append(f"{gone} are not left within {_LEAVE_S} s")
+        self._driver.want_ranges(self._world.open_ranges())
+
+    def hold_requests_back(self) -> None:
+        """Let a broker answer some requests very late; they take effect then."""
+        world, api = self._world, self._dice.choice([ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.FETCH])
+        nodes = world.destination.nodes if api is ApiKey.PRODUCE else world.source.nodes
+        self._held.append(Held(self._dice.choice(nodes), api, times=self._dice.randint(1, 2)))
+
+    def let_requests_go(self) -> None:
+        """Let the held requests take effect."""
+        for each in self._held:
+            each.release()
+
+    def replace_dead(self, *, lives: bool = False) -> None:
+        """Start a task for each that has ended by itself, as Spark does; there is one at least."""
+        dead = [each for each in self._tasks if not each.running.is_running]
+        self._tasks = [each for each in self._tasks if each not in dead]
+        for each in dead:
+            self._finish(each)
+        for _ in range(max(len(dead), 1 - len(self._tasks))):
+            self.begin(lives=lives)
+
+    def catch_up(self, ends: Sequence[int]) -> bool:
+        """Wait until all is copied; return whether that was in time."""
+        deadline = time.monotonic() + _CATCH_UP_S
+        while not self._world.has_caught_up(self._driver, ends):
+            if time.monotonic() > deadline:
+                return False
+            self.replace_dead(lives=True)
+            time.sleep(0.005)
+        return True
+
+    def stop(self) -> None:
+        """End the mirror."""
+        self._driver.server.request_stop()
+        for each in self._tasks:
+            self._finish(each)
+
+
+@runs(weight=4)
+def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """Tasks begin, end and die, and get partitions from each other, while producers write."""
+    with world.driven(**_PATIENCE) as driver:
+        mirror = _Mirror(world, driver, dice)
+        driver.want_ranges(world.open_ranges())
+        mirror.begin()
+        for _ in range(dice.randint(1, 6)):
+            for each in world.partitions:
+                if dice.random() < 0.5:
+                    each.batch()
+            happen = [mirror.begin, mirror.kill, mirror.end, mirror.recall, mirror.interrupt, mirror.revoke]
+            dice.choice([*happen, mirror.hold_requests_back, mirror.let_requests_go])()
+            mirror.replace_dead()
+            time.sleep(dice.choice([0.0, 0.01, 0.05]))  # the tasks may come to any point
+        mirror.let_requests_go()
+        ends = [each.end_offset for each in world.closed_ranges()]
+        if not mirror.catch_up(ends):
+            world.problems.append(f"the tasks of a driver do not reach {ends}: {driver.waits_for()}")
+        mirror.stop()
+    outcome = world.outcome(TaskResult(tuple(driver.stops), complete=True), driver)
+    return outcome, ends
