@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from shoal.client.config import IsolationLevel
@@ -349,3 +350,28 @@ def copy_accepts_small_batches_alone(world: TaskWorld, dice: random.Random) -> N
 def _limit_messages(world: TaskWorld, max_message_bytes: int) -> None:
     topics = world.destination.nodes[0].topics
     topics.alter(topics.topic(TOPIC), {"max.message.bytes": str(max_message_bytes)})
+
+
+@happens(Family.FAULTS)
+def copy_gives_no_reason(world: TaskWorld, dice: random.Random) -> None:
+    """A destination broker refuses some requests without a reason, and takes them later."""
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=dice.randint(1, 3))
+        node.faults.add(
+            ApiKey.PRODUCE,
+            error=ErrorCode.UNKNOWN_SERVER_ERROR,
+            effect=dice.choice(["before", "after"]),
+            partition=world.a_partition().number,
+            times=dice.randint(2, 5),
+        )
+
+
+@happens(Family.FAULTS, stops=["TOPIC_AUTHORIZATION_FAILED"])
+def rights_are_taken_away(world: TaskWorld, dice: random.Random) -> None:
+    """An administrator removes an ACL of the mirror's principal, and grants it again before the next task."""
+    api = dice.choice([ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT])
+    cluster = world.destination if api is ApiKey.PRODUCE else world.source
+    for node in cluster.nodes:
+        node.faults.add(api, times=dice.randint(1, 4))
+        fault = node.faults.add(api, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None)
+        world.at_the_end_of_the_step(partial(node.faults.remove, fault))

@@ -6,6 +6,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
@@ -14,6 +15,7 @@ from tests.two_brokers import answers, batches_of, lose_tail
 from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
+from .fault_events import answer_without_records
 
 __all__ = [
     "SILENT_STOPS",
@@ -27,6 +29,17 @@ __all__ = [
 
 #: Parts of sentences by which a partition stops for good, whatever its policies are.
 SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
+
+
+#: Refusals of a batch that no second try mends, unless they end.
+_ABOUT_A_BATCH = [
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.POLICY_VIOLATION,
+]
 
 
 def store_foreign(world: TaskWorld, dice: random.Random) -> None:
@@ -142,6 +155,40 @@ def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
 def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
     """A batch of the source was damaged on its disk: no broker takes it."""
     world.a_partition().damaged_batch()
+
+
+@happens(
+    Family.INCIDENTS,
+    weight=2,
+    incidents=[IncidentKind.SEND_FAILURE],
+    stops=[each.name for each in _ABOUT_A_BATCH],
+)
+def copy_refuses_a_batch(world: TaskWorld, dice: random.Random) -> None:
+    """A destination broker refuses a batch, once or whenever it comes."""
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=dice.randint(1, 4))
+        node.faults.add(
+            ApiKey.PRODUCE,
+            error=dice.choice(_ABOUT_A_BATCH),
+            partition=world.a_partition().number,
+            times=dice.randint(1, 3),
+        )
+
+
+@happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_GAP])
+def source_sends_no_records_for_long(world: TaskWorld, dice: random.Random) -> None:
+    """The source answers fetches without records for longer than a range with an end waits, or not quite."""
+    world.be_hasty_about_gaps()
+    world.at_the_end_of_the_step(world.be_patient)
+    answer_without_records(world, dice.randint(6, 40))
+
+
+@happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_GAP])
+def source_ends_behind_a_gap(world: TaskWorld, dice: random.Random) -> None:
+    """The cleaner removed the last batches of a log, whose end stays."""
+    world.be_hasty_about_gaps()
+    world.at_the_end_of_the_step(world.be_patient)
+    world.a_partition().gap_at_the_end()
 
 
 @happens(

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from shoal.mirroring.model.incidents import Delivery
 from tests.world.tasks import Setup, TaskWorld
 
-from . import cleaner_events, driven_runs, fault_events, incident_events, reader_events, refusal_events, runs  # noqa: F401
+from . import cleaner_events, driven_runs, fault_events, incident_events, reader_events, runs  # noqa: F401
 from .catalogue import Family, Plan
 from .events import TASKS, TaskEnd
 from .kinds import Kind
