@@ -61,6 +61,17 @@ def killed(world: TaskWorld, dice: random.Random) -> TaskEnd:
     return world.run(Mortal(dice.randint(0, _LATEST_CHECK))), ends
 
 
+@runs(weight=2)
+def up_to_an_earlier_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """A task copies a part of what is there, up to any offset of any batch, and may die meanwhile."""
+    ranges = [
+        each._replace(end_offset=dice.randint(each.start_offset, each.end_offset))
+        for each in world.closed_ranges()
+    ]
+    control = Mortal(dice.randint(0, _LATEST_CHECK)) if dice.random() < 0.3 else Watched()
+    return world.run(control, ranges), [each.end_offset for each in ranges]
+
+
 @runs(weight=3)
 def stopped(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver asks a task at some step to end in good order."""
