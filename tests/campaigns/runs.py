@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import Acting, Mortal, Watched, wait_until
@@ -65,11 +66,17 @@ def killed(world: TaskWorld, dice: random.Random) -> TaskEnd:
 def up_to_an_earlier_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task copies a part of what is there, up to any offset of any batch, and may die meanwhile."""
     ranges = [
-        each._replace(end_offset=dice.randint(each.start_offset, each.end_offset))
+        each._replace(end_offset=dice.randint(_least_end(world, each), each.end_offset))
         for each in world.closed_ranges()
     ]
     control = Mortal(dice.randint(0, _LATEST_CHECK)) if dice.random() < 0.3 else Watched()
     return world.run(control, ranges), [each.end_offset for each in ranges]
+
+
+def _least_end(world: TaskWorld, each: CopyRange) -> int:
+    """Return the position, or where a range begins: the driver sets no end before the position."""
+    position = world.position(each.partition)
+    return min(each.start_offset if position is None else position.source_offset, each.end_offset)
 
 
 @runs(weight=3)

@@ -255,6 +255,20 @@ class OffsetMap:
                 kept.append(Milestone(begin.source + further, begin.destination + further))
         return replace(self, milestones=tuple(kept))
 
+    def counted_otherwise(self) -> OffsetMap:
+        """
+        Return the map after a change of the isolation level: its gaps cannot be counted any more.
+
+        A reader of the present level sees more records than were mirrored, or fewer. A stretch without a gap
+        needs no count.
+        """
+        milestones = [self.milestones[0]]
+        for begin, end in pairwise(self.milestones):
+            needs_count = begin.destination != end.destination and not _is_dense(begin, end)
+            is_trusted = end.stretch is Stretch.KNOWN
+            milestones.append(end._replace(stretch=Stretch.BROKEN) if needs_count and is_trusted else end)
+        return replace(self, milestones=tuple(milestones))
+
     def with_at_most(self, milestones: int) -> OffsetMap:
         """Return the map thinned to so many milestones, at least two."""
         return replace(self, milestones=_thinned(self.milestones, milestones))

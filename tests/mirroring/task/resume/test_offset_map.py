@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, Rebatch, copy_rules
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.offset_map import OffsetMap, Stretch
+from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Stretch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.records import Codec
 from tests import batches
@@ -260,3 +260,35 @@ def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, his
     history.plain(2)
     run(brokers)
     assert milestones(brokers) == [(0, 0, KNOWN), (39, 30, KNOWN)]
+
+
+def test_gaps_that_another_isolation_level_left_are_not_counted(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The source's log has two aborted records that were copied then, and are left out now."""
+    varied(history, 3)
+    history.transaction(2, ends=ABORT).plain(3)
+    uncommitted = brokers.read_uncommitted().with_settings(rules="uncommitted")
+    run(uncommitted)
+    brokers.forget_pairs()
+    run(uncommitted.with_settings(adopt=True))
+    assert milestones(brokers) == [(0, 0, KNOWN), (9, 8, KNOWN)]
+    history.plain(2)
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (9, 8, BROKEN), (11, 10, KNOWN)]
+    offsets = brokers.position().offsets
+    assert offsets.to_destination(6) == (0, Exactness.AT_LEAST)
+    assert offsets.around(6, is_source=True) is None
+    assert offsets.to_destination(10) == (9, Exactness.EXACT)
+
+
+def test_gaps_of_the_same_isolation_level_are_counted_after_other_rules(
+    brokers: TwoBrokers, history: History
+) -> None:
+    source = brokers.settings.source
+    kept, usual = (copy_rules(source, CopyOptions(keep_append_time=keep)) for keep in (True, False))
+    history.plain(3).transaction(2, ends=ABORT).plain(3)
+    run(brokers.with_settings(rules=kept))
+    history.plain(1)
+    run(brokers.with_settings(rules=usual))
+    assert all(stretch is KNOWN for _, _, stretch in milestones(brokers))

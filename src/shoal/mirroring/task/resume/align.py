@@ -15,7 +15,7 @@ from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ....records import RecordBatch
 from ....topic_partition import TopicPartition
-from ...model.copy_options import CopySettings
+from ...model.copy_options import CopySettings, all_copy_rules
 from ...model.handover import InheritedPosition
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition, is_another_topic
@@ -189,7 +189,7 @@ def _look_at_sources(
             position = _skip(each.copy, position, each.incidents)
             settings = clusters.settings
             each.position = replace(
-                position.with_milestone(),
+                _counted_by(settings, position),
                 rules=settings.rules,
                 first_start=settings.first_start or position.first_start,
             )
@@ -242,6 +242,14 @@ def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPos
         destination_topic_id=position.destination_topic_id
         or topic_id(clusters.destination, copy.destination),
     )
+
+
+def _counted_by(settings: CopySettings, position: MirrorPosition) -> MirrorPosition:
+    """Make the position a milestone of its map, which trusts no count of another isolation level."""
+    offsets = position.offsets
+    if position.rules not in {settings.rules, *all_copy_rules(settings.source)}:
+        offsets = offsets.counted_otherwise()
+    return replace(position, milestones=offsets)
 
 
 def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
