@@ -166,7 +166,12 @@ def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:
             client, _ = listener.accept()
             with client:
                 hello = json.loads(client.makefile("rb").readline())
-                given = STATE % (json.dumps(hello["clock_s"]).encode(), b"0.05", b'["m", 1, null]', b"false")
+                given = STATE % (
+                    json.dumps(hello["clock_s"]).encode(),
+                    b"0.05",
+                    member(b'"m"', b"1"),
+                    b"false",
+                )
                 client.sendall(given)
                 assert read_on.wait(20)
                 client.sendall(given * 3)
@@ -223,6 +228,12 @@ def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
         ControlConnection(address, "secret")
 
 
+def member(name: bytes, generation: bytes) -> bytes:
+    return b'{"member_id": %s, "generation": %s, "instance_id": null}' % (name, generation)
+
+
+MEMBER = member(b'"member"', b"7")
+
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
     b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1, '
@@ -239,16 +250,16 @@ STATE = (
         b"7\n",
         b'{"stop": false}\n',
         b"[" * 50_000 + b"\n",
-        STATE % (b"0.0", b"NaN", b'["member", 7, null]', b"false"),
-        STATE % (b"0.0", b"1e300", b'["member", 7, null]', b"false"),
-        STATE % (b"0.0", b"-1.0", b'["member", 7, null]', b"false"),
-        STATE % (b"0.0", b"1.0", b"[7, 7, 7]", b"false"),
-        STATE % (b"0.0", b"1.0", b'["member"]', b"false"),
-        STATE % (b"0.0", b"1.0", b'["member", 7, null]', b'"3"'),
-        STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"NaN"),
-        STATE % (b"NaN", b"1.0", b'["member", 7, null]', b"false"),
-        STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"false"),
-        (STATE % (b"0.0", b"1.0", b'["member", 7, null]', b"false")).replace(b"null}", b"0}"),
+        STATE % (b"0.0", b"NaN", MEMBER, b"false"),
+        STATE % (b"0.0", b"1e300", MEMBER, b"false"),
+        STATE % (b"0.0", b"-1.0", MEMBER, b"false"),
+        STATE % (b"0.0", b"1.0", member(b"7", b"7"), b"false"),
+        STATE % (b"0.0", b"1.0", b'{"member_id": "member"}', b"false"),
+        STATE % (b"0.0", b"1.0", MEMBER, b'"3"'),
+        STATE % (b"0.0", b"1.0", MEMBER, b"NaN"),
+        STATE % (b"NaN", b"1.0", MEMBER, b"false"),
+        STATE % (b"1e9", b"1.0", MEMBER, b"false"),
+        (STATE % (b"0.0", b"1.0", MEMBER, b"false")).replace(b"null}", b"0}"),
     ],
 )
 def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer: bytes) -> None:

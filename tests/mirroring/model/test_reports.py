@@ -86,7 +86,22 @@ WIRE = {
     "pid_host": "host:7",
     "native": True,
     "begin_generation": True,
-    "leaves": [["topic", 3, 5, [ON_THE_WIRE, [1, 1], None, [ON_THE_WIRE]], True, True]],
+    "leaves": [
+        [
+            ["topic", 3],
+            {
+                "entry": 5,
+                "position": {
+                    "position": ON_THE_WIRE,
+                    "leader_epochs": [1, 1],
+                    "committed": None,
+                    "doubts": [ON_THE_WIRE],
+                },
+                "is_settled": True,
+                "is_done": True,
+            },
+        ]
+    ],
     "term": 2,
 }
 

@@ -17,7 +17,8 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import WorkerControl
-from shoal.mirroring.model.handover import Assigned, Left, leaves_from_json
+from shoal.mirroring.model.handover import Assigned, Left
+from shoal.mirroring.model.json_values import read_value
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.aligner import Aligner
@@ -409,7 +410,7 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
         each
         for report in control.reports
         if "leaves" in report
-        for each, known in leaves_from_json(report["leaves"]).items()
+        for each, known in leaves_of(report).items()
         if known.is_settled
     }
     assert left == {TopicPartition("topic", 1)}
@@ -480,12 +481,17 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
     assert brokers.copied("topic", 1) == behind_gap.committed
 
 
+def leaves_of(report: Mapping[str, Any]) -> Mapping[TopicPartition, Left]:
+    leaves: Mapping[TopicPartition, Left] = read_value(Mapping[TopicPartition, Left], report["leaves"])
+    return leaves
+
+
 class Next(Watched):
     """The control of the next task, which takes what a former one left."""
 
     def __init__(self, former: Watched) -> None:
         super().__init__()
-        (left,) = (leaves_from_json(each["leaves"]) for each in former.reports if "leaves" in each)
+        (left,) = (leaves_of(each) for each in former.reports if "leaves" in each)
         self.left = {each: known.position for each, known in left.items()}
 
     @property

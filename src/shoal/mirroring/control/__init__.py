@@ -7,10 +7,10 @@ The first one of a task says who it is: ``{"hello": token, "job": 1, "attempt": 
 driver answers with its state, and sends it again when it changes, or when it renews the lease::
 
     {"shoal": "0.1.0", "stop": false, "ends": false, "clock_s": 12.5, "lease_s": 20.0, "term": 1,
-     "membership": ["member-id", 7, "instance-id"], "steering": {"paused": [], "bytes_per_s": 5000000},
-     "document": {"partitions": […]}}
+     "membership": {"member_id": "…", "generation": 7, "instance_id": "…"},
+     "steering": {"paused": [], "bytes_per_s": 5000000}, "document": […]}
 
-The *document* is the desired state of the task (:class:`~shoal.mirroring.model.handover.Document`). A line
+The *document* is the desired state of the task (:mod:`~shoal.mirroring.model.handover`). A line
 has it if it has changed, and the newest one counts. Which partition is in which document is decided by
 :class:`.Assignment`. A partition that a document no longer has is left by the task, which reports that.
 

@@ -15,8 +15,8 @@ from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
-from ..model.handover import Assigned, Document
-from ..model.json_values import typed
+from ..model.handover import Assigned, Document, read_document
+from ..model.json_values import read_value, typed
 from ..model.reports import TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
 from .allowance import Allowance
@@ -24,9 +24,9 @@ from .protocol import (
     INSTALLED,
     LONGEST_LINE,
     NOT_UNDERSTOOD,
+    DriverState,
     lease_clock_s,
     line,
-    seconds_of,
 )
 from .task_control import CLOSED, Gate
 
@@ -115,33 +115,24 @@ class ControlConnection:
         if "report_again" in said:
             self.has_to_report_again = True
             return
-        document = Document.from_json_object(said["document"]) if "document" in said else None
-        self._apply_state(said, document)
+        document = read_document(said["document"]) if "document" in said else None
+        self._apply_state(read_value(DriverState, said), document)
         if document is not None:
             self._on_document()
 
-    def _apply_state(self, state: dict[str, Any], document: Document | None) -> None:
-        member_id, generation, instance_id = state["membership"]
-        membership = MemberId(
-            typed(str, member_id),
-            typed(int, generation),
-            None if instance_id is None else typed(str, instance_id),
-        )
-        stop, mirror_ends = typed(bool, state["stop"]), typed(bool, state["ends"])
-        term, lease_s = typed(int, state["term"]), seconds_of(state["lease_s"])
-        steering = TaskSteering.from_json_object(state["steering"])
+    def _apply_state(self, state: DriverState, document: Document | None) -> None:
+        membership, steering = state.membership, state.steering
         now = lease_clock_s()
         # The driver's message may have waited in the socket while this process was stopped. The driver sent
         # it after it had received this reading of our clock, so the lease does not begin before the reading.
-        given_at = typed(float, state["clock_s"])
-        if not 0 <= given_at <= now:
-            raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
+        if not 0 <= state.clock_s <= now:
+            raise ValueError(f"a lease given at {state.clock_s} s, and it is {now} s now")
         with self._changed:
-            self._stop, self._mirror_ends, self.term = stop, mirror_ends, term
+            self._stop, self._mirror_ends, self.term = state.stop, state.ends, state.term
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
             self.generation += membership != self._membership
-            self._lease_until = given_at + lease_s
+            self._lease_until = state.clock_s + state.lease_s
             self._set_gates(CLOSED if is_interrupted else self._gate_until)
             self._membership = membership
             if document is not None:
@@ -154,7 +145,7 @@ class ControlConnection:
     def _take_document(self, document: Document) -> None:
         """Take the newest document over, with what only its first line had of each entry."""
         taken = {}
-        for partition, assigned in document.partitions.items():
+        for partition, assigned in document.items():
             known = self.assignment.get(partition)
             if known is not None and known.entry == assigned.entry:
                 taken[partition] = known

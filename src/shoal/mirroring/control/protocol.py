@@ -8,20 +8,21 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..model.json_values import typed
+from ...client.coordinator import MemberId
+from ..model.steering import TaskSteering
 
 __all__ = [
     "INSTALLED",
-    "LONGEST_LEASE_S",
     "LONGEST_LINE",
     "NOT_UNDERSTOOD",
+    "DriverState",
     "first_line",
     "lease_clock_s",
     "line",
     "process_name",
-    "seconds_of",
 ]
 
 #: The longest line of the driver, which names partitions. Another program may listen on its address.
@@ -38,6 +39,35 @@ NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, Recu
 
 #: The version of shoal, which driver and tasks must share.
 INSTALLED = importlib.metadata.version("shoal")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """
+    The line of the driver to a task, without its document.
+
+    Attributes:
+        stop: Whether the task should end.
+        ends: Whether the mirror ends.
+        clock_s: The newest reading of the task's clock that the driver has.
+        lease_s: The length of the lease from that reading on.
+        membership: The member of the group that may commit.
+        term: The number of interruptions of the membership.
+        steering: The topics that the task may not fetch, and its bytes a second.
+
+    """
+
+    stop: bool
+    ends: bool
+    clock_s: float
+    lease_s: float
+    membership: MemberId
+    term: int
+    steering: TaskSteering
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lease_s <= LONGEST_LEASE_S:  # nor is NaN
+            raise ValueError(f"a lease of {self.lease_s} s")
 
 
 def process_name(pid: int | None = None) -> str:
@@ -60,14 +90,6 @@ def lease_clock_s() -> float:
 def line(message: Mapping[str, Any]) -> bytes:
     """Return a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def seconds_of(value: Any) -> float:
-    """Return a time span; raises ValueError if it is outside of the driver's range."""
-    seconds = typed(float, value)
-    if not 0 <= seconds <= LONGEST_LEASE_S:  # nor is NaN
-        raise ValueError(f"a span of {seconds} s")
-    return seconds
 
 
 def first_line(connection: socket.socket, patience_s: float) -> bytes:

@@ -20,13 +20,13 @@ from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted
-from ..model.handover import Document
-from ..model.json_values import typed
+from ..model.handover import document_to_json
+from ..model.json_values import to_json, typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport
 from .assignment import Assignment, Partitions
 from .member import Member
-from .protocol import INSTALLED, NOT_UNDERSTOOD, first_line, lease_clock_s, line
+from .protocol import INSTALLED, NOT_UNDERSTOOD, DriverState, first_line, lease_clock_s, line
 from .steered import SteeredTasks
 
 __all__ = ["ControlServer", "DriverEvents"]
@@ -220,21 +220,21 @@ class ControlServer:
         assignment = self._assignment
         member.membership = membership = assignment.membership
         until = self._lease_until if assignment.gets_lease(member) else lease_clock_s()
-        state: dict[str, Any] = {
-            "shoal": INSTALLED,
-            "stop": self._stop or member.ends,
-            "ends": self._stop,
-            "clock_s": member.clock_s,
-            "lease_s": member.give_lease(until),
-            "membership": [membership.member_id, membership.generation, membership.instance_id],
-            "term": assignment.term,
-            "steering": self._steered.of(member).to_json_object(),
-        }
+        state = DriverState(
+            self._stop or member.ends,
+            self._stop,
+            member.clock_s,
+            member.give_lease(until),
+            membership,
+            assignment.term,
+            self._steered.of(member),
+        )
+        said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state)}
         if with_document:
-            state["document"] = Document(member.partitions).to_json_object(member.known)
+            said["document"] = document_to_json(member.partitions, member.known)
             member.known = frozenset(each.entry for each in member.partitions.values())
         member.note_sent()
-        self._send_line(member, line(state))
+        self._send_line(member, line(said))
 
     def _send_line(self, member: Member, words: bytes) -> None:
         try:

@@ -1,13 +1,15 @@
-"""Values read from JSON, which may be of any type: another program may have written them."""
+"""Values as JSON, and read from JSON, which may be of any type: another program may have written it."""
 
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["read_value", "typed", "versioned"]
+__all__ = ["read_value", "to_json", "typed", "versioned"]
 
 T = TypeVar("T")
 
@@ -39,12 +41,32 @@ def versioned(values: Any, kind: str, version: int) -> dict[str, Any]:
     return found
 
 
+def to_json(value: Any) -> Any:
+    """Return a value as JSON, so that :func:`read_value` reads it."""
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if is_dataclass(value):
+        return {each.name: to_json(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        pairs = [[to_json(name), to_json(each)] for name, each in value.items()]
+        return dict(pairs) if all(isinstance(name, str) for name in value) else pairs
+    if isinstance(value, tuple | list | frozenset):
+        return [to_json(each) for each in value]
+    return value
+
+
+_hints = cache(get_type_hints)
+
+
 def read_value(kind: Any, value: Any) -> Any:
     """
-    Return a value of JSON as a type: a dataclass, named tuple, tuple, mapping, optional or plain one.
+    Return a value of JSON as a type: a dataclass, tuple, set, mapping, enum, optional or plain one.
 
     A dataclass is an object with all its fields; names that it does not have are ignored. Its own
-    ``__post_init__`` checks the values.
+    ``__post_init__`` checks the values. A mapping by other keys than texts is a list of pairs. A class may
+    have a form of its own, by ``as_json`` and ``of_json``.
 
     Raises:
         KeyError: A field is missing.
@@ -56,19 +78,22 @@ def read_value(kind: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         (other,) = (each for each in inner if each is not type(None))
         return None if value is None else read_value(other, value)
+    if hasattr(kind, "of_json"):
+        return kind.of_json(value)
     if is_dataclass(kind) and isinstance(kind, type):
         found = typed(dict, value)
-        return kind(**{name: read_value(hint, found[name]) for name, hint in get_type_hints(kind).items()})
-    if origin is tuple and inner[-1] is ...:
-        return tuple(read_value(inner[0], each) for each in typed(list, value))
+        return kind(**{name: read_value(hint, found[name]) for name, hint in _hints(kind).items()})
+    if origin is frozenset or (origin is tuple and inner[-1] is ...):
+        return origin(read_value(inner[0], each) for each in typed(list, value))
     if origin is tuple:
         return tuple(read_value(*pair) for pair in zip(inner, typed(list, value), strict=True))
     if origin is Mapping:
-        return {
-            read_value(inner[0], name): read_value(inner[1], each)
-            for name, each in typed(dict, value).items()
-        }
+        pairs = typed(dict, value).items() if value == {} or inner[0] is str else typed(list, value)
+        return {read_value(inner[0], name): read_value(inner[1], each) for name, each in pairs}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
     if isinstance(kind, type) and issubclass(kind, tuple):
-        hints = get_type_hints(kind).values()
-        return kind(*(read_value(*pair) for pair in zip(hints, typed(list, value), strict=True)))
+        return kind(
+            *(read_value(*pair) for pair in zip(_hints(kind).values(), typed(list, value), strict=True))
+        )
     return float(value) if kind is float and type(value) is int else typed(kind, value)

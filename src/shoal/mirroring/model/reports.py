@@ -19,8 +19,9 @@ from ...errors import PartitionStopped
 from ...numbers import numbers_of
 from ...topic_partition import TopicPartition
 from .counts import Counted
-from .handover import Left, leaves_from_json, leaves_to_json
+from .handover import Left
 from .incidents import Incident, IncidentKind
+from .json_values import read_value, to_json
 
 __all__ = [
     "CopyReport",
@@ -204,7 +205,7 @@ class TaskReport:
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
             **({"native": True} if process and process.is_native else {}),
             **({"begin_generation": True} if self.begin_generation else {}),
-            **({"leaves": leaves_to_json(self.leaves), "term": self.term} if self.leaves else {}),
+            **({"leaves": to_json(self.leaves), "term": self.term} if self.leaves else {}),
             **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
         }
 
@@ -224,7 +225,7 @@ class TaskReport:
                 is_native=values.get("native", False),
             ),
             values.get("begin_generation", False),
-            leaves_from_json(values.get("leaves", ())),
+            read_value(Mapping[TopicPartition, Left], values.get("leaves", [])),
             values.get("term", 0),
             SmallBatches(*values["small_batches"]) if "small_batches" in values else None,
         )

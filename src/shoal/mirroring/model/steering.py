@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from .json_values import typed
 
 __all__ = ["MOST_BYTES_PER_S", "UNSTEERED", "TaskSteering"]
 
@@ -28,22 +24,14 @@ class TaskSteering:
     paused: frozenset[str] = frozenset()
     bytes_per_s: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.bytes_per_s is not None and not 0 < self.bytes_per_s <= MOST_BYTES_PER_S:
+            raise ValueError(f"{self.bytes_per_s} bytes a second")
+
     @property
     def is_on(self) -> bool:
         """Whether anything is paused or limited."""
         return bool(self.paused) or self.bytes_per_s is not None
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the steering as JSON."""
-        return {"paused": sorted(self.paused), "bytes_per_s": self.bytes_per_s}
-
-    @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> TaskSteering:
-        """Read the JSON of :meth:`to_json_object`; raises KeyError, TypeError or ValueError."""
-        bytes_per_s = values["bytes_per_s"]
-        if bytes_per_s is not None and not 0 < typed(int, bytes_per_s) <= MOST_BYTES_PER_S:
-            raise ValueError(f"{bytes_per_s} bytes a second")
-        return cls(frozenset(typed(str, each) for each in values["paused"]), bytes_per_s)
 
 
 #: Nothing is paused or limited.
