@@ -15,6 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from tests.batches import LOG_APPEND_TIME
 from tests.snapshots import Texts
 from tests.two_brokers import COMMIT, TwoBrokers, answers_without_later_commits
 
@@ -164,6 +165,19 @@ def test_groups_with_another_record_at_the_destination_exits_1(
     log.delete_records(2)
     assert main(command(two, "--prove")) == 1
     assert "DIFFERENT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_groups_proves_an_offset_with_create_times_and_with_append_times(
+    capsys: pytest.CaptureFixture[str], keeps: bool
+) -> None:
+    with TwoBrokers.started() as started:
+        two = started.with_settings(group=GROUP, keep_append_time=keeps)
+        two.topic("orders")[0].plain(3, flags=LOG_APPEND_TIME)
+        two.run(two.ranges("orders"))
+        commit(two.source, "app", 1, two)
+        assert main(command(two, "--prove")) == 0
+        assert "same record" in capsys.readouterr().out
 
 
 def test_groups_of_no_topic_exits_2(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(GroupSelection),
         declared(CutoverOptions),
         pick(MirrorOptions, "sync", group="gates", help=_SYNC),
-        pick(MirrorOptions, "group", "keep_append_time", group="mirror"),
+        pick(MirrorOptions, "group"),
     )
     add_output_options(parser)
     parser.set_defaults(run=run)

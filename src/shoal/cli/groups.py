@@ -43,7 +43,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(TopicSelection),
         declared(GroupSelection),
         declared(GroupsOptions),
-        pick(MirrorOptions, "group", "keep_append_time", group="mirror"),
+        pick(MirrorOptions, "group"),
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
         *parse_clusters(args),
         parse_topics(args),
         group=args.group,
-        keep_append_time=args.keep_append_time,
     )
     selection = GroupSelection(args.groups)
     options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))

@@ -23,9 +23,16 @@ _BUFFER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """The next record that a consumer reads from an offset on; None at the end of the log."""
+    """
+    The next record that a consumer reads from an offset on; None at the end of the log.
+
+    Attributes:
+        times: Its timestamps: the create time, and the append time, which ``--keep-append-time`` keeps.
+
+    """
 
     record: Record | None
+    times: frozenset[int] = frozenset()
 
 
 class _Prover:
@@ -46,7 +53,7 @@ class _Prover:
                 return OffsetProof(None, f"a record cannot be read: {answer}")
         assert isinstance(ours, _Next)
         assert isinstance(theirs, _Next)
-        return _compared(ours.record, theirs.record, offset.exactness)
+        return _compared(ours, theirs, offset.exactness)
 
     def _next(self, side: str, partition: TopicPartition, offset: int) -> _Next | ShoalError:
         key = (side, partition, offset)
@@ -66,18 +73,20 @@ class _Prover:
                 if decision.is_drop:
                     continue
                 for record in self._settings.records_to_mirror(batch, offset):
-                    return _Next(record)
+                    append_time = {batch.header.max_timestamp} if batch.header.is_log_append_time else set()
+                    return _Next(record, frozenset({record.timestamp, *append_time}))
         return _Next(None)
 
 
-def _compared(ours: Record | None, theirs: Record | None, exactness: Exactness | None) -> OffsetProof:
+def _compared(our_next: _Next, their_next: _Next, exactness: Exactness | None) -> OffsetProof:
+    ours, theirs = our_next.record, their_next.record
     if ours is None and theirs is None:
         return OffsetProof(True, "no record follows at either cluster")
     if ours is None or theirs is None:
         if exactness is Exactness.AHEAD or theirs is None:
             return OffsetProof(None, "the next record is not mirrored yet")
         return OffsetProof(exactness is not Exactness.EXACT or None, "the next record is at one cluster only")
-    is_same = (ours.timestamp, bytes(ours.body)) == (theirs.timestamp, bytes(theirs.body))
+    is_same = bytes(ours.body) == bytes(theirs.body) and bool(our_next.times & their_next.times)
     found = f"the next records are those of offsets {ours.offset} and {theirs.offset}"
     if is_same:
         return OffsetProof(True, found)
