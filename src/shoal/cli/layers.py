@@ -30,7 +30,7 @@ from typing import Any
 from ..declare import Declared
 from ..errors import ConfigError
 from ..nearest import did_you_mean
-from .parser import declared_of, no_end_time, verb_parser
+from .parser import declared_of, verb_parser
 
 __all__ = ["variable", "with_lower_layers"]
 
@@ -142,7 +142,7 @@ def _read(file: str) -> dict[str, Any]:
 
 def _unknown(key: str, value: object, known: Iterable[str]) -> str:
     name = key.lstrip("-").replace("_", "-")
-    near = no_end_time(name, known) or did_you_mean(name, known)
+    near = did_you_mean(name, known)
     if isinstance(value, dict) and not near:
         return (
             f"there is no section [{key}]. One file describes one mirror. Remove the line [{key}] and "

@@ -88,7 +88,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_options(
         parser,
         declared(_Command),
-        pick(MirrorOptions, "delivery", "continue_after", "keep_append_time"),
+        pick(MirrorOptions, "delivery", "continue_after"),
         pick(MirrorOptions, "metrics", "ui", "report"),
         declared(HttpOptions),
         pick(MirrorOptions, "master", shown="local[<num.streams>]"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..declare import Declared
@@ -20,16 +20,10 @@ from ..nearest import did_you_mean
 __all__ = [
     "Parser",
     "declared_of",
-    "no_end_time",
     "options_of",
     "verb_parser",
     "verbs_of",
 ]
-
-#: Names that other programs give an end time.
-_END_TIMES = frozenset(
-    {"until", "end", "end-at", "end-time", "stop-at", "stop-time", "to-time", "to-timestamp"}
-)
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
@@ -49,32 +43,25 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse unknown options first: argparse would report missing required options instead."""
-        self._refuse_unknown(args or ())
-        return super().parse_known_args(args, namespace)
-
-    def _refuse_unknown(self, args: Sequence[str]) -> None:
-        known = [name for name in self._option_string_actions if name.startswith("--")]
-        for option in self._unknown_options(args):
-            name = option.lstrip("-")
-            meant = no_end_time(name, known) or did_you_mean(f"--{name}", known)
-            self.error(f"there is no option {option}{meant}")
-
-    def _unknown_options(self, args: Sequence[str]) -> Iterator[str]:
-        takes_value = False
-        for each in args:
-            name, equals, _ = each.partition("=")
-            if each == "--" or (self._subparsers is not None and not each.startswith("-")):
-                return  # the rest are no options, or the verb's
-            action = self._option_string_actions.get(name)
-            if action is not None:
-                takes_value = action.nargs is None and not equals
-                continue
-            looks_like_option = len(each) > 1 and each.startswith("-") and " " not in each
-            # If a value is missing, argparse reports that.
-            if looks_like_option and not takes_value and not _NEGATIVE_NUMBER.fullmatch(each):
-                yield name
-            takes_value = False
+        """Refuse unknown options first: argparse would report missing required ones instead."""
+        required = [each for each in self._actions if each.required]
+        for each in required:
+            each.required = False
+        try:
+            found, rest = super().parse_known_args(args, namespace)
+        finally:
+            for each in required:
+                each.required = True
+        for word in rest:
+            name, _, _ = word.partition("=")
+            if len(name) > 1 and name.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(name):
+                known = [each for each in self._option_string_actions if each.startswith("--")]
+                self.error(f"there is no option {name}{did_you_mean('--' + name.lstrip('-'), known)}")
+        missing = [each for each in required if getattr(found, each.dest, None) is None]
+        if missing:
+            names = ("/".join(each.option_strings) or str(each.metavar) for each in missing)
+            self.error(f"the following arguments are required: {', '.join(names)}")
+        return found, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = None if action.choices is None else [str(each) for each in action.choices]
@@ -84,13 +71,6 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"there is no verb {value!r}{near or _list_of(choices)}")
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{near}")
-
-
-def no_end_time(name: str, known: Iterable[str]) -> str:
-    """Return the rest of a sentence about an unknown option that means an end time; empty for others."""
-    if name not in _END_TIMES or not {"once", "--once"} & set(known):
-        return ""
-    return ": a mirror has no end time yet. --once ends at the present end of each partition"
 
 
 def options_of(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
