@@ -40,7 +40,9 @@ class SteeredTasks:
         paused = self._paused and self._paused & {each.topic for each in member.partitions}
         if self._limit is None:
             return TaskSteering(paused)
-        return TaskSteering(paused, self._parts.get(member) or max(1, self._limit // (1 + len(self._parts))))
+        # A task that has just come, until the next look.
+        first_part = max(1, self._limit // max(1, len(self._work)))
+        return TaskSteering(paused, self._parts.get(member, first_part))
 
     def join(self, member: Member) -> None:
         """Add a task."""

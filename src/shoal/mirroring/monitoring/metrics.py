@@ -290,12 +290,6 @@ class Metrics:
         """Seconds between the first and the last report of any task; None before the first."""
         return self._reported[1] - self._reported[0] if self._reported else None
 
-    @property
-    def waiting(self) -> bool:
-        """Whether any partition waits for a temporary problem to end."""
-        with self._lock:
-            return bool(self._summed().waiting)
-
     def stopped(self) -> list[PartitionStopped]:
         """Return the reasons of all stopped partitions."""
         with self._lock:
