@@ -9,7 +9,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -336,6 +336,41 @@ def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture
         server.renew(MemberId("later", 1), 60.0)
         wait_until(lambda: control.membership().generation == 1)
     server.close()
+
+
+def test_line_of_a_task_that_the_driver_cannot_handle_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mistakes = ["a mistake of the driver"]
+
+    def fail_once() -> Mapping[TopicPartition, str]:
+        if mistakes:
+            raise KeyError(mistakes.pop())
+        return {}
+
+    server = ControlServer("127.0.0.1", "secret", Events(in_trouble=fail_once))
+    server.renew(MemberId(), 60.0)
+    try:
+        with socket.create_connection(server.address, timeout=10) as stranger:
+            stranger.sendall(b"{}\n")
+            assert stranger.recv(1) == b""
+        assert caplog.records == []
+        with ControlConnection(server.address, "secret"):
+            wait_until(lambda: bool(caplog.records))
+    finally:
+        server.close()
+    assert {each.name for each in caplog.records} == {"shoal.control"}
+
+
+def test_wait_for_the_end_counts_from_the_request_to_stop(driver: Driver) -> None:
+    with driver.connect():
+        driver.server.request_stop()
+        began_at = time.monotonic()
+        assert not driver.server.wait_until_idle(0.2)
+        assert time.monotonic() - began_at >= 0.15
+        assert not driver.server.wait_until_idle(0.2)
+        assert time.monotonic() - began_at < 5
+    assert driver.server.wait_until_idle(60)
 
 
 def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
