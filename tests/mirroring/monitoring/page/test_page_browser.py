@@ -353,6 +353,20 @@ def test_open_transaction_has_its_own_section(browser: Browser, monkeypatch: pyt
         browser.wait_for_text("topic-0", "#held_back")
 
 
+def test_comparison_has_the_colour_of_a_warning_only_with_differences(browser: Browser) -> None:
+    metrics = Metrics()
+    metrics.apply(report_of(partition_of("topic", 0)))
+    metrics.followed[Follower.ACLS] = FollowRound(time.time(), True, 0)
+    is_warning = "return document.getElementById('followed').classList.contains('warn')"
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("no differences", "#followed")
+        assert not browser.script(is_warning)
+        metrics.followed[Follower.ACLS] = FollowRound(time.time(), True, 1, ("a difference",))
+        browser.wait_for_text("1 differ", "#followed")
+        assert browser.script(is_warning)
+
+
 def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browser, tmp_path: Path) -> None:
     metrics = Metrics()
     metrics.apply(report_of(partition_of("topic", 0)))
