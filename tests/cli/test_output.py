@@ -21,7 +21,7 @@ from tests.snapshots import Texts
 PROGRESS = Progress(
     elapsed_s=3.0,
     partitions=16,
-    done=12,
+    states={"up to date": 12},
     stopped={},
     waiting={},
     records=800,
@@ -132,7 +132,6 @@ TROUBLE = replace(
     PROGRESS,
     waiting={f"a-{number}": "x" for number in range(12)},
     stopped={"a-13": "y", "a-14": "y"},
-    done=1,
     states={"up to date": 1, "behind": 1, "waiting": 12, "stopped": 2, "unknown": 0},
     lag_records=1_234_567,
     held_back_records=20,
@@ -279,7 +278,7 @@ def test_summary_of_a_mirror_stopped_before_its_start_has_the_reason() -> None:
 def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport(interval_s=10)
     for elapsed_s in (1, 9, 10, 11, 19, 21):
-        report.progress(replace(PROGRESS, elapsed_s=elapsed_s, done=elapsed_s))
+        report.progress(replace(PROGRESS, elapsed_s=elapsed_s, states={"up to date": elapsed_s}))
     out, err = capsys.readouterr()
     assert out == ""
     assert [text.split("/")[0] for text in err.splitlines()] == ["shoal: 10", "shoal: 21"]

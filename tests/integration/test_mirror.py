@@ -100,7 +100,7 @@ def test_sigterm_commits_and_the_next_run_continues(
     committed = _committed(source_cluster, f"group of {topic}", topic, partitions=4)
 
     with Shoal("mirror", "--json", *options, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line["done"] == 4)
+        mirror.wait_for(lambda line: line["states"]["up to date"] == 4)
         load_batch(source_cluster.bootstrap, topic, 0, random_records(Random(0), 100, 1000))
         mirror.wait_for(lambda line: stopped["records"] + line["records"] == 60_100)
         second = shoal("mirror", *options, "--once", state=tmp_path / "second")

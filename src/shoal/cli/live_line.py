@@ -47,7 +47,7 @@ def _parts(progress: Progress) -> Iterator[str]:
     for state in ("behind", "unknown"):
         if count := progress.states.get(state):
             yield f"{count:,} {state}"
-    yield f"{progress.done:,}/{progress.partitions:,} up to date"
+    yield f"{progress.states.get('up to date', 0):,}/{progress.partitions:,} up to date"
     yield f"lag {'' if progress.lag_is_known else 'at least '}{progress.lag_records:,} records"
     if progress.held_back_records:
         yield f"{progress.held_back_records:,} in open transactions"

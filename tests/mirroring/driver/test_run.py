@@ -309,7 +309,7 @@ def test_once_with_policy_continue_mirrors_a_deleted_copy_again(mirrors: Mirrors
 @pytest.mark.usefixtures("idle")
 def test_running_mirror_stops_for_a_deleted_copy(mirrors: Mirrors) -> None:
     service = Service(mirrors)
-    wait_until(lambda: service.now is not None and service.now.done == 2, 30)
+    wait_until(lambda: service.now is not None and service.now.states["up to date"] == 2, 30)
     mirrors.delete_copy("idle")
     wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
     History(mirrors.brokers.source.log("orders")).plain(5)  # the others go on
@@ -324,7 +324,7 @@ def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
     mirrors: Mirrors, is_back: bool
 ) -> None:
     service = Service(mirrors, continue_after=CONTINUE)
-    wait_until(lambda: service.now is not None and service.now.done == 2, 30)
+    wait_until(lambda: service.now is not None and service.now.states["up to date"] == 2, 30)
     mirrors.delete_copy("idle")
     if is_back:
         mirrors.brokers.destination.create_topic("idle", 1)
@@ -338,7 +338,7 @@ def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
 @pytest.mark.usefixtures("idle")
 def test_running_mirror_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
     service = Service(mirrors)
-    wait_until(lambda: service.now is not None and service.now.done == 2, 30)
+    wait_until(lambda: service.now is not None and service.now.states["up to date"] == 2, 30)
     mirrors.delete_copy("idle")
     mirrors.brokers.destination.create_topic("idle", 1)
     wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)

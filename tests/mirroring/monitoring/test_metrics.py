@@ -58,9 +58,9 @@ def test_expected_partitions_count_before_the_first_report() -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 3}, {FIRST: 10, SECOND: 7})
     progress = metrics.progress()
-    assert (progress.partitions, progress.done, progress.lag_records) == (2, 0, 7)
+    assert (progress.partitions, progress.states["up to date"], progress.lag_records) == (2, 0, 7)
     metrics.apply(report(source_offset=10))
-    assert metrics.progress().done == 1
+    assert metrics.progress().states["up to date"] == 1
 
 
 def test_unaligned_partition_keeps_its_position() -> None:
@@ -178,7 +178,6 @@ def test_each_partition_is_in_one_state_and_states_add_up() -> None:
     progress = metrics.progress()
     assert progress.states == {"up to date": 1, "behind": 1, "waiting": 1, "stopped": 2, "unknown": 1}
     assert sum(progress.states.values()) == progress.partitions == 6
-    assert progress.done == 1
     assert (len(progress.waiting), len(progress.stopped)) == (1, 2)
 
 
@@ -415,7 +414,7 @@ def test_runs_are_forwarded_outside_the_lock() -> None:
 
     def on_run(partition: TopicPartition, run: AcknowledgedRun) -> None:
         seen.append((partition, run))
-        done.append(metrics.progress().done)
+        done.append(metrics.progress().states["up to date"])
 
     metrics = Metrics(on_run)
     metrics.apply(report(runs=[[0, 5, 100], [7, 9, 105]]))
@@ -463,7 +462,12 @@ def test_registry_reads_the_reports_of_a_worker(brokers: TwoBrokers, history: Hi
 
     brokers.run(control=Reporting())
     progress = metrics.progress()
-    assert (progress.records, progress.batches, progress.done, progress.partitions) == (5, 2, 1, 1)
+    assert (progress.records, progress.batches, progress.states["up to date"], progress.partitions) == (
+        5,
+        2,
+        1,
+        1,
+    )
     assert progress.lag_records == 0
     assert progress.bytes_out < progress.bytes_in
     assert metrics.copying_s is not None

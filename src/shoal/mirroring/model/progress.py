@@ -160,7 +160,6 @@ class Progress(Totals):
     The progress of a running mirror. Partitions are the source's, as ``topic-number``.
 
     Attributes:
-        done: The number of partitions that are up to date, as in ``states``; kept for compatibility.
         records_per_s: The recent rate.
         bytes_per_s: The recent rate of ``bytes_out``.
         remaining_s: The time until ``lag_records`` is 0 at this rate; None if it is unknown.
@@ -171,7 +170,6 @@ class Progress(Totals):
 
     """
 
-    done: int
     records_per_s: float
     bytes_per_s: float
     remaining_s: float | None

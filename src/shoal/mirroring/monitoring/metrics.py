@@ -351,7 +351,6 @@ class Metrics:
             **self._counted.counts(),
             elapsed_s=now - self._started,
             partitions=len(self._partitions),
-            done=sums.states[PartitionStatus.UP_TO_DATE],
             states={state.value: sums.states[state] for state in PartitionStatus},
             stopped={name: each.reason for name, each in sums.stopped.items()},
             waiting=dict(sums.waiting),
