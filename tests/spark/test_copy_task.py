@@ -14,7 +14,7 @@ import pytest
 from shoal.client.config import ClientConfig
 from shoal.client.security import PasswordLogin
 from shoal.errors import Stopped
-from shoal.mirroring.control import ControlServer, ask_sealed_credentials
+from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, Rebatch
 from shoal.mirroring.model.first_start import FirstStart
@@ -49,7 +49,7 @@ def letter() -> str:
 def address() -> Iterator[ControlAddress]:
     server = ControlServer("127.0.0.1", "token", Events(), letter())
     server.request_stop()
-    yield ControlAddress(*server.address, "token", locked=True, key=PROCESS_KEY)
+    yield ControlAddress(*server.address, "token", key=PROCESS_KEY)
     server.close()
 
 
@@ -98,7 +98,9 @@ def test_copy_task_without_a_driver_is_stopped() -> None:
 
 
 def test_token_without_the_key_opens_no_credentials(address: ControlAddress) -> None:
-    sealed = ask_sealed_credentials((address.host, address.port), address.token)
+    with ControlConnection((address.host, address.port), address.token) as control:
+        sealed = control.sealed_credentials
+    assert sealed
     assert SECRET not in sealed
     another = Credentials({}).seal("A" * 43 + "=")
     for text, key in ((sealed, "A" * 43 + "="), (another, PROCESS_KEY), ("", PROCESS_KEY)):
@@ -110,7 +112,7 @@ def test_local_tasks_open_credentials_with_a_key_outside_of_spark(
     address: ControlAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with key_in_file(tmp_path) as file:
-        by_file = ControlAddress(address.host, address.port, address.token, locked=True, key=file)
+        by_file = ControlAddress(address.host, address.port, address.token, key=file)
         task = CopyTask.of(SETTINGS, by_file)
         assert PROCESS_KEY.encode() not in pickle.dumps(task)
         security = settings_in_task(task, monkeypatch).source.security
@@ -138,7 +140,7 @@ def test_key_file_is_private(tmp_path: Path) -> None:
 
 def test_wrong_token_is_refused(address: ControlAddress) -> None:
     with pytest.raises(Stopped, match=r"another.*listens"):
-        ask_sealed_credentials((address.host, address.port), "guessed")
+        ControlConnection((address.host, address.port), "guessed")
 
 
 @pytest.mark.integration
@@ -151,7 +153,7 @@ def test_spark_has_neither_secrets_nor_key_in_its_files(address: ControlAddress,
     }
     context = spark_context("local[1]", logged, tmp_path / "spark.log", tmp_path)
     try:
-        # Its driver has stopped, so the task asks for the credentials and ends.
+        # Its driver has stopped, so the task opens the credentials and ends.
         context.parallelize([0], 1).mapPartitions(CopyTask.of(SETTINGS, address)).collect()
         conf = str(context.getConf().getAll())
     finally:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from pyspark import TaskContext
 
-from shoal.mirroring.control import ControlConnection, ask_sealed_credentials
+from shoal.mirroring.control import ControlConnection
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.model.copy_options import CopySettings
 
@@ -29,7 +28,6 @@ class ControlAddress:
 
     Attributes:
         token: The token that authenticates a task.
-        locked: Whether tasks have to request the clusters' credentials from the driver.
         key: The key to the credentials, or the file that has the key.
 
     """
@@ -37,7 +35,6 @@ class ControlAddress:
     host: str
     port: int
     token: str = field(repr=False)
-    locked: bool = False
     key: str | Path = field(default="", repr=False)
 
 
@@ -81,22 +78,14 @@ class CopyTask:
             from shoal.mirrormaker.task import follow_documents
         else:
             from shoal.mirroring.task.task import follow_documents
-        settings = self.settings
-        if self.control.locked:
-            settings = _with_security(settings, _credentials(self.control))
         address = self.control.host, self.control.port
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
         with ControlConnection(address, self.control.token, self.job, attempt) as control:
+            settings = self.settings
+            if sealed := control.sealed_credentials:
+                settings = _with_security(settings, Credentials.unseal(sealed, self.control.key))
             follow_documents(settings, control)
-
-
-# Spark uses a Python worker again, for tasks of this mirror and of others.
-@lru_cache(maxsize=8)
-def _credentials(control: ControlAddress) -> Credentials:
-    return Credentials.unseal(
-        ask_sealed_credentials((control.host, control.port), control.token), control.key
-    )
 
 
 def _with_security(settings: CopySettings, credentials: Credentials) -> CopySettings:

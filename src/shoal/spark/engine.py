@@ -179,9 +179,7 @@ class SparkEngine:
         host, port = job.control.address
         if not is_on_this_machine(options.master):
             host = driver_host(self._context)
-        return CopyTask.of(
-            settings, ControlAddress(host, port, job.control.token, bool(self._key), self._key)
-        )
+        return CopyTask.of(settings, ControlAddress(host, port, job.control.token, self._key))
 
 
 @dataclass(slots=True)

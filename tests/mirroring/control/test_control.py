@@ -237,7 +237,8 @@ MEMBER = member(b'"member"', b"7")
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
     b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1, '
-    b'"steering": {"paused": [], "bytes_per_s": null}}\n' % importlib.metadata.version("shoal").encode()
+    b'"steering": {"paused": [], "bytes_per_s": null}, "credentials": ""}\n'
+    % importlib.metadata.version("shoal").encode()
 )
 
 
@@ -259,7 +260,7 @@ STATE = (
         STATE % (b"0.0", b"1.0", MEMBER, b"NaN"),
         STATE % (b"NaN", b"1.0", MEMBER, b"false"),
         STATE % (b"1e9", b"1.0", MEMBER, b"false"),
-        (STATE % (b"0.0", b"1.0", MEMBER, b"false")).replace(b"null}", b"0}"),
+        (STATE % (b"0.0", b"1.0", MEMBER, b"false")).replace(b"null},", b"0},"),
     ],
 )
 def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer: bytes) -> None:

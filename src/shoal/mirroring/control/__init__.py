@@ -21,11 +21,11 @@ the clock alone. The driver returns the newest reading, and the task counts ``le
 the driver gave the lease after it. All other lines of a task are reports. By what they say of its fetching,
 the driver shares a limit of the mirror out over the tasks (:mod:`.shared_limit`).
 
-A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
-"credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
+The first line of the driver also has the clusters' ``credentials``, sealed
+(:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import ControlConnection, ask_sealed_credentials
+from .client import ControlConnection
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
 from .task_control import Control, WorkerControl
@@ -36,6 +36,5 @@ __all__ = [
     "ControlServer",
     "DriverEvents",
     "WorkerControl",
-    "ask_sealed_credentials",
     "lease_clock_s",
 ]

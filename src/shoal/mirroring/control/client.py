@@ -1,4 +1,4 @@
-"""A task's end of the control connection, and its question for the credentials."""
+"""A task's end of the control connection."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ from .protocol import (
 )
 from .task_control import CLOSED, Gate
 
-__all__ = ["ControlConnection", "ask_sealed_credentials"]
+__all__ = ["ControlConnection"]
 
 _CONNECT_TIMEOUT_S = 10.0
 
 
 class ControlConnection:
-    """A task's connection to the driver. A thread reads the driver's messages."""
+    """
+    A task's connection to the driver. A thread reads the driver's messages.
+
+    Attributes:
+        sealed_credentials: The clusters' credentials (:mod:`~shoal.mirroring.credentials`); empty for none.
+
+    """
 
     def __init__(self, address: tuple[str, int], token: str, job: int = 0, attempt: int = 0) -> None:
         """
@@ -83,6 +89,7 @@ class ControlConnection:
             said = json.loads(self._lines.readline(LONGEST_LINE))
             _check_version(said)
             self._receive(said)
+            self.sealed_credentials = typed(str, said["credentials"])
             self._interruptions = 0
             self._socket.settimeout(None)
         except NOT_UNDERSTOOD as error:
@@ -263,21 +270,3 @@ def _check_version(said: Mapping[str, Any]) -> None:
         raise ValueError(
             f"shoal {INSTALLED} is installed here, and {version} there: install the same on all machines"
         )
-
-
-def ask_sealed_credentials(address: tuple[str, int], token: str) -> str:
-    """
-    Request the sealed credentials from the driver.
-
-    Raises:
-        Stopped: The driver is gone.
-
-    """
-    where = f"the driver at {address[0]}:{address[1]}"
-    try:
-        with socket.create_connection(address, _CONNECT_TIMEOUT_S) as connection:
-            connection.sendall(line({"hello": token, "for": "credentials"}))
-            with connection.makefile("rb") as lines:
-                return typed(str, json.loads(lines.readline(LONGEST_LINE))["credentials"])
-    except NOT_UNDERSTOOD as error:
-        raise Stopped(f"{where} is gone, or another program listens there: {error}") from error

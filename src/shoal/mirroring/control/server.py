@@ -76,7 +76,7 @@ class ControlServer:
         Args:
             host: The address to listen on.
             token: The secret that every first line must have.
-            sealed: The sealed credentials, for tasks that request them.
+            sealed: The clusters' sealed credentials, for each task's first line; empty for none.
             timing: How long the driver waits for tasks that neither send nor read.
 
         Raises:
@@ -131,13 +131,10 @@ class ControlServer:
             slot.is_proven = True
             self._strangers.give_back(slot)
             connection.settimeout(_ANSWER_TIMEOUT_S)
-            if words.get("for") is not None:
-                connection.sendall(line({words["for"]: self._answer(words["for"])}))
-            else:
-                member.job, member.attempt = typed(int, words["job"]), typed(int, words["attempt"])
-                member.hear(typed(float, words["clock_s"]))
-                self._last_report_at = time.monotonic()
-                self._begin(member)
+            member.job, member.attempt = typed(int, words["job"]), typed(int, words["attempt"])
+            member.hear(typed(float, words["clock_s"]))
+            self._last_report_at = time.monotonic()
+            self._begin(member)
             connection.settimeout(None)
             with connection.makefile("rb") as lines:
                 for each in lines:
@@ -155,15 +152,12 @@ class ControlServer:
                 self._assignment.part(member)
                 self._converge()
 
-    def _answer(self, subject: str) -> Any:
-        return self._sealed_credentials if subject == "credentials" else None
-
     def _begin(self, member: Member) -> None:
         with self._changed:
             member.ends = member.job in self._ended_jobs
             self._assignment.join(member)
             self._steered.join(member)
-            self._send(member, with_document=True)
+            self._send(member, with_document=True, credentials=self._sealed_credentials)
             self._converge()
 
     def _receive(self, member: Member, said: dict[str, Any]) -> None:
@@ -215,7 +209,7 @@ class ControlServer:
         if self._begin_generation is not None:
             self._begin_generation()
 
-    def _send(self, member: Member, *, with_document: bool = False) -> None:
+    def _send(self, member: Member, *, with_document: bool = False, **more: str) -> None:
         """Send a task the state, with its document if that has changed."""
         assignment = self._assignment
         member.membership = membership = assignment.membership
@@ -229,7 +223,7 @@ class ControlServer:
             assignment.term,
             self._steered.of(member),
         )
-        said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state)}
+        said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state), **more}
         if with_document:
             said["document"] = document_to_json(member.partitions, member.known)
             member.known = frozenset(each.entry for each in member.partitions.values())
