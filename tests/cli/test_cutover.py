@@ -20,7 +20,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offs
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.cutover import observing, run
+from shoal.mirroring.cutover import run
 from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
@@ -74,7 +74,6 @@ class Move:
 @pytest.fixture
 def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
     monkeypatch.setattr(run, "_LOOK_S", 0.01)
-    monkeypatch.setattr(observing, "_PATIENCE_S", 0.1)
     with ExitStack() as stack:
         two = stack.enter_context(TwoBrokers.started())
         two = two.with_settings(group=GROUP, rules=copy_rules(two.settings.source, COPY_DEFAULTS))
