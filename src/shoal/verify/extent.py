@@ -68,8 +68,8 @@ class Extent:
         until = None if end is None else Until.parse("--until", end)
         if last_offsets is not None and until not in {None, Until()}:
             raise ConfigError("--last of so many offsets ends with the log, and --until before. Remove one")
-        if until is not None and since_ms is not None and until.is_before(Start(since_ms)):
-            raise ConfigError(f"--until {until} is not after --since. Use a later time")
+        if until is not None and since_ms is not None:
+            until.check_behind("--since", Start(since_ms))
         share = None if sample is None else _parse_sample(sample)
         return cls(since_ms, last_offsets, share, None if until == Until() else until)
 

@@ -216,10 +216,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             object.__setattr__(self, "last", None)
         if self.until is None:
             return
-        if self.until.is_before(self.start):
-            raise ConfigError(
-                f"--until {self.until} is not later than --start {self.start}. Use a later time"
-            )
+        self.until.check_behind("--start", self.start)
         object.__setattr__(self, "once", True)
 
     def _check(self) -> None:

@@ -142,8 +142,7 @@ class Until:
             return f"before offset {self.offset}"
         if self.timestamp_ms is None:
             return "at the current end offsets"
-        at = _EPOCH + timedelta(milliseconds=self.timestamp_ms)
-        return f"before {at.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+        return f"before {_iso(self.timestamp_ms)}"
 
     def is_known(self, asked_at_s: float, ends: Iterable[int]) -> bool:
         """
@@ -158,9 +157,28 @@ class Until:
             return all(end >= self.offset for end in ends)
         return self.timestamp_ms is None or asked_at_s * 1000 >= self.timestamp_ms
 
-    def is_before(self, start: Start) -> bool:
-        """Whether nothing can lie between the two."""
-        return self.timestamp_ms is not None and start.timestamp_ms >= self.timestamp_ms
+    def check_behind(self, option: str, start: Start) -> None:
+        """
+        Check that something can lie between the two.
+
+        Args:
+            option: The option of the start.
+            start: Where a range begins.
+
+        Raises:
+            ConfigError: The end is not later than the start.
+
+        """
+        if self.timestamp_ms is not None and start.timestamp_ms >= self.timestamp_ms:
+            raise ConfigError(
+                f"--until ends {self.phrase}, and {option} begins at {_iso(start.timestamp_ms)}. Use a "
+                "later end"
+            )
+
+
+def _iso(timestamp_ms: int) -> str:
+    at = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    return f"{at.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
 
 
 def parse_duration(option: str, value: object) -> timedelta:
