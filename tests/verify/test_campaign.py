@@ -13,7 +13,7 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
 from tests.two_brokers import TwoBrokers
-from tests.verify.campaign import CASES, Copier, Trial, run_trials
+from tests.verify.campaign import CASES, LARGE_CASES, Copier, Trial, run_trials
 from tests.verify.campaign.faults import Fault, put_in
 from tests.verify.campaign.logs import Piece, Placed
 from tests.verify.campaign.truth import Excuse, LogSide, Truth
@@ -215,7 +215,9 @@ def test_trials_have_destinations_that_write_their_own_times(trials: list[Trial]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.long) if each in LARGE_CASES else each for each in CASES]
+)
 def test_case_is_reported_as_it_is(brokers: TwoBrokers, name: str) -> None:
     assert CASES[name](random.Random(name), brokers) is None
 

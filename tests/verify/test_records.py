@@ -17,7 +17,7 @@ from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
 from shoal.verify.findings import Side
 from shoal_broker.storage.log import Log
-from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
+from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import (
     Item,
     altered,
@@ -156,24 +156,6 @@ def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
 # Equal
 
 
-def test_verify_of_rebuilt_batches_is_equal(rebuilt: Sides) -> None:
-    report = rebuilt.report()
-    assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 13, 6)
-    assert (report.differences, report.not_compared) == ((), ())
-    rebuilt.brokers.forget_pairs()
-    assert rebuilt.report().outcome is Outcome.EQUAL
-
-
-@pytest.mark.parametrize(
-    ("sizes", "codec"), [*zip(CUTS.values(), [*Codec, Codec.LZ4], strict=True)], ids=list(CUTS)
-)
-def test_verify_of_recut_batches_is_equal(rebuilt: Sides, sizes: tuple[int, ...], codec: Codec) -> None:
-    lay_out(rebuilt.brokers, cut(rebuilt.items, *sizes, codec=codec))
-    report = rebuilt.report()
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 13)
-    assert report.decoded_records >= 6
-
-
 @pytest.mark.parametrize("codec", Codec)
 def test_verify_of_a_start_within_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
     sides.plain(5, codec)
@@ -197,19 +179,6 @@ def test_verify_of_a_start_within_an_old_batch_is_equal(sides: Sides, magic: int
     assert (report.outcome, report.records, report.source_skipped) == (Outcome.EQUAL, 6, (0, 4))
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [*itertools.pairwise([*Codec, Codec.NONE, Codec.NONE])])
-def test_verify_of_recompressed_batches_is_equal(sides: Sides, ours: Codec, theirs: Codec) -> None:
-    for count in (3, 1, 5):
-        sides.plain(count, ours)
-    sides.mirror()
-    lay_out(sides.brokers, cut(sides.items, 3, 1, 5, codec=theirs))
-    for group in (sides.brokers.settings.group, "none"):
-        report = sides.report(group=group)
-        decoded = 0 if ours == theirs else 9
-        assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 9, decoded)
-        assert report.batches == (0 if decoded else 3)
-
-
 def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> None:
     found = items(4)
     appended = NOW_MS + 1000
@@ -227,19 +196,6 @@ def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> N
     assert "timestamp" in str(report.differences[0].detail)
 
 
-@pytest.mark.parametrize("of_append", [False, True])
-def test_verify_accepts_both_times_next_to_a_difference(sides: Sides, of_append: bool) -> None:
-    found = items(6)
-    appended = NOW_MS + 1000
-    sides.add(encode(found, Codec.LZ4, append_time=appended), found)
-    sides.mirror()
-    copy = [item._replace(timestamp=appended) for item in found] if of_append else list(found)
-    copy[2] = copy[2]._replace(value=b"other")
-    lay_out(sides.brokers, cut(copy, 4))
-    report = sides.report()
-    assert (altered(report), report.records) == ([((2, 3), (2, 3))], 5)
-
-
 def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(sides: Sides) -> None:
     sides.plain(6)
     found = items(6, 6)
@@ -254,35 +210,6 @@ def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(side
     assert (altered(report), report.records) == ([((1, 2), (1, 2))], 14)
 
 
-def test_verify_ignores_times_of_a_log_append_time_destination(sides: Sides) -> None:
-    sides.wrapped(6, 1, Codec.GZIP)
-    sides.plain(3)
-    sides.mirror()
-    lay_out(
-        sides.brokers,
-        [
-            encode(sides.items[:4], append_time=NOW_MS + 5000),
-            encode(sides.items[4:], append_time=NOW_MS + 6000),
-        ],
-    )
-    assert sides.report().outcome is Outcome.EQUAL
-    changed = [*sides.items[:5], sides.items[5]._replace(value=b"other"), *sides.items[6:]]
-    lay_out(
-        sides.brokers,
-        [encode(changed[:4], append_time=NOW_MS + 5000), encode(changed[4:], append_time=NOW_MS + 6000)],
-    )
-    assert altered(sides.report()) == [((5, 6), (5, 6))]
-
-
-def test_verify_of_a_resumed_mirror_is_equal(sides: Sides) -> None:
-    sides.messages(10, 1)
-    brokers = sides.brokers
-    brokers.run([each._replace(end_offset=4) for each in brokers.ranges()])
-    sides.mirror()
-    report = sides.report()
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 10)
-
-
 def test_verify_of_a_partly_mirrored_old_batch_is_equal(sides: Sides) -> None:
     sides.plain(2)
     sides.wrapped(8, 1, Codec.GZIP)
@@ -293,16 +220,6 @@ def test_verify_of_a_partly_mirrored_old_batch_is_equal(sides: Sides) -> None:
     sides.brokers.commit(replace(position, source_offset=7, destination_offset=7))
     report = sides.report()
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
-
-
-def test_verify_with_transactions_between_old_batches_is_equal(sides: Sides) -> None:
-    sides.messages(3, 1)
-    history = History(sides.log)
-    history.transaction(2, ends=COMMIT)
-    sides.log.store(encode(items(3, 50), base_offset=sides.end, deltas=[0, 2, 4], size=6))
-    sides.mirror()
-    report = sides.report()
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 8)
 
 
 # Compaction after the copy
@@ -536,74 +453,6 @@ def differing(sides: Sides, changed: Sequence[Item], sizes: Sequence[int], codec
     return report
 
 
-#: Which record is another, and how the destination is cut.
-at_and_sizes = pytest.mark.parametrize(
-    ("at", "sizes"),
-    [(3, CUTS["as one batch"]), (5, CUTS["split"]), (8, CUTS["together with all"]), (8, CUTS["split"])],
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "at", "sizes"),
-    [
-        ({"key": b"other"}, 3, CUTS["as one batch"]),
-        ({"value": b"other"}, 5, CUTS["split"]),
-        ({"value": None}, 8, CUTS["together with all"]),
-        ({"headers": (("a", b"b"),)}, 8, CUTS["as one batch"]),
-        ({"timestamp": 5}, 3, CUTS["split"]),
-    ],
-)
-def test_verify_names_one_altered_record(
-    rebuilt: Sides, at: int, change: dict[str, object], sizes: tuple[int, ...]
-) -> None:
-    changed = list(rebuilt.items)
-    changed[at] = changed[at]._replace(**change)  # type: ignore[arg-type]
-    report = differing(rebuilt, changed, sizes, Codec.ZSTD)
-    source = rebuilt.offsets[at]
-    assert altered(report) == [((source, source + 1), (at, at + 1))]
-    assert (len(report.differences), report.records) == (1, 12)
-    assert report.differences[0].records == 1
-
-
-@at_and_sizes
-def test_verify_names_one_missing_record(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
-    changed = [*rebuilt.items[:at], *rebuilt.items[at + 1 :]]
-    before = sum(1 for end in itertools.accumulate(sizes) if end <= at)
-    shorter = [size - (number == before) for number, size in enumerate(sizes)]
-    report = differing(rebuilt, changed, [size for size in shorter if size], Codec.LZ4)
-    source = rebuilt.offsets[at]
-    assert missing(report) == [(source, source + 1)]
-    assert report.differences[0].destination == (at, at)
-    assert (len(report.differences), report.records) == (1, 12)
-
-
-@at_and_sizes
-def test_verify_names_one_doubled_record(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
-    changed = [*rebuilt.items[: at + 1], *rebuilt.items[at:]]
-    report = differing(rebuilt, changed, sizes, Codec.GZIP)
-    assert extra(report) == [(at + 1, at + 2)]
-    source = rebuilt.offsets[at]
-    assert report.differences[0].copy_of == (source, source + 1)
-    assert (len(report.differences), report.records) == (1, 13)
-
-
-@pytest.mark.parametrize(
-    ("at", "other", "sizes"),
-    [(3, 4, CUTS["as one batch"]), (5, 7, CUTS["together with all"]), (4, 8, CUTS["split"])],
-)
-def test_verify_names_one_of_two_swapped_records(
-    rebuilt: Sides, at: int, other: int, sizes: tuple[int, ...]
-) -> None:
-    changed = list(rebuilt.items)
-    changed[at], changed[other] = changed[other], changed[at]
-    report = differing(rebuilt, changed, sizes, Codec.SNAPPY)
-    offsets = rebuilt.offsets
-    moved = report.counts[DifferenceKind.REORDERED]
-    assert all(offsets[at] <= source.start <= offsets[other] for source, _ in reordered(report))
-    assert (list(report.counts), moved + report.records) == ([DifferenceKind.REORDERED], len(rebuilt.items))
-    assert moved <= other - at
-
-
 def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_names_these_alone(
     sides: Sides,
 ) -> None:
@@ -621,23 +470,6 @@ def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_na
     lay_out(sides.brokers, cut(swapped, *[1] * len(swapped)))
     report = sides.report()
     assert (extra(report), missing(report), len(reordered(report))) == ([], [], 1)
-
-
-def test_verify_names_a_missing_rebuilt_batch(rebuilt: Sides) -> None:
-    report = differing(rebuilt, [*rebuilt.items[:3], *rebuilt.items[9:]], (3, 4), Codec.GZIP)
-    assert sum(end - start for start, end in missing(report)) >= 6
-    assert missing(report)[0][0] == rebuilt.offsets[3]
-    assert report.counts == {DifferenceKind.MISSING: 6}
-    assert report.records == 7
-
-
-def test_verify_names_a_doubled_rebuilt_batch(rebuilt: Sides) -> None:
-    report = differing(rebuilt, [*rebuilt.items[:9], *rebuilt.items[3:]], (3, 6, 6, 4), Codec.GZIP)
-    # Holes in the source keep the doubles apart.
-    assert [offset for doubled in extra(report) for offset in range(*doubled)] == list(range(9, 15))
-    doubled = [offset for each in report.differences if each.copy_of for offset in range(*each.copy_of)]
-    assert doubled == rebuilt.offsets[3:9]
-    assert report.records == 13
 
 
 def test_verify_names_a_damaged_rebuilt_batch_with_all_its_records(rebuilt: Sides) -> None:

@@ -11,8 +11,8 @@ Large logs, two topics and changes while verify reads have cases of their own (:
 `python -m tests.verify.campaign FIRST COUNT` runs many trials, and with `--cases` as many of each case.
 """
 
-from .cases import CASES
+from .cases import CASES, LARGE_CASES
 from .copiers import Copier
 from .trial import Trial, run_trials
 
-__all__ = ["CASES", "Copier", "Trial", "run_trials"]
+__all__ = ["CASES", "LARGE_CASES", "Copier", "Trial", "run_trials"]

@@ -23,7 +23,7 @@ from tests import batches
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, encode, extra, missing, reordered
 
-__all__ = ["CASES", "Case"]
+__all__ = ["CASES", "LARGE_CASES", "Case"]
 
 #: Makes logs between two brokers, compares them, and judges the report.
 Case: TypeAlias = Callable[[random.Random, TwoBrokers], str | None]
@@ -224,3 +224,6 @@ CASES: dict[str, Case] = {
         sample_of_a_copy_with_a_fault,
     )
 }
+
+#: Those with large logs, which take seconds.
+LARGE_CASES = (many_lost_in_a_row.__name__, block_moved_or_doubled_in_a_large_log.__name__)
