@@ -17,23 +17,14 @@ from shoal.client.committed_offsets import (
 )
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Disconnected
+from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import answers_without_later_commits, config_of, second_node
+from tests.two_brokers import answers_without_later_commits
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 NOBODY = MemberId()
-
-
-def test_fetch_offsets_after_commit_returns_them(cluster: Cluster) -> None:
-    assert fetch_offsets(cluster, "group", [FIRST, SECOND]) == {}
-    committed = Committed(7, "words \N{SNOWMAN}")
-    assert commit_offsets(cluster, "group", {FIRST: committed}, NOBODY) == {}
-    assert fetch_offsets(cluster, "group", [FIRST, SECOND]) == {FIRST: committed}
-    assert fetch_offsets(cluster, "group", []) == {}
-    assert fetch_offsets(cluster, "other group", [FIRST]) == {}
 
 
 def test_fetch_offsets_after_a_coordinator_moved_returns_all_commits(
@@ -67,12 +58,6 @@ def test_commit_with_refused_partition_commits_the_others(
     assert commit_offsets(cluster, "group", {SECOND: Committed(2, "")}, NOBODY).keys() == {SECOND}
 
 
-def test_commit_with_too_large_metadata_is_refused(broker: Broker, cluster: Cluster) -> None:
-    refused = commit_offsets(cluster, "group", {FIRST: Committed(1, "x" * 4097)}, NOBODY)
-    assert refused[FIRST].code is ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert commit_offsets(cluster, "group", {FIRST: Committed(1, "x" * 4096)}, NOBODY) == {}
-
-
 @pytest.mark.parametrize(
     ("code", "transient"),
     [
@@ -98,26 +83,3 @@ def test_commit_and_fetch_with_group_error_raise(
         fetch_offsets(cluster, "group", [FIRST])
     assert raised.value.code is code
     assert commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, NOBODY) == {}
-
-
-@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_commit_to_former_coordinator_finds_the_new_one(
-    broker: Broker, cluster: Cluster, code: ErrorCode
-) -> None:
-    found = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
-    for number in (1, 2, 3):
-        broker.faults.add(ApiKey.OFFSET_COMMIT, error=code)
-        with pytest.raises(BrokerError):
-            commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, NOBODY)
-        assert found.hits == number
-
-
-def test_commit_after_coordinator_died_finds_the_new_one(broker: Broker) -> None:
-    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
-        commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, NOBODY)
-        broker.stop()
-        second.groups.open()
-        with pytest.raises(Disconnected):
-            commit_offsets(cluster, "group", {FIRST: Committed(2, "")}, NOBODY)
-        assert commit_offsets(cluster, "group", {FIRST: Committed(2, "")}, NOBODY) == {}
-        assert fetch_offsets(cluster, "group", [FIRST]) == {FIRST: Committed(2, "")}

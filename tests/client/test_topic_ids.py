@@ -23,7 +23,6 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
 from tests.client.turns import turn
-from tests.produce_connection import ProduceConnection
 from tests.two_brokers import History, answers
 
 FIRST, OTHER = TopicPartition("topic", 0), TopicPartition("other", 0)
@@ -171,46 +170,3 @@ def stamped(sequence: int) -> memoryview:
     (batch,) = split(data)
     stamp(batch, 9, 0, sequence)
     return data
-
-
-def producer_of(
-    broker: Broker, cluster: Cluster, topic_ids: dict[TopicPartition, uuid.UUID | None] | None
-) -> ProduceConnection:
-    return ProduceConnection(cluster.connect(broker.node_id), timeout_ms=1_000, topic_ids=topic_ids)
-
-
-def test_topics_with_ids_are_produced_by_id(
-    broker: Broker, cluster: Cluster, versions: list[tuple[ApiKey, int]]
-) -> None:
-    producer = producer_of(broker, cluster, {each: id_in(broker, each) for each in (FIRST, OTHER)})
-    assert producer.lists_ids
-    producer.send({FIRST: [stamped(0)], OTHER: [stamped(0)]})
-    assert {partition: each.base_offset for partition, each in producer.receive().items()} == {
-        FIRST: 0,
-        OTHER: 0,
-    }
-    assert producer.takes_multi_batch([FIRST]) == {FIRST: False}
-    recreate(broker, "topic")
-    producer.send({FIRST: [stamped(1)], OTHER: [stamped(1)]})
-    outcomes = producer.receive()
-    assert outcomes[FIRST].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert outcomes[OTHER].error_code == ErrorCode.NONE
-    assert broker.log(*FIRST).log_end_offset == 0
-    assert producer.takes_multi_batch([FIRST]) == {}, "to be asked again"
-    assert {version for _, version in versions} == {13}
-    producer.close()
-
-
-@pytest.mark.parametrize("ids", [None, {FIRST: None}, {FIRST: uuid.uuid4(), OTHER: None}])
-def test_producer_with_one_topic_without_id_uses_names(
-    broker: Broker,
-    cluster: Cluster,
-    versions: list[tuple[ApiKey, int]],
-    ids: dict[TopicPartition, uuid.UUID | None] | None,
-) -> None:
-    producer = producer_of(broker, cluster, ids)
-    assert not producer.lists_ids
-    producer.send({FIRST: [stamped(0)]})
-    assert producer.receive()[FIRST].error_code == ErrorCode.NONE
-    assert versions == [(ApiKey.PRODUCE, 12)]
-    producer.close()

@@ -52,16 +52,6 @@ from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
 from rig.shoal import Shoal
-from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig, IsolationLevel
-from shoal.client.coordinator import MemberId
-from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.counting import Question
-from shoal.mirroring.model.offset_map import Exactness, Translation
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.sync.translations import CopyMap, MirroredLog, Translations
-from shoal.net.address import parse_bootstrap
-from shoal.topic_partition import TopicPartition as Partition
 from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -642,14 +632,6 @@ def test_large_wrapper_is_split_for_a_smaller_limit(old_run: Run) -> None:
     assert codecs_of_records(arrived.batches) == ["gzip"] * 150 + ["none"] * 150
 
 
-def test_kafka_s_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: OldKafka, old_run: Run) -> None:
-    described = describe_group(old_kafka.bootstrap, old_run.group)
-    assert {topic for topic, _ in described} == set(old_run.topics)
-    for (topic, _), position in described.items():
-        end = old_run.topics[topic].source_batches[-1].last_offset + 1
-        assert (position.current_offset, position.log_end_offset, position.lag) == (end, end, 0), topic
-
-
 @pytest.mark.parametrize("topic", TRIMMED_TOPICS)
 def test_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -> None:
     arrived = old_run.topics[topic]
@@ -707,60 +689,6 @@ def test_verify_finds_old_formats_equal(
 
 
 # Records that cannot be mirrored
-
-
-# The offset map
-
-
-def assert_translated(source: KafkaCluster | OldKafka, run: Run, isolation: IsolationLevel) -> None:
-    """Translate offsets of each topic both ways, and compare with the consumers' own offsets."""
-    client = ClientConfig("source", tuple(parse_bootstrap(source.bootstrap)), isolation_level=isolation)
-    settings = CopySettings(client, client, run.group, "")
-    rng = Random(1)
-    with Cluster(client) as cluster:
-        cluster.refresh(run.topics)
-        keys = [Partition(topic, 0) for topic in run.topics]
-        positions = GroupPositions(cluster, run.group, MemberId).read(keys)
-        for key, position in positions.items():
-            arrived = run.topics[key.topic]
-            if arrived.batches and position.destination_offset != arrived.batches[-1].last_offset + 1:
-                continue  # a later run went on, once the open transaction had ended
-            pairs = [
-                (ours.offset, theirs.offset)
-                for ours, theirs in zip(arrived.source, arrived.records, strict=False)
-            ]
-            there = [*pairs, (position.source_offset, position.destination_offset)]
-            log = MirroredLog(cluster, settings.source.isolation_level, settings.records_to_mirror)
-            copy = CopyMap(key, position.offsets, (None, None), log)
-            offsets = rng.sample(range(position.source_offset + 1), min(40, position.source_offset + 1))
-            drawn = rng.sample(there, min(20, len(there)))
-            forwards = {each: Question(each, is_source=True) for each in offsets}
-            backwards = {ours: Question(theirs, is_source=False) for ours, theirs in drawn}
-            found = Translations().translate({copy: [*forwards.values(), *backwards.values()]})[copy]
-            for offset, question in forwards.items():
-                expected = next(theirs for ours, theirs in there if ours >= offset)
-                assert found[question] == (expected, Exactness.EXACT)
-            for ours, question in backwards.items():
-                back = found[question]
-                assert isinstance(back, Translation)
-                assert back.exactness is Exactness.EXACT
-                assert next(first for first, _ in there if first >= back.offset) == ours
-
-
-def test_offsets_of_a_current_broker_are_translated_exactly(
-    source_cluster: KafkaCluster, new_run: Run
-) -> None:
-    assert_translated(source_cluster, new_run, IsolationLevel.READ_COMMITTED)
-
-
-def test_offsets_of_aborted_records_are_translated_exactly(
-    source_cluster: KafkaCluster, uncommitted_run: Run
-) -> None:
-    assert_translated(source_cluster, uncommitted_run, IsolationLevel.READ_UNCOMMITTED)
-
-
-def test_offsets_of_old_formats_are_translated_exactly(old_kafka: OldKafka, old_run: Run) -> None:
-    assert_translated(old_kafka, old_run, IsolationLevel.READ_COMMITTED)
 
 
 @pytest.fixture(scope="module")
