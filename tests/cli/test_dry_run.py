@@ -89,7 +89,6 @@ class Sides:
             None,
             None,
             None,
-            -1,
             self.options().rules(),
         )
         committed = replace(position, **changes).to_committed()
@@ -233,7 +232,7 @@ def test_swapped_clusters_are_a_warning(sides: Sides, texts: Texts) -> None:
     sides.destination.create_topic("orders", partitions=2)
     assert sides.found()["warnings"] == []
     position = MirrorPosition(
-        50, 50, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, sides.options().rules()
+        50, 50, ProducerIdentity(1, 0), (0, 0), None, None, None, sides.options().rules()
     )
     reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})

@@ -27,7 +27,7 @@ from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
 COMMITTED = MirrorPosition(
-    10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, 3, "rules", 2
+    10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, "rules", 2
 ).to_committed()
 
 JSON = st.recursive(
@@ -64,7 +64,7 @@ def read_pair(metadata: str) -> None:
             # All of it sooner or later goes into requests, batches and the next commit.
             identity = pair.identity
             struct.pack(">qqh", pair.destination_offset, identity.producer_id, identity.producer_epoch)
-            struct.pack(">qqii", *pair.origin, pair.destination_leader_epoch, pair.source_leader_epoch)
+            struct.pack(">qqi", *pair.origin, pair.source_leader_epoch)
             struct.pack(">i", identity.sequence(pair.destination_offset))
             for run in pair.plan:
                 struct.pack(">qqi", *run)

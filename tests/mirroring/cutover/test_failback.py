@@ -32,7 +32,7 @@ CERTIFICATE = Certificate(
     {},
     {},
 )
-HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11, 4)
+HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_partition_that_cannot_go_back_has_a_reason(
 
 
 def test_first_position_is_both_ends_of_the_cut() -> None:
-    positions = failback_positions(CERTIFICATE, {CUT.source_partition: THERE}, (77, 0), "other", None)
+    positions = failback_positions(CERTIFICATE, [CUT.source_partition], (77, 0), "other", None)
     ((partition, position),) = positions.items()
     assert partition == TopicPartition("west.orders", 0)
     assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
     assert (position.source_topic_id, position.destination_topic_id) == ("B-id", "A-id")
-    assert (position.last_batch, position.destination_leader_epoch, position.rules) == (None, 4, "other")
+    assert (position.last_batch, position.rules) == (None, "other")
     assert position.source_leader_epoch == 5
 
 
@@ -140,9 +140,9 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
 ) -> None:
     position = None
     if reached is not None:
-        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, None, -1, "rules")
+        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, None, "rules")
     assert begins_at_cut(CUT, position) is expected
 
 
 def test_partition_with_a_position_gets_no_other() -> None:
-    assert failback_positions(CERTIFICATE, {}, (77, 0), "rules", None) == {}
+    assert failback_positions(CERTIFICATE, [], (77, 0), "rules", None) == {}

@@ -35,7 +35,6 @@ PAIR = MirrorPosition(
     4_000_000_000,
     "source-id",
     None,
-    3,
     "rules",
     2,
     begin=4,
@@ -55,7 +54,6 @@ FORMER_PAIR = replace(PAIR, begin=7, plan=(), is_former=True)
         st.none() | st.integers(0, 2**32 - 1),
         TOPIC_IDS,
         TOPIC_IDS,
-        st.integers(-1, 2**31 - 1),
         st.text(max_size=64),
         st.integers(-1, 2**31 - 1),
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
@@ -80,7 +78,6 @@ def test_metadata_has_the_documented_form() -> None:
         "origin": [2, 0],
         "last": 4_000_000_000,
         "topics": ["source-id", None],
-        "epoch": 3,
         "source_epoch": 2,
         "rules": "rules",
         "map": [[10, 7, 1], [8, 7]],
@@ -101,7 +98,7 @@ SECOND = (
 )
 PRESENT = (
     b'shoal3{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
-    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules",'
+    b'"topics":["source-id",null],"source_epoch":2,"rules":"rules",'
     b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]],"begin":4,"plan":[0,3,0,5,1,2]}'
 )
 
@@ -206,7 +203,6 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
         2**32 - 1,
         str(uuid.UUID(int=2**128 - 1)),
         str(uuid.UUID(int=2**128 - 1)),
-        2**31 - 1,
         "r" * 64,
         2**31 - 1,
         FirstStart(largest, selections),
@@ -251,7 +247,6 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"last": "4"},
         {"topics": ["a"]},
         {"topics": [1, 2]},
-        {"epoch": None},
         {"source_epoch": "2"},
         {"rules": 1},
         # Numbers that no field of the protocol holds.
@@ -263,7 +258,6 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"producer": [5, 0, 2**63]},
         {"origin": [2, 10**30]},
         {"last": 2**32},
-        {"epoch": 2**31},
         {"source_epoch": -2},
         {"map": None},
         {"map": []},

@@ -23,7 +23,7 @@ from tests import batches
 from tests.two_brokers import Held, TwoBrokers, Watched, answers, wait_until
 
 #: A position from which the first record lies behind a gap: its map has to be committed.
-POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, None, 0, "rules", 0)
+POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, None, "rules", 0)
 
 
 def copy_of(brokers: TwoBrokers, partition: int = 0) -> PartitionCopy:

@@ -13,7 +13,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.runs import Run
 from shoal.mirroring.task.moving_map import Doubt, LandedEnd, MovingMap
 
-POSITION = MirrorPosition(10, 5, ProducerIdentity(5, 0), (5, 0), None, None, None, 0, "rules", 0)
+POSITION = MirrorPosition(10, 5, ProducerIdentity(5, 0), (5, 0), None, None, None, "rules", 0)
 
 
 def moving(position: MirrorPosition = POSITION) -> MovingMap:

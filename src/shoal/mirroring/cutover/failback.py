@@ -25,7 +25,7 @@ what A had at the cut, under the same names, exactly once:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...topic_partition import TopicPartition
@@ -45,7 +45,6 @@ class FailbackLog:
     Attributes:
         topic_id: The topic's id as text; None without topic ids.
         start: The log's first offset.
-        leader_epoch: The leader's epoch; -1 without epochs.
         cut_epoch_end: The end of the leader epoch of the cut in this log; None if the log has no epochs.
 
     """
@@ -53,7 +52,6 @@ class FailbackLog:
     topic_id: str | None
     start: int
     end: int
-    leader_epoch: int = -1
     cut_epoch_end: int | None = None
 
 
@@ -151,7 +149,7 @@ def _changed_before_cut(cut: CutLog, partition: int, now: FailbackLog) -> Iterat
 
 def failback_positions(
     certificate: Certificate,
-    destinations: Mapping[TopicPartition, FailbackLog],
+    destinations: Collection[TopicPartition],
     producer: tuple[int, int],
     rules: str,
     first_start: FirstStart | None,
@@ -161,8 +159,8 @@ def failback_positions(
 
     Args:
         certificate: The certificate; its partitions have no problem.
-        destinations: The logs that the reverse mirror writes to, by partition. A partition that is left out
-            gets no position: it keeps its own, or the reverse mirror does not select it.
+        destinations: The partitions that the reverse mirror writes to. Another one gets no position: it keeps
+            its own, or the reverse mirror does not select it.
         producer: A producer id and its epoch that no partition knows; one for all, as tasks do it.
         rules: The digest of the reverse mirror's rules.
         first_start: The reverse mirror's first start.
@@ -172,7 +170,6 @@ def failback_positions(
         TopicPartition(cut.destination.topic, cut.partition): _position(
             cut.destination,
             cut.source,
-            destinations[cut.source_partition].leader_epoch,
             ProducerIdentity(*producer),
             rules,
             first_start,
@@ -185,7 +182,6 @@ def failback_positions(
 def _position(
     source: CutLog,
     destination: CutLog,
-    leader_epoch: int,
     identity: ProducerIdentity,
     rules: str,
     first_start: FirstStart | None,
@@ -198,7 +194,6 @@ def _position(
         last_batch=None,
         source_topic_id=source.topic_id,
         destination_topic_id=destination.topic_id,
-        destination_leader_epoch=leader_epoch,
         rules=rules,
         # The last batch may be older than this epoch, which still ends before the cut if the log loses
         # records of the cut.

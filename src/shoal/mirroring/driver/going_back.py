@@ -211,7 +211,6 @@ def _logs(cluster: Cluster, cuts: Mapping[TopicPartition, CutLog]) -> Mapping[To
             None if topic.topic_id is None else str(topic.topic_id),
             starts[each],
             max(shown[each], ends.get(each, 0)),
-            topic.partitions[each.partition].leader_epoch,
             epoch_ends.get(each),
         )
     return found

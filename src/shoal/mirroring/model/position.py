@@ -99,7 +99,6 @@ class MirrorPosition:
             first batch.
         source_topic_id: The id of the source topic, as text; None if the cluster has no topic ids.
         destination_topic_id: The id of the destination topic, or None.
-        destination_leader_epoch: The leader epoch in which the destination acknowledged the last batch.
         source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
             (KIP-320); -1 if the batch has none.
         rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
@@ -119,7 +118,6 @@ class MirrorPosition:
     last_batch: int | None
     source_topic_id: str | None
     destination_topic_id: str | None
-    destination_leader_epoch: int
     rules: str
     source_leader_epoch: int = -1
     first_start: FirstStart | None = None
@@ -223,7 +221,6 @@ class MirrorPosition:
             "origin": self.origin,
             "last": self.last_batch,
             "topics": [self.source_topic_id, self.destination_topic_id],
-            "epoch": self.destination_leader_epoch,
             "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
             "map": offsets.to_json_object(),
@@ -280,7 +277,6 @@ class MirrorPosition:
             None if values["last"] is None else _number(values["last"], 0, 32),
             None if source_topic_id is None else typed(str, source_topic_id),
             None if destination_topic_id is None else typed(str, destination_topic_id),
-            _number(values["epoch"], -1, 31),
             typed(str, values["rules"]),
             _number(values.get("source_epoch", -1), -1, 31),
             FirstStart.from_json_object(values["first"]) if "first" in values else None,

@@ -76,7 +76,6 @@ class MovingMap:
 
     __slots__ = (
         "_characters",
-        "_destination_leader_epoch",
         "_edges",
         "_has_moved",
         "_landed",
@@ -99,7 +98,6 @@ class MovingMap:
         self._has_moved = False
         self._landed: LandedEnd | None = None
         self.destination_offset = -1
-        self._destination_leader_epoch = -1
         self._source_leader_epoch = -1
         self._plan: deque[Run] = deque()
         self._edges: deque[tuple[int, int]] = deque(maxlen=MOST_EDGES)
@@ -130,7 +128,6 @@ class MovingMap:
         self._characters = 0
         self.source_offset = position.source_offset
         self.destination_offset = position.destination_offset
-        self._destination_leader_epoch = position.destination_leader_epoch
         self._source_leader_epoch = position.source_leader_epoch
         self._plan.extend(position.plan)
         self._count_characters()
@@ -242,16 +239,13 @@ class MovingMap:
         self.destination_offset = end.destination_offset
         self._source_leader_epoch = end.source_leader_epoch
 
-    def pass_over(
-        self, source_offset: int, *, destination_leader_epoch: int, source_leader_epoch: int
-    ) -> None:
-        """Move behind source offsets of which nothing is left to send, in these leader epochs."""
+    def pass_over(self, source_offset: int, *, source_leader_epoch: int) -> None:
+        """Move behind source offsets of which nothing is left to send, and after this leader epoch."""
         self._has_moved = True
         if source_offset > self.source_offset:
             self._edges.append((self.source_offset, self.destination_offset))
             self._edges.append((source_offset, self.destination_offset))
             self.source_offset = source_offset
-        self._destination_leader_epoch = destination_leader_epoch
         self._source_leader_epoch = source_leader_epoch
 
     def get(self) -> MirrorPosition | None:
@@ -265,7 +259,6 @@ class MovingMap:
                 made,
                 source_offset=self.source_offset,
                 destination_offset=self.destination_offset,
-                destination_leader_epoch=self._destination_leader_epoch,
                 source_leader_epoch=self._source_leader_epoch,
                 plan=tuple(self._plan),
             )

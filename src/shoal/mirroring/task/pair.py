@@ -341,7 +341,7 @@ class Pair(Worker):
             self._commits.plan(ahead)
             self._send(ahead)
         for copy in touched:
-            copy.settle(copy.leader_epochs[1])
+            copy.settle()
             if not copy.state.is_aligned:
                 self._changed[copy] = None
 

@@ -345,7 +345,7 @@ class PartitionCopy:
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
         self.intake.skip_gap(end_offset, self.leader_epochs[0], unproved=True)
-        self.settle(self.leader_epochs[1])
+        self.settle()
         self.state.report_waiting(None)
 
     # Landed batches, which move the position
@@ -364,14 +364,13 @@ class PartitionCopy:
         self.intake.count_dropped(self._position.source_offset, self.counters)
         self.troubles.end_before(self._position.source_offset)
 
-    def settle(self, leader_epoch: int) -> None:
+    def settle(self) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
         if not self.state.is_aligned or self.outbound.queue:
             return
         before = self._position.source_offset
         self._position.pass_over(
             self.intake.fetch_offset,
-            destination_leader_epoch=leader_epoch,
             source_leader_epoch=self.intake.source_leader_epoch,
         )
         self._have_passed()

@@ -95,7 +95,6 @@ def first_position(
         last_batch=None,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
-        destination_leader_epoch=clusters.destination.partition(copy.destination).leader_epoch,
         rules=clusters.settings.rules,
         source_leader_epoch=source_leader_epoch,
         first_start=clusters.settings.first_start,
