@@ -18,6 +18,7 @@ from shoal.client.connection import Connection
 from shoal.client.incoming import ReceiveBuffer
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
+from shoal.gateway.streamed_connection import StreamedConnection
 from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
@@ -106,8 +107,8 @@ def connect(
     *,
     abort_on_close: bool = False,
     sizes: AnswerSizes | None = None,
-) -> Connection:
-    return Connection(
+) -> StreamedConnection:
+    return StreamedConnection(
         address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close, sizes=sizes
     )
 
@@ -121,7 +122,7 @@ def impatient(connection: Connection, timeout_s: float) -> Connection:
     return connection
 
 
-def to(broker: Broker) -> Connection:
+def to(broker: Broker) -> StreamedConnection:
     return connect(Address(broker.host, broker.port))
 
 
@@ -575,7 +576,7 @@ def test_raise_for_error_code_has_the_brokers_message() -> None:
 # Requests and responses of another connection, piece by piece
 
 
-def received(connection: Connection, piece_bytes: int) -> bytes:
+def received(connection: StreamedConnection, piece_bytes: int) -> bytes:
     """Receive the oldest answer by pieces."""
     left = connection.begin_frame()
     whole, buffer = bytearray(), memoryview(bytearray(piece_bytes))

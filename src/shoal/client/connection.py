@@ -10,51 +10,33 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from ..errors import AccessRefused, Disconnected, ProtocolError
 from ..net.address import Address
 from ..net.gathered import send_gathered, send_records, send_while
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
-from ..protocol.primitives import INT32
-from .answer_sizes import LARGEST_FRAME, AnswerSizes
-from .incoming import FreshMemory, Incoming, ReceiveBuffer
+from .answer_sizes import AnswerSizes
+from .incoming import Incoming
 from .opening import (
-    CLOSED,
     CONNECT_S,
     ask_versions,
-    broken,
-    hangup_reason,
     log_in,
     open_socket,
     open_tls,
     prepare_socket,
 )
+from .receiving import Expected, ReceivingEnd
 from .security import Security
 
 __all__ = ["Connection", "SentRequests", "version_or_close"]
 
-#: The bound of responses that are passed on piece by piece: they take no memory.
-_LARGEST_SIZE = 2**31 - 1
-
-#: A TLS alert read as the size of a response: 0x15, and version 3.x.
-_ALERTS = range(0x15030000, 0x15040000)
-
 #: The part of a login's lifetime after which it is renewed. Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
-
-
-class _Expected(NamedTuple):
-    """A response that is awaited: its id, its API's name for errors, and its largest size in bytes."""
-
-    correlation_id: int
-    name: str
-    largest: int
 
 
 class SentRequests(NamedTuple):
@@ -73,7 +55,7 @@ class SentRequests(NamedTuple):
     error: OSError | None
 
 
-class Connection:
+class Connection(ReceivingEnd):
     """
     An open connection to a broker, handshakes and login done.
 
@@ -85,9 +67,7 @@ class Connection:
 
     Attributes:
         client_id: The client id of all requests.
-        sizes: The bounds of responses.
         versions: The oldest and newest version of each API that the broker supports.
-        timeout_s: The limit of each wait.
 
     """
 
@@ -120,24 +100,13 @@ class Connection:
             AccessRefused: The broker, or this client, refuses a certificate or a password.
 
         """
-        self.address = address
+        connected = open_socket(address, min(timeout_s, CONNECT_S))
+        super().__init__(connected, address, timeout_s=timeout_s, security=security, sizes=sizes)
         self.client_id = client_id
-        self.sizes = sizes or AnswerSizes()
-        self.timeout_s = timeout_s
-        self._security = security
-        self._is_tls = security is not None and security.tls is not None
         self._renew_at: float | None = None
         self._correlation_ids = itertools.count()
-        #: Requests without a response, oldest first.
-        self._in_flight: deque[_Expected] = deque()
-        #: Responses that came while the login was renewed, oldest first.
-        self._early: deque[memoryview] = deque()
-        self._responses = 0
-        self._last_response_at = time.monotonic()
         #: The borrower of the socket: see :meth:`lend`.
         self._borrower: Sequence[int] | None = None
-        self._socket: socket.socket
-        self._socket = open_socket(address, min(timeout_s, CONNECT_S))
         prepare_socket(self._socket, timeout_s, abort_on_close=abort_on_close)
         if on_begun is not None:
             on_begun(self)
@@ -309,7 +278,7 @@ class Connection:
         """
         self.renew_login_in_time()
         largest = self.sizes.largest(api_key, max_bytes)
-        self._in_flight.append(_Expected(correlation_id, api_key.name, largest))
+        self._in_flight.append(Expected(correlation_id, api_key.name, largest))
         try:
             if self._is_tls:
                 send_records(self._socket, parts)
@@ -348,200 +317,11 @@ class Connection:
             size = sum(map(len, request))
             if end + size > taken.size:
                 break
-            self._in_flight.append(_Expected(correlation_id, api_key.name, largest))
+            self._in_flight.append(Expected(correlation_id, api_key.name, largest))
             whole, end = whole + 1, end + size
         return SentRequests(whole, taken.size > end or taken.may_be_more, taken.error)
 
-    def stream_parts(
-        self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
-    ) -> None:
-        """
-        Send an encoded request part by part; each part is sent before the next one is taken.
-
-        Args:
-            parts: The bytes of the request, its size first. If the iterable raises, the connection is closed,
-                since the request is incomplete.
-            name: The API's name, for errors.
-            correlation_id: The id in the request.
-            answered: Whether the request has a response.
-
-        """
-        self.renew_login_in_time()
-        try:
-            for part in parts:
-                try:
-                    self._socket.sendall(part)
-                except OSError as error:
-                    raise self._broken(error) from error
-        except BaseException:
-            self.close()
-            raise
-        if answered:
-            self._in_flight.append(_Expected(correlation_id, name, LARGEST_FRAME))
-
-    def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
-        """
-        Receive the response to the oldest request in flight, without its size.
-
-        Args:
-            buffer: The memory for the response; by default, new memory.
-
-        """
-        if self._early:
-            return self._early.popleft()
-        return self._receive_frame(buffer)
-
-    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None) -> memoryview:
-        size = self._receive_size()
-        frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
-        self._expect_answer(frame)
-        return frame
-
-    def begin_frame(self) -> int:
-        """
-        Receive the beginning of the oldest response; :meth:`read_into` returns the rest.
-
-        Returns:
-            The size, with the correlation id. The caller must read all of it, from the correlation id on,
-            before any other use of this connection.
-
-        """
-        size = self._receive_size(_LARGEST_SIZE)
-        head = self._receive_small(INT32.size)
-        self._incoming.put_back(head)
-        self._expect_answer(head)
-        return size
-
-    def read_into(self, view: memoryview) -> int:
-        """Receive at least one byte, and at most the size of the view, after :meth:`begin_frame`."""
-        try:
-            count = self._incoming.read(view)
-        except OSError as error:
-            raise self._broken(error) from error
-        if not count:
-            raise self._broken(ConnectionResetError(f"{CLOSED} within an answer"))
-        return count
-
-    def has_hung_up(self) -> bool:
-        """
-        Return, without waiting, whether the broker closed the connection or sends an unexpected response.
-
-        Call it if the socket is readable while nothing is in flight. With TLS, that may also be a record
-        without data.
-
-        """
-        timeout_s = self._socket.gettimeout()
-        try:
-            self._socket.settimeout(0)
-            self._socket.recv(1)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return False
-        except OSError:
-            return True
-        finally:
-            if not self.closed:
-                self._socket.settimeout(timeout_s)
-        return True
-
-    def fileno(self) -> int:
-        """
-        Return the socket's file descriptor for a poll; -1 if it is closed.
-
-        Check :attr:`is_readable` first: a poll does not see bytes that are received already.
-
-        """
-        return self._socket.fileno()
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether there are received bytes, as far as that is known without a system call."""
-        if self._early or self._incoming.ahead:
-            return True
-        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether :meth:`receive` needs no more bytes: a whole response came with the one before it."""
-        ahead = self._incoming.ahead
-        if not self._in_flight or len(ahead) < INT32.size:
-            return bool(self._early)
-        size: int = INT32.unpack_from(ahead)[0]
-        return size > self._in_flight[0].largest or size <= len(ahead) - INT32.size
-
-    def _receive_size(self, largest: int | None = None) -> int:
-        """Receive the size of the oldest response: at most ``largest``, or the bound of its request."""
-        if not self._in_flight:
-            raise ProtocolError(f"nothing was asked of {self.address}")
-        expected = self._in_flight[0]
-        largest = expected.largest if largest is None else largest
-        size: int = INT32.unpack(self._receive_small(INT32.size))[0]
-        if not 4 <= size <= largest:
-            self.close()
-            if size in _ALERTS and self._responses == 0 and not self._is_tls:
-                reason = "its listener requires TLS. Set security.protocol=SSL or SASL_SSL"
-                raise AccessRefused(str(self.address), reason)
-            if self._responses and largest < size <= LARGEST_FRAME:
-                raise self.sizes.too_large(self.address, expected.name, size, largest)
-            protocol = self._security.protocol if self._security else "plaintext"
-            raise ProtocolError(
-                f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
-                f"a response of {size} bytes"
-            )
-        return size
-
-    def _expect_answer(self, frame: memoryview) -> None:
-        """Check that a frame answers the oldest request, and take that out of those in flight."""
-        self._responses += 1
-        self._last_response_at = time.monotonic()
-        expected, name, _ = self._in_flight.popleft()
-        if codec.read_correlation_id(frame) != expected:
-            self.close()
-            raise ProtocolError(f"{self.address} sent a response to another request than {name} {expected}")
-
-    def _receive_small(self, size: int) -> memoryview:
-        """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
-        try:
-            return self._incoming.take(size, self.timeout_s)
-        except EOFError as error:
-            logs_in = bool(self._security and self._security.mechanism)
-            reason = hangup_reason(self._responses, is_tls=self._is_tls, logs_in=logs_in)
-            raise self._broken(ConnectionResetError(reason)) from error
-        except OSError as error:
-            raise self._broken(error) from error
-
-    def _receive_into(self, view: memoryview) -> memoryview:
-        """Fill a view, usually by one system call."""
-        try:
-            self._incoming.fill(view, self.timeout_s)
-        except EOFError as error:
-            raise self._broken(ConnectionResetError(CLOSED)) from error
-        except OSError as error:
-            raise self._broken(error) from error
-        except BaseException:
-            self.close()  # the received part of the frame is lost
-            raise
-        return view
-
-    def _broken(self, error: OSError) -> Disconnected | AccessRefused:
-        self.close()
-        return broken(self.address, error, is_tls_opening=self._is_tls and self._responses == 0)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the socket is closed, here or by an error."""
-        return self._socket.fileno() < 0
-
-    def close(self) -> None:
-        """Close the socket, unless it is closed already."""
-        self._socket.close()
-
-    def abort(self) -> None:
-        """End the wait of the thread that uses this connection: it raises :class:`Disconnected`."""
-        with contextlib.suppress(OSError):
-            # Not that of SSLSocket, which sends an alert first and is not for two threads.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

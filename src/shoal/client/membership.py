@@ -6,20 +6,14 @@ change only during that call. The *keeper*, a thread of this module, sends the r
 It sends heartbeats, and joins after the owner has revoked its partitions. If this member leads the group, the
 keeper assigns the partitions and watches the topics.
 
-A member that holds its group alone has no owner: its keeper calls :meth:`Membership.poll` itself.
-
-::
-
-    OUT --subscribe--> GIVING_UP --poll--> JOINING --synced--> ASSIGNED --poll--> STABLE
-                           ^                  |                    |                 |
-                           +---lost-----------+--------------------+---rebalance-----+
+A member that holds its group alone has no owner: its keeper calls :meth:`Membership.poll` itself. Both share
+a :class:`~.member_state.MemberState`.
 
 The rules are those of Java's ``ConsumerCoordinator`` and ``AbstractCoordinator``.
 """
 
 from __future__ import annotations
 
-import enum
 import re
 import threading
 import time
@@ -36,6 +30,7 @@ from .cluster import Cluster, is_transient
 from .config import ClientConfig
 from .coordinator import Coordinator, MemberId
 from .joining import Joiner, matching_topics
+from .member_state import NO_GENERATION, MemberState, Phase
 from .rebalance_listener import MembershipSettings, RebalanceListener
 
 __all__ = ["Membership", "MembershipSettings", "RebalanceListener"]
@@ -49,22 +44,8 @@ _LEAVE_PATIENCE_S = 2.0
 #: The pause before the next join if the group changed during a join (retry.backoff.ms).
 _REBALANCE_PAUSE_S = 0.1
 
-#: The generation of a member that is in none.
-_NO_GENERATION = -1
-
 #: The codes after which a member joins as a new one.
 _LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-
-
-class _MemberState(enum.Enum):
-    """The state of a member; see the diagram of this module."""
-
-    OUT = "out"
-    GIVING_UP = "giving up"
-    JOINING = "joining"
-    ASSIGNED = "assigned"
-    STABLE = "stable"
-    LEFT = "left"
 
 
 class Membership:
@@ -108,7 +89,6 @@ class Membership:
         """
         self._settings = settings
         self._is_sole = sole is not None
-        self._on_change = on_change
         self._on_renewed = on_renewed
         self._clock = clock
         self._cluster = Cluster(config.impatient())
@@ -121,19 +101,8 @@ class Membership:
         )
         self.owned: tuple[TopicPartition, ...] = ()
         self._thread: threading.Thread | None = None
-        # Both threads use these, guarded by the condition:
-        self._changed = threading.Condition()
-        self._phase = _MemberState.OUT
-        self._membership = MemberId(instance_id=settings.instance_id)
-        self._is_lost = False
-        self._must_join_again = False
-        self._joins_as_new = False
-        self._error: ShoalError | None = None
-        self._last_failure: ShoalError | None = None
-        self._assignment: tuple[TopicPartition, ...] = ()
-        self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
-        self._topics: frozenset[str] = frozenset()
-        self._polled_at = 0.0
+        self._state = MemberState(settings.instance_id, on_change)
+        self._changed = self._state.changed
         # Only the keeper uses these:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
@@ -147,25 +116,25 @@ class Membership:
     def identity(self) -> MemberId:
         """The member's id for commits: the coordinator refuses the commits of former generations."""
         with self._changed:
-            return self._membership
+            return self._state.identity
 
     @property
     def error(self) -> ShoalError | None:
         """The error that ended the membership; None as long as the keeper tries to keep it."""
         with self._changed:
-            return self._error
+            return self._state.error
 
     @property
     def last_failure(self) -> ShoalError | None:
         """The error of the last request to the coordinator; None if that succeeded."""
         with self._changed:
-            return self._last_failure
+            return self._state.last_failure
 
     @property
     def is_rebalancing(self) -> bool:
         """Whether :meth:`poll` has work, or waits for the coordinator."""
         with self._changed:
-            return self._phase is not _MemberState.STABLE
+            return self._state.phase is not Phase.STABLE
 
     def subscribe(self, wanted: Iterable[str] | re.Pattern[str]) -> None:
         """
@@ -176,18 +145,8 @@ class Membership:
         """
         new = wanted if isinstance(wanted, re.Pattern) else frozenset(wanted)
         with self._changed:
-            if new == self._wanted and self._phase is not _MemberState.OUT:
-                return
-            self._wanted = new
-            self._look_at = 0.0
-            if not isinstance(new, re.Pattern):
-                self._topics = new
-            self._polled_at = time.monotonic()
-            if self._phase is _MemberState.OUT:
-                self._phase = _MemberState.GIVING_UP
-            else:
-                self._ask_to_join_again()
-            self._changed.notify_all()
+            if self._state.subscribe(new):
+                self._look_at = 0.0
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="shoal-membership", daemon=True)
             self._thread.start()
@@ -200,8 +159,8 @@ class Membership:
         lead the group, the coordinator leaves the generation as it is (``ClassicGroup``).
         """
         with self._changed:
-            self._joins_as_new = not self._is_sole
-            self._ask_to_join_again()
+            self._state.joins_as_new = not self._is_sole
+            self._state.join_again()
 
     def poll(self, timeout_s: float, listener: RebalanceListener) -> bool:
         """
@@ -219,51 +178,44 @@ class Membership:
 
         """
         deadline = time.monotonic() + timeout_s
+        state = self._state
         while True:
             with self._changed:
-                self._polled_at = time.monotonic()
-                if self._error is not None:
-                    raise self._error
-                phase = self._phase
-            if phase is _MemberState.GIVING_UP:
+                state.polled_at = time.monotonic()
+                if state.error is not None:
+                    raise state.error
+                phase = state.phase
+            if phase is Phase.GIVING_UP:
                 self._give_up(listener)
-            elif phase is _MemberState.ASSIGNED:
+            elif phase is Phase.ASSIGNED:
                 self._take(listener)
-            elif phase in (_MemberState.STABLE, _MemberState.OUT, _MemberState.LEFT):
-                return phase is _MemberState.STABLE
+            elif phase in (Phase.STABLE, Phase.OUT, Phase.LEFT):
+                return phase is Phase.STABLE
             else:
                 with self._changed:
                     left = deadline - time.monotonic()
-                    if (
-                        self._phase is phase
-                        and self._error is None
-                        and (left <= 0 or not self._changed.wait(left))
-                    ):
+                    is_the_same = state.phase is phase and state.error is None
+                    if is_the_same and (left <= 0 or not self._changed.wait(left)):
                         return False
 
     def _give_up(self, listener: RebalanceListener) -> None:
         """Revoke all partitions, as an eager assignor needs it, and let the keeper join."""
         with self._changed:
-            was_lost, self._is_lost = self._is_lost, False
+            was_lost, self._state.is_lost = self._state.is_lost, False
         try:
             _notify_of_going(listener, self.owned, was_lost)
         finally:
             self.owned = ()
             with self._changed:
-                # If the partitions were lost during the call, the listener must be called about that first.
-                if self._phase is _MemberState.GIVING_UP and not self._is_lost:
-                    self._phase = _MemberState.JOINING
-                    self._changed.notify_all()
+                self._state.given_up()
 
     def _take(self, listener: RebalanceListener) -> None:
         """Add the assigned partitions."""
         with self._changed:
-            if self._phase is not _MemberState.ASSIGNED:
-                return  # lost
-            self._phase = _MemberState.GIVING_UP if self._must_join_again else _MemberState.STABLE
-            self._must_join_again = False
-            self.owned = self._assignment
-            self._changed.notify_all()
+            assignment = self._state.take()
+            if assignment is None:
+                return
+            self.owned = assignment
         # Called also without partitions: it marks the end of the rebalance.
         listener.on_partitions_assigned(self.owned)
 
@@ -275,8 +227,8 @@ class Membership:
 
         """
         with self._changed:
-            is_lost = self._is_lost or self._error is not None
-            if self._phase is _MemberState.LEFT:
+            is_lost = self._state.is_lost or self._state.error is not None
+            if self._state.phase is Phase.LEFT:
                 return
         owned, self.owned = self.owned, ()
         try:
@@ -286,8 +238,7 @@ class Membership:
 
     def _leave(self) -> None:
         with self._changed:
-            self._phase = _MemberState.LEFT
-            self._changed.notify_all()
+            self._state.leave()
         patience = threading.Timer(_LEAVE_PATIENCE_S, self._cluster.abort)
         patience.daemon = True
         patience.start()
@@ -299,18 +250,19 @@ class Membership:
     # The keeper
 
     def _keep(self) -> None:
+        state = self._state
         try:
             while True:
                 with self._changed:
-                    phase = self._phase
-                if phase is _MemberState.LEFT:
+                    phase = state.phase
+                if phase is Phase.LEFT:
                     break
-                if self._is_sole and phase is not _MemberState.STABLE:
+                if self._is_sole and phase is not Phase.STABLE:
                     self.poll(0.0, RebalanceListener())
                     with self._changed:
-                        phase = self._phase
+                        phase = state.phase
                 try:
-                    pause_s = self._join() if phase is _MemberState.JOINING else self._stay()
+                    pause_s = self._join() if phase is Phase.JOINING else self._stay()
                 except ShoalError as error:
                     pause_s = self._fail(error)
                 except Exception as error:
@@ -319,17 +271,17 @@ class Membership:
                     failure.__cause__ = error
                     pause_s = self._fail(failure)
                 with self._changed:
-                    if self._phase is phase:
+                    if state.phase is phase:
                         self._changed.wait(pause_s)
-                    if self._error is not None and self._phase is not _MemberState.LEFT:
-                        self._changed.wait_for(lambda: self._phase is _MemberState.LEFT)
+                    if state.error is not None and state.phase is not Phase.LEFT:
+                        self._changed.wait_for(lambda: state.phase is Phase.LEFT)
         finally:
             self._leave_the_group()
 
     def _leave_the_group(self) -> None:
         with self._changed:
-            membership = self._membership
-            self._membership = MemberId(instance_id=self._settings.instance_id)
+            membership = self._state.identity
+            self._state.identity = MemberId(instance_id=membership.instance_id)
         # An assigned id that has not joined yet would delay the next rebalance.
         member_id = membership.member_id or self._coordinator.given_id
         with suppress(ShoalError):
@@ -340,46 +292,21 @@ class Membership:
 
     def _fail(self, error: ShoalError) -> float:
         """React to an error of a request; return the seconds to wait."""
-        with self._changed:
-            self._last_failure = error
         code = error.code if isinstance(error, BrokerError) else None
-        if code in _LOST:
-            self._lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
-            return 0.0
-        if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            with self._changed:
-                if self._phase is _MemberState.JOINING:
+        with self._changed:
+            self._state.last_failure = error
+            if code in _LOST:
+                self._state.lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
+                return 0.0
+            if code is ErrorCode.REBALANCE_IN_PROGRESS:
+                if self._state.phase is Phase.JOINING:
                     return _REBALANCE_PAUSE_S  # another rebalance began: join again
-                self._ask_to_join_again()
-            return 0.0
-        if is_transient(error):
-            return self._backoff.next_delay_s()
-        with self._changed:
-            self._error = error
-            self._notify_waiting()
+                self._state.join_again()
+                return 0.0
+            if is_transient(error):
+                return self._backoff.next_delay_s()
+            self._state.fail(error)
         return 0.0
-
-    def _lose(self, *, keep_id: bool) -> None:
-        with self._changed:
-            member_id = self._membership.member_id if keep_id else ""
-            self._membership = MemberId(member_id, _NO_GENERATION, self._settings.instance_id)
-            self._is_lost = True
-            if self._phase is not _MemberState.LEFT:
-                self._phase = _MemberState.GIVING_UP
-            self._must_join_again = False
-            self._notify_waiting()
-
-    def _ask_to_join_again(self) -> None:
-        """Make the owner revoke, and join again; the caller holds the lock."""
-        if self._phase is _MemberState.STABLE:
-            self._phase = _MemberState.GIVING_UP
-        elif self._phase in (_MemberState.ASSIGNED, _MemberState.JOINING):
-            self._must_join_again = True
-        self._notify_waiting()
-
-    def _notify_waiting(self) -> None:
-        self._changed.notify_all()
-        self._on_change()
 
     # Staying in
 
@@ -387,8 +314,8 @@ class Membership:
         """Send a heartbeat and check the topics if they are due; return the seconds until the next one is."""
         now = time.monotonic()
         with self._changed:
-            membership, polled_at = self._membership, self._polled_at
-        is_in = membership.generation != _NO_GENERATION
+            membership, polled_at = self._state.identity, self._state.polled_at
+        is_in = membership.generation != NO_GENERATION
         if is_in and not self._is_sole and now - polled_at > self._settings.max_poll_interval_ms / 1000:
             self._give_up_the_place(membership)
             return 0.0
@@ -403,7 +330,7 @@ class Membership:
     def _reset_failure(self) -> None:
         self._backoff.reset()
         with self._changed:
-            self._last_failure = None
+            self._state.last_failure = None
 
     def _beat(self, membership: MemberId) -> None:
         asked_at = self._clock()
@@ -422,12 +349,13 @@ class Membership:
             with suppress(ShoalError):
                 self._coordinator.leave(membership)
         # A static member only stops its heartbeats: its partitions wait until its session ends.
-        self._lose(keep_id=False)
+        with self._changed:
+            self._state.lose(keep_id=False)
 
     def _look_at_topics(self) -> None:
         """Refresh the metadata, and make the group rebalance if topics or partitions changed."""
         with self._changed:
-            wanted, topics = self._wanted, self._topics
+            wanted, topics = self._state.wanted, self._state.topics
         if isinstance(wanted, re.Pattern):
             metadata = self._cluster.refresh()
             topics = matching_topics(metadata, wanted)
@@ -435,32 +363,29 @@ class Membership:
             metadata = self._cluster.refresh(self._joiner.topics)
         self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
-            is_new = topics != self._topics or self._joiner.has_changed(metadata)
-            if is_new and wanted is self._wanted:
-                self._topics = topics
-                self._ask_to_join_again()
+            is_new = topics != self._state.topics or self._joiner.has_changed(metadata)
+            if is_new and wanted is self._state.wanted:
+                self._state.topics = topics
+                self._state.join_again()
 
     # Joining
 
     def _join(self) -> float:
         """Join the group, and give the owner a new assignment; return 0 seconds to wait."""
         with self._changed:
-            membership = self._membership
-            wanted, topics = self._wanted, self._topics
-            self._must_join_again = False  # the subscription is read now
-            as_new, self._joins_as_new = self._joins_as_new, False
+            membership = self._state.begin_join()
+            wanted, topics = self._state.wanted, self._state.topics
+            as_new, self._state.joins_as_new = self._state.joins_as_new, False
         if as_new:
             membership = self._leave_first(membership)
         if isinstance(wanted, re.Pattern):
             # The pattern is matched before the join, so that one join is enough.
             topics = matching_topics(self._cluster.refresh(), wanted)
             with self._changed:
-                self._topics = topics
+                self._state.topics = topics
         joined = self._joiner.join(membership, topics)
         with self._changed:
-            if self._phase is _MemberState.JOINING:
-                # Stored now, so that the member can leave if the next request fails.
-                self._membership = replace(membership, member_id=joined.member_id)
+            self._state.joined(membership, joined)
         assignments = self._joiner.assign(joined)
         if joined.is_leader:
             self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
@@ -469,17 +394,9 @@ class Membership:
         self._reset_failure()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
         with self._changed:
-            self._membership = replace(membership, member_id=joined.member_id, generation=joined.generation)
-            if self._phase is not _MemberState.JOINING:
-                return 0.0
-            self._phase, self._assignment = _MemberState.ASSIGNED, assignment
-            if not {each.topic for each in assignment} <= self._topics:
-                # The subscription changed after the request.
-                self._must_join_again = True
-                self._assignment = tuple(each for each in assignment if each.topic in self._topics)
-            self._notify_waiting()
-            identity = self._membership
-        self._on_renewed(identity, asked_at)
+            identity = self._state.synced(membership, joined, assignment)
+        if identity is not None:
+            self._on_renewed(identity, asked_at)
         return 0.0
 
     def _leave_first(self, membership: MemberId) -> MemberId:
@@ -487,7 +404,7 @@ class Membership:
         if membership.instance_id is None and membership.member_id:
             with suppress(ShoalError):  # else its session ends
                 self._coordinator.leave(membership)
-        return MemberId("", _NO_GENERATION, membership.instance_id)
+        return MemberId("", NO_GENERATION, membership.instance_id)
 
 
 def _notify_of_going(

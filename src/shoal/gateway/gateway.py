@@ -26,6 +26,7 @@ from .pass_through_login import LoginFailed
 from .server_tls import server_context
 from .session import Session
 from .settings import GatewaySettings
+from .streamed_connection import StreamedConnection
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -313,7 +314,7 @@ class Gateway:
 
     def _connect(
         self, place: _Place, node_id: int | None, on_begun: Callable[[Connection], object]
-    ) -> Connection:
+    ) -> StreamedConnection:
         def begun(connection: Connection) -> None:
             on_begun(connection)
             if place.is_ended:  # since before another thread could abort it
@@ -325,7 +326,7 @@ class Gateway:
             where = f"the upstream cluster's broker {address}"
             try:
                 with logins.attempt(upstream.bootstrap, address, security, where):
-                    connection = Connection(
+                    connection = StreamedConnection(
                         address,
                         client_id=upstream.client_id,
                         timeout_s=upstream.request_timeout_s,

@@ -22,6 +22,7 @@ from .pass_through_login import PassThroughLogin
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
 from .rewriting import rewrite
 from .settings import GatewaySettings
+from .streamed_connection import StreamedConnection
 from .translation import list_offsets, produce, renumbered
 from .translation.fetch import FetchTranslation
 from .translation.request import Part, TranslatedRequest
@@ -55,7 +56,9 @@ _VERSIONS = codec.response_class(ApiKey.API_VERSIONS)
 class Connect(Protocol):
     """Opens a connection to a node, or to any node."""
 
-    def __call__(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection: ...
+    def __call__(
+        self, node_id: int | None, on_begun: Callable[[Connection], object]
+    ) -> StreamedConnection: ...
 
 
 class Session:

@@ -7,13 +7,13 @@ import select
 from typing import Any
 
 from ..client.answer_sizes import ANSWER_BYTES_PROPERTY
-from ..client.connection import Connection
 from ..net.hung_up import HUNG_UP
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client_connection import PIECE_BYTES, Client, ClientGone, ClientRequest
+from .streamed_connection import StreamedConnection
 from .versions import name_of
 from .work import Work
 
@@ -33,7 +33,7 @@ class Upstream:
 
     """
 
-    def __init__(self, connection: Connection, client: Client, work: Work) -> None:
+    def __init__(self, connection: StreamedConnection, client: Client, work: Work) -> None:
         self.connection = connection
         self.work = work
         self._client = client

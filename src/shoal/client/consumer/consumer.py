@@ -17,6 +17,7 @@ from ..groups import group_assignment
 from ..membership import Membership, RebalanceListener
 from ..offsets import EARLIEST, LATEST
 from ..wakeup import Wakeup, remaining_s
+from .assigned import AssignedPartitions
 from .commits import Commits, Offsets
 from .fetching import Fetching
 from .partitions import ConsumedPartition, StartPositions, all_named, named, valid_offset
@@ -84,7 +85,7 @@ class RawConsumer:
         self._wakeup = Wakeup()
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
         self._positions = StartPositions(self._cluster, self._settings)
-        self._states: dict[TopicPartition, ConsumedPartition] = {}
+        self._assigned = AssignedPartitions()
         self._listener = RebalanceListener()
         self._membership: Membership | None = None
         if self._settings.membership is not None:
@@ -97,6 +98,10 @@ class RawConsumer:
         self._is_subscribed = False
         self._is_closed = False
         self._commits = Commits(self._cluster, self._settings, self._identity, lambda: self.positions)
+
+    @property
+    def _states(self) -> dict[TopicPartition, ConsumedPartition]:
+        return self._assigned.states
 
     def _new_membership(self) -> Membership:
         assert self._settings.membership is not None
@@ -152,8 +157,7 @@ class RawConsumer:
         self._check_open()
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together. Unsubscribe first")
-        wanted = [named(each) for each in partitions]
-        self._states = {each: self._states.get(each) or ConsumedPartition(each) for each in wanted}
+        self._assigned.replace([named(each) for each in partitions])
 
     def unsubscribe(self) -> None:
         """Leave the group, and drop all partitions."""
@@ -162,7 +166,7 @@ class RawConsumer:
             self._membership.close(_Adapter(self))
             self._membership = self._new_membership()
         self._is_subscribed = False
-        self._states = {}
+        self._assigned.replace(())
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -217,9 +221,7 @@ class RawConsumer:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offsets, by partition, without those that are not known yet."""
-        return {
-            state.partition: state.position for state in self._states.values() if state.position is not None
-        }
+        return self._assigned.positions
 
     def pause(self, *partitions: AnyPartition) -> None:
         """Stop returning records of partitions, which stay assigned, until you resume them."""
@@ -298,18 +300,17 @@ class RawConsumer:
             self._membership.poll(0.0, _Adapter(self))
 
     def _until_something_is_due(self) -> float:
-        now = time.monotonic()
-        waits = [state.retry_at - now for state in self._states.values() if state.retry_at > now]
-        if self._states and not waits and not self._fetching.is_waiting:
-            waits = [_UNASKED_WAIT_S]
-        return min([_LONGEST_WAIT_S, *waits])
+        due_s = self._assigned.until_retry_s()
+        if due_s is None and self._states and not self._fetching.is_waiting:
+            due_s = _UNASKED_WAIT_S
+        return _LONGEST_WAIT_S if due_s is None else min(_LONGEST_WAIT_S, due_s)
 
     def _collect_and_ask(self, most: int) -> list[AnyRecord]:
         """Return fetched records, and send the next fetches, so that they overlap with the caller's work."""
-        before = {state: state.position or 0 for state in self._states.values()}
+        before = self._assigned.positions
         records: list[AnyRecord] = []
         try:
-            records = self._collect(most)
+            records = self._assigned.take(most)
             self._fetching.send(self._states)
         except ShoalError:
             if not records:
@@ -317,33 +318,10 @@ class RawConsumer:
             # The positions are behind the collected records. So return these first; the next poll raises the
             # error if it persists.
         except BaseException:
-            # For example Ctrl-C while the consumer connects to a leader. The caller never receives the
-            # collected records, so move the positions back: a commit must not include them.
-            for state, position in before.items():
-                if state.position is not None and state.position > position:
-                    state.seek(position)
+            # For example Ctrl-C while the consumer connects to a leader. A commit must not include the
+            # collected records.
+            self._assigned.return_to(before)
             raise
-        return records
-
-    def _collect(self, most: int) -> list[AnyRecord]:
-        records: list[AnyRecord] = []
-        for partition, state in list(self._states.items()):
-            if state.failure is not None and not records:
-                failure, state.failure = state.failure, None
-                state.put_off()
-                raise failure
-            if state.fetched is None or state.is_paused:
-                continue
-            records += state.take(most - len(records))
-            if state.fetched is None:
-                # The next poll begins with the other partitions.
-                self._states[partition] = self._states.pop(partition)
-            if len(records) >= most:
-                break
-        if not records:
-            for state in self._states.values():
-                if state.failure is not None:
-                    return self._collect(most)
         return records
 
     # Committing
@@ -408,16 +386,6 @@ class RawConsumer:
             raise ConfigError(f"{what} needs a consumer group. Set group.id")
         return self._settings.membership.group
 
-    # Rebalances
-
-    def _partitions_go(self, partitions: Sequence[TopicPartition]) -> None:
-        for partition in partitions:
-            self._states.pop(partition, None)
-
-    def _partitions_come(self, partitions: Sequence[TopicPartition]) -> None:
-        for partition in partitions:
-            self._states[partition] = ConsumedPartition(partition)
-
     # The end
 
     def close(self) -> None:
@@ -431,7 +399,7 @@ class RawConsumer:
                 self._commits.commit_quietly(_PARTING_COMMIT_S)
         finally:
             self._is_closed = True
-            self._states = {}
+            self._assigned.replace(())
             self._fetching.close()
             self._cluster.close()
             self._wakeup.close()
@@ -459,17 +427,17 @@ class _Adapter(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         consumer = self._consumer
         with ExitStack() as whatever_happens:
-            whatever_happens.callback(consumer._partitions_go, partitions)
+            whatever_happens.callback(consumer._assigned.remove, partitions)
             whatever_happens.callback(consumer._listener.on_partitions_revoked, partitions)
             if consumer._settings.commits_by_itself:
                 consumer._commits.commit_quietly(_PARTING_COMMIT_S)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._consumer._partitions_come(partitions)
+        self._consumer._assigned.add(partitions)
         self._consumer._listener.on_partitions_assigned(partitions)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         try:
             self._consumer._listener.on_partitions_lost(partitions)
         finally:
-            self._consumer._partitions_go(partitions)
+            self._consumer._assigned.remove(partitions)

@@ -1,0 +1,216 @@
+"""
+The receiving end of a connection: the responses to requests, in the order in which they were sent.
+
+Any failure closes the connection. A frame goes from the socket into memory in one copy: see :mod:`.incoming`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections import deque
+from typing import NamedTuple
+
+from ..errors import AccessRefused, Disconnected, ProtocolError
+from ..net.address import Address
+from ..protocol import codec
+from ..protocol.primitives import INT32
+from .answer_sizes import LARGEST_FRAME, AnswerSizes
+from .incoming import FreshMemory, Incoming, ReceiveBuffer
+from .opening import CLOSED, broken, hangup_reason
+from .security import Security
+
+__all__ = ["Expected", "ReceivingEnd"]
+
+#: A TLS alert read as the size of a response: 0x15, and version 3.x.
+_ALERTS = range(0x15030000, 0x15040000)
+
+
+class Expected(NamedTuple):
+    """A response that is awaited: its id, its API's name for errors, and its largest size in bytes."""
+
+    correlation_id: int
+    name: str
+    largest: int
+
+
+class ReceivingEnd:
+    """
+    The socket of a broker, and the responses that come on it.
+
+    Attributes:
+        address: The broker's address.
+        sizes: The bounds of responses.
+        timeout_s: The limit of each wait.
+
+    """
+
+    _incoming: Incoming
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        address: Address,
+        *,
+        timeout_s: float,
+        security: Security | None,
+        sizes: AnswerSizes | None,
+    ) -> None:
+        """
+        Take over a socket. Set ``_incoming`` when its handshake is done.
+
+        Args:
+            sizes: The bounds of responses; by default those of :class:`AnswerSizes`.
+
+        """
+        self.address = address
+        self.sizes = sizes or AnswerSizes()
+        self.timeout_s = timeout_s
+        self._security = security
+        self._is_tls = security is not None and security.tls is not None
+        #: Requests without a response, oldest first.
+        self._in_flight: deque[Expected] = deque()
+        #: Responses that came while the login was renewed, oldest first.
+        self._early: deque[memoryview] = deque()
+        self._responses = 0
+        self._last_response_at = time.monotonic()
+        self._socket: socket.socket = connected
+
+    def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
+        """
+        Receive the response to the oldest request in flight, without its size.
+
+        Args:
+            buffer: The memory for the response; by default, new memory.
+
+        """
+        if self._early:
+            return self._early.popleft()
+        return self._receive_frame(buffer)
+
+    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None) -> memoryview:
+        size = self._receive_size()
+        frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
+        self._expect_answer(frame)
+        return frame
+
+    def has_hung_up(self) -> bool:
+        """
+        Return, without waiting, whether the broker closed the connection or sends an unexpected response.
+
+        Call it if the socket is readable while nothing is in flight. With TLS, that may also be a record
+        without data.
+
+        """
+        timeout_s = self._socket.gettimeout()
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        finally:
+            if not self.closed:
+                self._socket.settimeout(timeout_s)
+        return True
+
+    def fileno(self) -> int:
+        """
+        Return the socket's file descriptor for a poll; -1 if it is closed.
+
+        Check :attr:`is_readable` first: a poll does not see bytes that are received already.
+
+        """
+        return self._socket.fileno()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there are received bytes, as far as that is known without a system call."""
+        if self._early or self._incoming.ahead:
+            return True
+        return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether :meth:`receive` needs no more bytes: a whole response came with the one before it."""
+        ahead = self._incoming.ahead
+        if not self._in_flight or len(ahead) < INT32.size:
+            return bool(self._early)
+        size: int = INT32.unpack_from(ahead)[0]
+        return size > self._in_flight[0].largest or size <= len(ahead) - INT32.size
+
+    def _receive_size(self, largest: int | None = None) -> int:
+        """Receive the size of the oldest response: at most ``largest``, or the bound of its request."""
+        if not self._in_flight:
+            raise ProtocolError(f"nothing was asked of {self.address}")
+        expected = self._in_flight[0]
+        largest = expected.largest if largest is None else largest
+        size: int = INT32.unpack(self._receive_small(INT32.size))[0]
+        if not 4 <= size <= largest:
+            self.close()
+            if size in _ALERTS and self._responses == 0 and not self._is_tls:
+                reason = "its listener requires TLS. Set security.protocol=SSL or SASL_SSL"
+                raise AccessRefused(str(self.address), reason)
+            if self._responses and largest < size <= LARGEST_FRAME:
+                raise self.sizes.too_large(self.address, expected.name, size, largest)
+            protocol = self._security.protocol if self._security else "plaintext"
+            raise ProtocolError(
+                f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
+                f"a response of {size} bytes"
+            )
+        return size
+
+    def _expect_answer(self, frame: memoryview) -> None:
+        """Check that a frame answers the oldest request, and take that out of those in flight."""
+        self._responses += 1
+        self._last_response_at = time.monotonic()
+        expected, name, _ = self._in_flight.popleft()
+        if codec.read_correlation_id(frame) != expected:
+            self.close()
+            raise ProtocolError(f"{self.address} sent a response to another request than {name} {expected}")
+
+    def _receive_small(self, size: int) -> memoryview:
+        """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
+        try:
+            return self._incoming.take(size, self.timeout_s)
+        except EOFError as error:
+            logs_in = bool(self._security and self._security.mechanism)
+            reason = hangup_reason(self._responses, is_tls=self._is_tls, logs_in=logs_in)
+            raise self._broken(ConnectionResetError(reason)) from error
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def _receive_into(self, view: memoryview) -> memoryview:
+        """Fill a view, usually by one system call."""
+        try:
+            self._incoming.fill(view, self.timeout_s)
+        except EOFError as error:
+            raise self._broken(ConnectionResetError(CLOSED)) from error
+        except OSError as error:
+            raise self._broken(error) from error
+        except BaseException:
+            self.close()  # the received part of the frame is lost
+            raise
+        return view
+
+    def _broken(self, error: OSError) -> Disconnected | AccessRefused:
+        self.close()
+        return broken(self.address, error, is_tls_opening=self._is_tls and self._responses == 0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is closed, here or by an error."""
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        """Close the socket, unless it is closed already."""
+        self._socket.close()
+
+    def abort(self) -> None:
+        """End the wait of the thread that uses this connection: it raises :class:`Disconnected`."""
+        with contextlib.suppress(OSError):
+            # Not that of SSLSocket, which sends an alert first and is not for two threads.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
