@@ -33,9 +33,9 @@ from bench.rows import PATIENT, Row, Settings, delete_topics, in_turn
 from bench.runs import Section
 from bench.topics import PARTITIONS, Shape, load
 from rig import BENCH_JVM, KafkaCluster, TimedOut, create_topic, dump_partitions, start_in_parallel
-from rig.cluster import free_port
 from rig.jars import KAFKA_3_VERSION, MIRROR_MAKER_2_VERSION
 from rig.jmx import jmx_options, read_count
+from rig.ports import free_port
 from rig.process import tail
 
 __all__ = ["BEFORE_AFTER"]

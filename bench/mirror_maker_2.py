@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from bench.mover import Command, Job
 from rig import BENCH_JVM, java
-from rig.cluster import LOG4J
+from rig.cluster import LOG4J, java_properties
 from rig.jars import mirror_maker_2_class_path
+from rig.mirror_maker import mirror_maker_2_properties
 
 __all__ = ["MirrorMaker2"]
 
@@ -42,33 +43,13 @@ class MirrorMaker2:
 
 
 def _properties(job: Job, alias: str, linger_ms: int, isolation_level: str) -> str:
-    return f"""
-clusters = {alias}, destination
-{alias}.bootstrap.servers = {job.reads_from}
-destination.bootstrap.servers = {job.writes_to}
-{_for_both(job, alias)}
-{alias}.consumer.isolation.level = {isolation_level}
-{alias}->destination.enabled = true
-{alias}->destination.topics = {job.topics}
-tasks.max = {job.partitions}
-
-destination.producer.batch.size = 524288
-destination.producer.linger.ms = {linger_ms}
-destination.producer.compression.type = {job.codec}
-
-replication.factor = 1
-checkpoints.topic.replication.factor = 1
-heartbeats.topic.replication.factor = 1
-offset-syncs.topic.replication.factor = 1
-offset.storage.replication.factor = 1
-status.storage.replication.factor = 1
-config.storage.replication.factor = 1
-sync.topic.acls.enabled = false
-"""
-
-
-def _for_both(job: Job, alias: str) -> str:
-    clusters = (alias, "destination")
-    return "".join(
-        f"{each}.{key} = {value}\n" for each in clusters for key, value in job.java_properties.items()
-    )
+    login = job.java_properties
+    more: dict[str, object] = {
+        **{f"{each}.{key}": login[key] for each in (alias, "destination") for key in login},
+        f"{alias}.consumer.isolation.level": isolation_level,
+        "tasks.max": job.partitions,
+        "destination.producer.batch.size": 524_288,
+        "destination.producer.linger.ms": linger_ms,
+        "destination.producer.compression.type": job.codec,
+    }
+    return java_properties(mirror_maker_2_properties(job.reads_from, job.writes_to, job.topics, alias, more))

@@ -11,14 +11,7 @@ never imports shoal: only other projects' code judges the results.
                             read_topic(destination.bootstrap, "orders"))
 """
 
-from rig.cluster import (
-    BENCH_JVM,
-    QUICK_JVM,
-    KafkaCluster,
-    KafkaDidNotStart,
-    start_in_parallel,
-    two_clusters,
-)
+from rig.cluster import BENCH_JVM, QUICK_JVM, KafkaCluster, start_in_parallel, two_clusters
 from rig.compaction import load_compacted, load_old_compacted
 from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
 from rig.groups import DescribedPosition, describe_group
@@ -41,6 +34,7 @@ from rig.read import (
     digest_topic,
     read_topic,
 )
+from rig.readiness import KafkaDidNotStart
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
 

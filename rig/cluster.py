@@ -5,42 +5,28 @@ every broker is also a controller, so that you can kill any one of them.
 """
 
 import contextlib
-import fcntl
 import json
-import os
-import random
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
-import time
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Self
 
-import psutil
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-
 from rig import disk
 from rig.jars import KAFKA_VERSION, class_archive, class_path, fetched, java
-from rig.process import peak_rss_of, spawn, tail
-from rig.wait import TimedOut, wait_until
+from rig.ports import free_port, random_uuid
+from rig.process import cpu_seconds_of, peak_rss_of, spawn, tail
+from rig.readiness import KafkaDidNotStart, await_broker, await_leadership
 
 __all__ = [
     "BENCH_JVM",
     "QUICK_JVM",
     "KafkaCluster",
-    "KafkaDidNotStart",
     "ProxiedPort",
-    "await_broker",
-    "free_port",
     "java_properties",
     "start_in_parallel",
     "two_clusters",
@@ -61,12 +47,6 @@ BENCH_JVM = (
 LOG4J = Path(__file__).parent / "log4j2.properties"
 OLD_LOG4J = Path(__file__).parent / "log4j.properties"
 """The logging configuration of versions before 4.0."""
-
-_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-class KafkaDidNotStart(Exception):
-    """A broker ended, or did not answer before the deadline; the text has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +91,7 @@ class _Broker:
         return self.directory / "server.properties"
 
     def cpu_seconds(self) -> float:
-        return self.cpu_seconds_of_dead + (_cpu_seconds_of(self.process) if self.process else 0.0)
+        return self.cpu_seconds_of_dead + (cpu_seconds_of(self.process) if self.process else 0.0)
 
     def peak_rss(self) -> int:
         return max(self.peak_rss_of_dead, peak_rss_of(self.process.pid) if self.process else 0)
@@ -163,7 +143,7 @@ class KafkaCluster:
     listeners: Mapping[str, str] = field(default_factory=dict)
     format_options: Sequence[str] = ()
     disk_megabytes: int | None = None
-    cluster_id: str = field(default_factory=lambda: _random_uuid())
+    cluster_id: str = field(default_factory=lambda: random_uuid())
     _nodes: dict[int, _Broker] = field(default_factory=dict, repr=False)
     _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
     _mounted: list[Path] = field(default_factory=list, repr=False)
@@ -255,7 +235,7 @@ class KafkaCluster:
             raise ValueError(f"broker {node_id} is running")
         self._launch(broker)
         self._await_answer(broker, 1)
-        _await_leadership(node_id, broker.address)
+        await_leadership(node_id, broker.address)
 
     def await_end(self, node_id: int, timeout_s: float) -> bool:
         """Wait until a broker has ended by itself, and return whether it has. Call `kill` in any case."""
@@ -461,70 +441,6 @@ def two_clusters(
         yield source, destination
 
 
-def await_broker(
-    process: subprocess.Popen[bytes],
-    node_id: int,
-    address: str,
-    log: Path,
-    timeout_s: float,
-    brokers: int = 1,
-) -> None:
-    """Wait until a broker lists itself and the other brokers in its Metadata.
-
-    Args:
-        brokers: Number of brokers to wait for.
-
-    Raises:
-        KafkaDidNotStart: The broker ended, or timed out; the text has the end of its log.
-    """
-    client = AdminClient(
-        {
-            "bootstrap.servers": address,
-            "reconnect.backoff.ms": 50,
-            "reconnect.backoff.max.ms": 200,
-            "log_level": 0,
-        }
-    )
-
-    def answers() -> bool:
-        if process.poll() is not None:
-            raise KafkaDidNotStart(f"broker {node_id} ended with {process.returncode}:\n{tail(log)}")
-        try:
-            found = client.list_topics(timeout=1).brokers
-        except KafkaException:
-            return False
-        return node_id in found and len(found) >= brokers
-
-    try:
-        wait_until(answers, f"Metadata of broker {node_id}", timeout_s)
-    except TimedOut as error:
-        raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
-
-
-def _await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None:
-    """Wait until a broker serves the partitions that it leads by its metadata.
-
-    The broker knows from metadata that it leads a partition before it can serve it.
-    """
-    client = AdminClient({"bootstrap.servers": address, "log_level": 0})
-
-    def answers() -> bool:
-        try:
-            topics = client.list_topics(timeout=10).topics.values()
-            led = {
-                TopicPartition(topic.topic, number): OffsetSpec.latest()
-                for topic in topics
-                for number, partition in topic.partitions.items()
-                if partition.leader == node_id
-            }
-            asked = client.list_offsets(led, request_timeout=10) if led else {}
-            return all(answer.result().offset >= 0 for answer in asked.values())
-        except KafkaException:
-            return False
-
-    wait_until(answers, f"broker {node_id} to serve the partitions that it leads", timeout_s)
-
-
 def java_properties(properties: Mapping[str, object]) -> str:
     """Return the text of a ``.properties`` file, for values that need no escapes."""
     return "".join(f"{name}={_java_value(value)}\n" for name, value in properties.items())
@@ -532,65 +448,3 @@ def java_properties(properties: Mapping[str, object]) -> str:
 
 def _java_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _random_uuid() -> str:
-    """Return a UUID as Kafka writes it: URL-safe base64, 22 characters, no leading dash."""
-    while True:
-        text = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
-
-
-def free_port() -> int:
-    """Return a port on which no process listens.
-
-    The port is below the ephemeral range. Otherwise, while a broker is down, the system could assign its
-    port to an outgoing connection, even to the client's own connection to this port.
-
-    The port is reserved for this process until it ends. Other processes that run tests get other ports,
-    and so do later calls, also if no broker has bound the port yet.
-    """
-    first_ephemeral = 32768
-    if _EPHEMERAL_PORTS.exists():
-        first_ephemeral = int(_EPHEMERAL_PORTS.read_text().split()[0])
-    highest = first_ephemeral - 1 if first_ephemeral > 12000 else 65535
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        port = random.randint(10000, highest)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if _reserved(port):
-                return port
-    raise KafkaDidNotStart(f"no free port between 10000 and {highest}")
-
-
-_reserving = threading.Lock()
-_ports: set[int] = set()
-
-
-def _reserved(port: int) -> bool:
-    """Reserve a port for this process by a lock on a byte of a file; the lock ends with the process."""
-    with _reserving:
-        if port in _ports:
-            return False
-        try:
-            fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-        except OSError:
-            return False
-        _ports.add(port)
-        return True
-
-
-@cache
-def _port_locks() -> int:
-    # Never close this descriptor: if a process closes a file, it loses its locks on it.
-    return os.open(Path(tempfile.gettempdir()) / f"rig-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
-
-
-def _cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:
-    try:
-        times = psutil.Process(process.pid).cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return float(times.user + times.system)

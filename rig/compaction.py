@@ -17,14 +17,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from rig.cluster import KafkaCluster
 from rig.dump import DumpedBatch, DumpFailed, dump_partitions
-from rig.load import (
-    FIRST_TIMESTAMP,
-    Codec,
-    create_topic,
-    load_aborted_transaction,
-    load_batch,
-    load_committed_transaction,
-)
+from rig.load import Codec, create_topic, load_aborted_transaction, load_batch, load_committed_transaction
+from rig.made_records import FIRST_TIMESTAMP
 from rig.old_kafka import MessageFormat, OldKafka
 from rig.record import Record
 from rig.wait import wait_until

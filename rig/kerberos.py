@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 from unittest import mock
 
-from rig.cluster import free_port
+from rig.ports import free_port
 from rig.process import spawn, tail
 from rig.wait import wait_until
 

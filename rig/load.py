@@ -9,11 +9,9 @@ their partition one by one after the metadata response. A flush that started by 
 batch. If compression would not make a batch smaller, librdkafka sends it uncompressed.
 """
 
-import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from operator import le
 from typing import Literal
@@ -28,6 +26,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from rig.made_records import FIRST_TIMESTAMP, JsonValues, batches_of_every_size, random_records
 from rig.record import Record
 from rig.wait import wait_until
 
@@ -46,7 +45,6 @@ __all__ = [
     "load_every_kind",
     "load_plain",
     "load_values",
-    "random_records",
     "send_batch",
     "transactional_producer",
 ]
@@ -56,12 +54,6 @@ Loaded = dict[int, list[Record]]
 """Records by partition."""
 
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
-
-FIRST_TIMESTAMP = 1_600_000_000_000
-"""September 2020: explicit create times, so that tests find a copy that loses them."""
-
-LARGEST_BATCH = 1_000_000
-"""Bytes; just below a broker's default max.message.bytes of 1,048,588."""
 
 _FLUSH_TIMEOUT_S = 120
 _METADATA_TIMEOUT_S = 60
@@ -123,15 +115,6 @@ def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result()
-
-
-def random_records(rng: random.Random, count: int, value_bytes: int) -> list[Record]:
-    """Make records of every kind: keys, null and empty keys, headers, tombstones, empty values.
-
-    Args:
-        value_bytes: Approximate size of most values, half of it random words.
-    """
-    return [_random_record(rng, value_bytes) for _ in range(count)]
 
 
 def load_batch(
@@ -264,7 +247,7 @@ def load_every_kind(
     with ThreadPoolExecutor() as starters:  # since producer ids take most of the time
         by_codec = list(starters.map(partial(_producers, bootstrap, topic), codecs))
     for number, (idempotent, plain, transactional) in enumerate(by_codec):
-        for step, records in enumerate(_batches_of_every_size(rng)):
+        for step, records in enumerate(batches_of_every_size(rng)):
             partition = (number + step) % partitions
             send_batch((idempotent, plain)[step % 2], topic, partition, records)
             loaded[partition] += records
@@ -307,7 +290,7 @@ def load_plain(
     if create:
         create_topic(bootstrap, topic, partitions)
     count = total_bytes // 1000
-    values = _JsonValues(random.Random(seed))
+    values = JsonValues(random.Random(seed))
     records = (
         (number // records_per_batch % partitions, first_timestamp_ms + number, values.numbered(number))
         for number in range(count)
@@ -368,57 +351,6 @@ def load_values(
     _flush(producer, failures)
     if records_per_transaction is not None:
         producer.commit_transaction(60)
-
-
-class _JsonValues:
-    """Events in JSON, 1,000 bytes each, from a pool larger than any codec's window except zstd's.
-
-    A batch of 16 compresses to about a half by lz4, one of 256 to about 30 % by gzip.
-    """
-
-    POOL = 4096
-    SIZE = 1000
-
-    def __init__(self, rng: random.Random) -> None:
-        letters = "abcdefghijklmnopqrstuvwxyz"
-        words = ["".join(rng.choices(letters, k=rng.randint(3, 9))) for _ in range(400)]
-        self._tails = [self._tail(rng, words) for _ in range(self.POOL)]
-
-    def numbered(self, number: int) -> bytes:
-        """Return a value that no other number has; numbers far apart also differ in their text."""
-        return self._head(number) + self._tails[number * 2654435761 % self.POOL]
-
-    @staticmethod
-    def _head(number: int) -> bytes:
-        return b'{"number": "%012d", ' % number
-
-    @classmethod
-    def _tail(cls, rng: random.Random, words: Sequence[str]) -> bytes:
-        event = {
-            "id": rng.getrandbits(64),
-            "customer": f"customer-{rng.randrange(100_000)}",
-            "status": rng.choice(["created", "paid", "shipped", "returned"]),
-            "amount": rng.randrange(100_000) / 100,
-            "note": "",
-        }
-        start = json.dumps(event)[1:-2].encode()
-        note = " ".join(rng.choices(words, k=300)).encode()
-        return start + note[: cls.SIZE - len(cls._head(0)) - len(start) - 2] + b'"}'
-
-
-def _batches_of_every_size(rng: random.Random) -> list[list[Record]]:
-    """Return batches of 1 to 1,500 records, of about 100 bytes to a megabyte."""
-    large = replace(_random_record(rng, 10), value=_half_random(rng, 900_000))
-    return [
-        random_records(rng, 1, 100),
-        random_records(rng, 1, 100),
-        random_records(rng, 2, 100),
-        random_records(rng, 13, 300),
-        random_records(rng, 200, 300),
-        random_records(rng, 1500, 20),
-        random_records(rng, 1200, LARGEST_BATCH // 1000),
-        [large],
-    ]
 
 
 def _load_transactions(
@@ -497,28 +429,3 @@ def _flush(producer: Producer, failures: Sequence[KafkaError]) -> None:
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:
         raise LoadFailed(f"{len(failures)} records failed, {unsent} unsent: {failures[:1]}")
-
-
-def _random_record(rng: random.Random, value_bytes: int) -> Record:
-    return Record(
-        key=rng.choice([None, b"", b"k%d" % rng.randrange(100), rng.randbytes(20)]),
-        value=rng.choice([None, b"", *[_half_random(rng, value_bytes)] * 6]),
-        headers=rng.choice([(), (), _random_headers(rng)]),
-        timestamp=FIRST_TIMESTAMP + rng.randrange(100_000_000),
-    )
-
-
-def _random_headers(rng: random.Random) -> tuple[tuple[str, bytes | None], ...]:
-    """Return headers with a repeated name, a null and an empty value among them."""
-    return (
-        ("trace", rng.randbytes(16)),
-        ("trace", b"again"),
-        ("null", None),
-        ("empty", b""),
-        ("näme", "välue".encode()),
-    )[rng.randrange(5) :]
-
-
-def _half_random(rng: random.Random, size: int) -> bytes:
-    """Return bytes that compress to about a half, as most real data does."""
-    return rng.randbytes(size // 2) + b"shoal " * (size // 12)

@@ -70,57 +70,24 @@ class LockedKafka:
 
     def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Grant operations to a user, and wait until a broker applies the ACL after its controller."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        bindings = [
-            AclBinding(
-                kind,
-                name,
-                ResourcePatternType.LITERAL,
-                f"User:{user}",
-                "*",
-                operation,
-                AclPermissionType.ALLOW,
-            )
-            for operation in operations
-        ]
+        allowed = ResourcePatternType.LITERAL, f"User:{user}", "*"
+        bindings = [AclBinding(kind, name, *allowed, each, AclPermissionType.ALLOW) for each in operations]
+        admin = self._admin
         for future in admin.create_acls(bindings).values():
             future.result(30)
-        wanted = AclBindingFilter(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ALLOW,
-        )
 
         def are_known() -> bool:
-            found: list[AclBinding] = admin.describe_acls(wanted).result(30)
-            return {each.operation for each in found} >= set(operations)
+            return {each.operation for each in self._acls(_acls_of(user, kind, name))} >= set(operations)
 
         wait_until(are_known, f"the ACLs of {user} on {name}")
 
     def forbid(self, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
         """Delete one ACL of a user, and wait until a broker does not have it."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        one = AclBindingFilter(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            None,
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        admin.delete_acls([one])[one].result(30)
-        wait_until(lambda: not admin.describe_acls(one).result(30), f"{user} to lack {operation} on {name}")
+        self._delete(_acls_of(user, kind, name, operation), f"{user} to lack {operation} on {name}")
 
     def acls_of(self, user: str) -> list[AclBinding]:
         """Return all ACLs of a user."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        found: list[AclBinding] = admin.describe_acls(_all_acls_of(user)).result(30)
-        return found
+        return self._acls(_acls_of(user))
 
     def forbid_everything(self, user: str) -> None:
         """Delete all ACLs of a user, and wait until a broker has none of them.
@@ -128,22 +95,31 @@ class LockedKafka:
         A test that begins with a user of no rights needs this in a cluster that others use: WRITE on any
         topic grants a producer id, too (KIP-679).
         """
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        every = _all_acls_of(user)
-        admin.delete_acls([every])[every].result(30)
-        wait_until(lambda: not self.acls_of(user), f"{user} to have no ACLs")
+        self._delete(_acls_of(user), f"{user} to have no ACLs")
+
+    @property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+
+    def _acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        admin = self._admin  # held: a client that is collected never completes its futures
+        found: list[AclBinding] = admin.describe_acls(wanted).result(30)
+        return found
+
+    def _delete(self, unwanted: AclBindingFilter, what: str) -> None:
+        admin = self._admin
+        admin.delete_acls([unwanted])[unwanted].result(30)
+        wait_until(lambda: not self._acls(unwanted), what)
 
 
-def _all_acls_of(user: str) -> AclBindingFilter:
-    return AclBindingFilter(
-        ResourceType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        f"User:{user}",
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
+def _acls_of(
+    user: str,
+    kind: ResourceType = ResourceType.ANY,
+    name: str | None = None,
+    operation: AclOperation = AclOperation.ANY,
+) -> AclBindingFilter:
+    pattern = ResourcePatternType.ANY if name is None else ResourcePatternType.LITERAL
+    return AclBindingFilter(kind, name, pattern, f"User:{user}", None, operation, AclPermissionType.ANY)
 
 
 def jaas(mechanism: str, username: str, password: str | None = None) -> str:

@@ -11,7 +11,7 @@ from rig.cluster import LOG4J, OLD_LOG4J, QUICK_JVM, java_properties
 from rig.jars import KAFKA_3_VERSION, class_path, java, mirror_maker_2_class_path
 from rig.process import spawn, tail
 
-__all__ = ["MirrorMaker1", "MirrorMaker2", "mirror_maker_1"]
+__all__ = ["MirrorMaker1", "MirrorMaker2", "mirror_maker_1", "mirror_maker_2_properties"]
 
 #: Clusters of one broker.
 _SINGLE = {
@@ -114,20 +114,27 @@ class MirrorMaker2(_MirrorMaker):
             alias: The source cluster's alias, which prefixes the names of the copies.
             properties: Further properties.
         """
-        every = {
-            "clusters": f"{alias}, destination",
-            f"{alias}.bootstrap.servers": source,
-            "destination.bootstrap.servers": destination,
-            f"{alias}->destination.enabled": "true",
-            f"{alias}->destination.topics": topics,
-            "replication.factor": 1,
-            "sync.topic.acls.enabled": "false",
-            **_SINGLE,
-            **(properties or {}),
-        }
+        every = mirror_maker_2_properties(source, destination, topics, alias, properties or {})
         super().__init__({"properties": every})
 
     def _command(self) -> Sequence[str | Path]:
         tool: list[str | Path] = [java(), "-Xmx512m", *QUICK_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
         tool += ["-cp", mirror_maker_2_class_path(), "org.apache.kafka.connect.mirror.MirrorMaker"]
         return [*tool, self._path("properties")]
+
+
+def mirror_maker_2_properties(
+    source: str, destination: str, topics: str, alias: str, more: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the properties of a MirrorMaker 2 between clusters of one broker; see `MirrorMaker2`."""
+    return {
+        "clusters": f"{alias}, destination",
+        f"{alias}.bootstrap.servers": source,
+        "destination.bootstrap.servers": destination,
+        f"{alias}->destination.enabled": "true",
+        f"{alias}->destination.topics": topics,
+        "replication.factor": 1,
+        "sync.topic.acls.enabled": "false",
+        **_SINGLE,
+        **more,
+    }

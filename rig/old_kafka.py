@@ -21,10 +21,12 @@ from typing import Literal, Self
 
 from confluent_kafka import Producer
 
-from rig.cluster import OLD_LOG4J, QUICK_JVM, await_broker, free_port, java_properties
+from rig.cluster import OLD_LOG4J, QUICK_JVM, java_properties
 from rig.jars import OLD_KAFKA_VERSION, class_path, java
 from rig.load import Codec, Loaded, alter_topic, create_topic, load_batch, send_batch
+from rig.ports import free_port
 from rig.process import spawn, tail
+from rig.readiness import await_broker
 from rig.record import Record
 from rig.wait import wait_until
 

@@ -16,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["adopting_orphans", "forget_peak_rss_of", "peak_rss_of", "spawn", "tail"]
+import psutil
+
+__all__ = ["adopting_orphans", "cpu_seconds_of", "forget_peak_rss_of", "peak_rss_of", "spawn", "tail"]
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -105,3 +107,12 @@ def peak_rss_of(process_id: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:
+    """Return the user and system time of a process; 0 after its end."""
+    try:
+        times = psutil.Process(process.pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)

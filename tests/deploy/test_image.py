@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from bench.start import TOPIC, loaded_brokers
-from rig.cluster import free_port
+from rig.ports import free_port
 from shoal_broker import Broker
 from tests.two_brokers import wait_until
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster, read_topic, wait_until
-from rig.load import load_batch, load_every_kind, random_records
+from rig.load import load_batch, load_every_kind
+from rig.made_records import random_records
 from rig.mirror_maker import MirrorMaker2
 from rig.read import assert_same_records
 from tests.integration.shared_spark import shoal

@@ -15,7 +15,8 @@ from kafka.record.memory_records import MemoryRecords
 
 from rig import OLD_CODECS, KafkaCluster, Record, create_topic, load_batch, load_compacted, read_topic
 from rig.jars import KAFKA_3_VERSION
-from rig.load import Codec, await_markers, load_every_kind, random_records, transactional_producer
+from rig.load import Codec, await_markers, load_every_kind, transactional_producer
+from rig.made_records import random_records
 from shoal.records import Codec as BatchCodec
 from shoal.records import split
 from shoal.records.down_conversion import DownConversion

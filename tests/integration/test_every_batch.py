@@ -47,7 +47,8 @@ from rig import (
     read_topic,
     wait_until,
 )
-from rig.load import FIRST_TIMESTAMP, Codec, await_markers, random_records, transactional_producer
+from rig.load import Codec, await_markers, transactional_producer
+from rig.made_records import FIRST_TIMESTAMP, random_records
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation

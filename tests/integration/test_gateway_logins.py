@@ -17,8 +17,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from rig import Record, create_topic, read_topic, wait_until
-from rig.load import FIRST_TIMESTAMP
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
+from rig.made_records import FIRST_TIMESTAMP
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
 from shoal.client.config import ClientConfig
 from shoal.gateway import Gateway, GatewaySettings

@@ -18,7 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
-from rig.load import await_markers, load_batches, random_records, send_batch, transactional_producer
+from rig.load import await_markers, load_batches, send_batch, transactional_producer
+from rig.made_records import random_records
 from rig.record import Record
 from rig.shoal import Shoal
 from shoal.client.cluster import Cluster

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rig import KafkaCluster
-from rig.load import create_topic, load_batches, random_records
+from rig.load import create_topic, load_batches
+from rig.made_records import random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.shoal import Shoal

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rig.cluster import free_port, java_properties
+from rig.cluster import java_properties
 from rig.load import create_topic, load_plain
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
+from rig.ports import free_port
 from rig.read import digest_topic
 from rig.shoal import Shoal
 from rig.uncontrolled import Uncontrolled

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster
-from rig.load import load_batch, load_every_kind, load_plain, random_records
+from rig.load import load_batch, load_every_kind, load_plain
+from rig.made_records import random_records
 from rig.read import assert_same_records, digest_topic, read_topic
 from rig.shoal import Shoal
 from tests.integration.shared_spark import shoal

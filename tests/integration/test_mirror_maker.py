@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster
 from rig.cluster import java_properties
-from rig.load import create_topic, load_batch, random_records
+from rig.load import create_topic, load_batch
+from rig.made_records import random_records
 from rig.mirror_maker import MirrorMaker1
 from rig.read import ReadFailed, assert_same_records, read_topic
 from rig.record import Record

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM
-from rig.load import CODECS, await_leaders, load_batches, random_records
+from rig.load import CODECS, await_leaders, load_batches
+from rig.made_records import random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig

@@ -31,7 +31,7 @@ from rig import (
 )
 from rig.compaction import load_compacted
 from rig.jars import KAFKA_3_VERSION
-from rig.load import FIRST_TIMESTAMP, random_records
+from rig.made_records import FIRST_TIMESTAMP, random_records
 from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
 from rig.read import Isolation
 from rig.shoal import serve_gateway

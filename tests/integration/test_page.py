@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from rig.cluster import free_port
+from rig.ports import free_port
 from rig.shoal import Shoal
 from shoal.exit_codes import EXIT_USAGE
 from shoal_broker import Broker

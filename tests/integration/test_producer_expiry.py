@@ -16,7 +16,8 @@ from random import Random
 import pytest
 
 from rig import KafkaCluster
-from rig.load import create_topic, load_batch, random_records
+from rig.load import create_topic, load_batch
+from rig.made_records import random_records
 from rig.read import assert_same_records, read_topic
 from rig.uncontrolled import Uncontrolled
 from rig.wait import wait_until

@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from rig.authority import Authority
-from rig.cluster import free_port
+from rig.ports import free_port
 from rig.shoal import Shoal, serve_gateway
 from shoal_broker import Broker
 from tests.two_brokers import wait_until

@@ -18,7 +18,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import KafkaCluster
-from rig.load import await_leaders, create_topic, load_batch, random_records
+from rig.load import await_leaders, create_topic, load_batch
+from rig.made_records import random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import wait_until

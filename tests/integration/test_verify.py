@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 from rig import CODECS, OLD_CODECS, KafkaCluster, OldKafka, load_compacted, load_old_batch, read_topic
 from rig.dump import dump_partition
 from rig.load import Codec as CodecName
-from rig.load import create_topic, load_batch, load_every_kind, random_records
+from rig.load import create_topic, load_batch, load_every_kind
+from rig.made_records import random_records
 from rig.old_kafka import MessageFormat
 from rig.shoal import run_shoal
 from rig.uncontrolled import Uncontrolled

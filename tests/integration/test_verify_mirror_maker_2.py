@@ -22,10 +22,10 @@ from rig.load import (
     create_topic,
     load_batch,
     load_every_kind,
-    random_records,
     send_batch,
     transactional_producer,
 )
+from rig.made_records import random_records
 from rig.read import ReadFailed
 from rig.record import Record
 from rig.wait import wait_until

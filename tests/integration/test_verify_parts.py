@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rig import KafkaCluster
-from rig.load import Codec, create_topic, load_batches, random_records
+from rig.load import Codec, create_topic, load_batches
+from rig.made_records import random_records
 from rig.record import Record
 from rig.shoal import run_shoal
 

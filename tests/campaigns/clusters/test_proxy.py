@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rig.cluster import ProxiedPort, free_port
+from rig.cluster import ProxiedPort
+from rig.ports import free_port
 from rig.proxy import Disturbance, Proxies, Step
 from shoal_broker import Broker
 
