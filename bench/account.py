@@ -14,16 +14,14 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from rig import wait_until
 from rig.process import adopting_orphans, spawn
 
-__all__ = ["Account", "Cpu", "NoControlGroup", "group_parent", "running"]
+__all__ = ["Account", "NoControlGroup", "group_parent", "running"]
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 # Enters the group before the mover is executed, so that nothing of it runs outside.
 _ENTER = 'echo $$ > "$0" && cd "$1" && shift && exec "$@"'
@@ -33,27 +31,6 @@ _groups = count(1)
 
 class NoControlGroup(Exception):
     """This process may not create a control group."""
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """User and system time of a mover's processes so far, in seconds.
-
-    Attributes:
-        total_s: All processes, ended ones included.
-        jvm_s: Its Java processes.
-        by_process: Each other process that runs now.
-    """
-
-    total_s: float
-    jvm_s: float
-    by_process: Mapping[int, float]
-
-    def busiest_since(self, earlier: Cpu) -> float:
-        """Return the time of the process, other than Java's, that used most since an earlier reading."""
-        return max(
-            (cpu_s - earlier.by_process.get(pid, 0.0) for pid, cpu_s in self.by_process.items()), default=0.0
-        )
 
 
 @contextmanager
@@ -121,18 +98,11 @@ class Account:
     def __init__(self, group: Path) -> None:
         self._group = group
         self._seen: set[int] = set()
-        # The last readings of processes that have ended, too.
-        self._jvm_s: dict[int, float] = {}
-        self._others_s: dict[int, float] = {}
 
-    def cpu(self) -> Cpu:
-        """Read the CPU so far."""
+    def cpu_s(self) -> float:
+        """Return the user and system time of all processes so far, ended ones included."""
         fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
-        for pid in self.pids():
-            if (found := _own_cpu(pid)) is not None:
-                is_jvm, cpu_s, _ = found
-                (self._jvm_s if is_jvm else self._others_s)[pid] = cpu_s
-        return Cpu(int(fields["usage_usec"]) / 1e6, sum(self._jvm_s.values()), dict(self._others_s))
+        return int(fields["usage_usec"]) / 1e6
 
     def pids(self) -> Sequence[int]:
         """Return the processes that run now."""
@@ -171,16 +141,6 @@ class Account:
         for pid in self._seen:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-
-
-def _own_cpu(pid: int) -> tuple[bool, float, float] | None:
-    """Return whether a process is Java, its CPU, and that of children it waited for; None if it has ended."""
-    try:
-        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition(" (")[2].rpartition(") ")
-    except OSError:
-        return None
-    user, system, children_user, children_system = map(int, rest.split()[11:15])
-    return name == "java", (user + system) / _TICKS_PER_S, (children_user + children_system) / _TICKS_PER_S
 
 
 def _resident(pid: int) -> int:

@@ -251,7 +251,7 @@ class _Use:
     def begin(self) -> None:
         """Begin again."""
         self._began_at = time.monotonic()
-        self._began_cpu_s = self._account.cpu().total_s
+        self._began_cpu_s = self._account.cpu_s()
         self.peak_rss = self._account.rss()
 
     @property
@@ -260,7 +260,7 @@ class _Use:
 
     @property
     def cpu_s(self) -> float:
-        return self._account.cpu().total_s - self._began_cpu_s
+        return self._account.cpu_s() - self._began_cpu_s
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Read until the condition holds.

@@ -25,8 +25,6 @@ from rig.read import PartitionDigest
 
 __all__ = ["COSTS", "Topic", "compare", "loaded"]
 
-BEGINS_AT = 0.5
-
 _numbers = itertools.count(1)
 
 
@@ -98,7 +96,7 @@ def compare(
                 records=topic.records,
                 listeners=listeners,
             )
-            window, copy = measure(mover, job, source, destination, begins_at=BEGINS_AT)
+            window, copy = measure(mover, job, source, destination)
         windows[mover.name].append(window)
         (cost,) = topic.per_gb([window], "cpu_s")
         say(f"{topic.shape.name}, {mover.name}, turn {turn + 1}: {cost:.2f} {CPU} in {window.seconds:.1f} s")

@@ -197,9 +197,9 @@ def measure_lag(
                 wait_until(lambda: len(at_destination.at_ns) > 0, "the first record", _STARTS_S)
                 time.sleep(_WARM_UP_S)  # the time itself is the purpose, here and below
                 with Yardstick() as yardstick:
-                    first, before, began = len(load.sent_ns), account.cpu(), time.monotonic()
+                    first, before, began = len(load.sent_ns), account.cpu_s(), time.monotonic()
                     time.sleep(seconds)
-                    last, after, ended = len(load.sent_ns), account.cpu(), time.monotonic()
+                    last, after, ended = len(load.sent_ns), account.cpu_s(), time.monotonic()
                 pss = account.pss()
                 load.stop()
                 _await_all(load, at_destination, mover.name)
@@ -218,7 +218,7 @@ def measure_lag(
         lags(at_source),
         lags(at_destination),
         ended - began,
-        after.total_s - before.total_s,
+        after - before,
         pss,
         yardstick.milliseconds,
     )

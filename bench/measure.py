@@ -1,4 +1,4 @@
-"""Run a mover once, and count what it uses from a tenth of its records (or a later part) to the last.
+"""Run a mover once, and count what it uses from half of its records to the last.
 
 By then its processes are warm and its connections open, so a start is no part of the figure; nothing is
 computed as the difference of two runs. The records are counted at the destination, by its end offsets.
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.account import Account, Cpu, running
+from bench.account import Account, running
 from bench.mover import Job, Mover
 from bench.yardstick import Yardstick
 from rig import KafkaCluster, TimedOut
 from rig.process import tail
 
 __all__ = [
-    "BEGINS_AT",
     "GIGABYTE",
     "MoverFailed",
     "Window",
@@ -31,7 +30,8 @@ __all__ = [
 
 GIGABYTE = 1_000_000_000
 
-BEGINS_AT = 0.1
+#: The part of the records that is not measured: meanwhile a JVM compiles its code.
+_BEGINS_AT = 0.5
 _LOOK_INTERVAL_S = 0.02
 _MEMORY_INTERVAL_S = 2.0
 _ENDS_S = 120.0
@@ -48,18 +48,14 @@ class MoverFailed(Exception):
 
 @dataclass(frozen=True)
 class Window:
-    """The usage of a mover from a tenth of its records, or a later part, to the last.
+    """The usage of a mover from half of its records to the last.
 
     Attributes:
-        part: The part of the records that it copied in this time, such as 0.9.
+        part: The part of the records that it copied in this time, such as 0.5.
         seconds: The time between the first and the last of them.
         cpu_s: User and system time of all its processes.
-        jvm_cpu_s: Of it, that of Java processes.
-        task_cpu_s: Of it, that of the busiest other process: a Spark task's.
         source_cpu_s: User and system time of the source's brokers.
         destination_cpu_s: The same of the destination's.
-        start_s: Time from the command to the first record at the destination.
-        start_cpu_s: The mover's CPU until then.
         pss: Bytes; the highest sum over its processes. A shared page is divided among its processes.
         yardstick_ms: `bench.yardstick`, beside the whole run.
     """
@@ -67,12 +63,8 @@ class Window:
     part: float
     seconds: float
     cpu_s: float
-    jvm_cpu_s: float
-    task_cpu_s: float
     source_cpu_s: float = 0.0
     destination_cpu_s: float = 0.0
-    start_s: float = 0.0
-    start_cpu_s: float = 0.0
     pss: int = 0
     yardstick_ms: float = 0.0
 
@@ -83,13 +75,11 @@ def measure(
     source: KafkaCluster,
     destination: KafkaCluster,
     timeout_s: float = 1800,
-    begins_at: float = BEGINS_AT,
 ) -> tuple[Window, str | None]:
     """Let a mover copy a topic.
 
     Args:
         timeout_s: Timeout of the whole run.
-        begins_at: The part of the records that is not measured.
 
     Returns:
         The usage, and the destination topic, None if there is none.
@@ -99,7 +89,7 @@ def measure(
         TimedOut: The mover was still running after this time.
     """
     with mover.command(job) as command, Yardstick() as yardstick:
-        run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s, begins_at)
+        run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s)
         with running(command.arguments, run.log, command.environment, command.directory) as (
             process,
             account,
@@ -141,12 +131,10 @@ class _Run:
         destination: KafkaCluster,
         yardstick: Yardstick,
         deadline: float,
-        begins_at: float,
     ) -> None:
         self.log = job.directory / "mover.log"
         self.deadline = deadline
         self.expected = sum(end_offsets(job.source, job.topic)) if job.records is None else job.records
-        self._begins_at = begins_at
         self._job = job
         self._clusters = source, destination
         self._yardstick = yardstick
@@ -154,7 +142,6 @@ class _Run:
         self._pss_at = 0.0
 
     def watch(self, account: Account, copy: str, check: Callable[[], None]) -> Window:
-        began = time.monotonic()
         records = count_records(self._job.destination, copy)
 
         def reach(count: int) -> tuple[int, _Reading]:
@@ -164,26 +151,21 @@ class _Run:
                 time.sleep(_LOOK_INTERVAL_S)
             return found, self._read(account)
 
-        _, first = reach(1)
-        at, begin = reach(max(1, int(self._begins_at * self.expected)))
+        at, begin = reach(max(1, int(_BEGINS_AT * self.expected)))
         _, end = reach(self.expected)
         self._look_at_memory(account, at_once=True)
         return Window(
             part=(self.expected - at) / self.expected,
             seconds=end.at - begin.at,
-            cpu_s=end.cpu.total_s - begin.cpu.total_s,
-            jvm_cpu_s=end.cpu.jvm_s - begin.cpu.jvm_s,
-            task_cpu_s=end.cpu.busiest_since(begin.cpu),
+            cpu_s=end.cpu_s - begin.cpu_s,
             source_cpu_s=end.brokers_s[0] - begin.brokers_s[0],
             destination_cpu_s=end.brokers_s[1] - begin.brokers_s[1],
-            start_s=first.at - began,
-            start_cpu_s=first.cpu.total_s,
             pss=self._pss,
             yardstick_ms=self._yardstick.milliseconds,
         )
 
     def _read(self, account: Account) -> "_Reading":
-        return _Reading(time.monotonic(), account.cpu(), [each.cpu_seconds() for each in self._clusters])
+        return _Reading(time.monotonic(), account.cpu_s(), [each.cpu_seconds() for each in self._clusters])
 
     def _look_at_memory(self, account: Account, at_once: bool = False) -> None:
         """Read the memory, but seldom: a process is halted while the kernel walks its pages."""
@@ -195,7 +177,7 @@ class _Run:
 @dataclass(frozen=True)
 class _Reading:
     at: float
-    cpu: Cpu
+    cpu_s: float
     brokers_s: Sequence[float]
 
 

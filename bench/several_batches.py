@@ -20,6 +20,8 @@ __all__ = ["AGENT"]
 _SHAPE = replace(next(shape for shape in TOPICS if shape.name == "b1_lz4"), partitions=8)
 #: Until the brokers' JVMs have compiled their code.
 _WARM_UP_PART = 0.3
+#: A smaller topic could arrive in one step, between two looks at the copy.
+_LEAST_MEGABYTES = 30
 
 
 def _run(settings: Settings) -> Section:
@@ -31,7 +33,7 @@ def _run(settings: Settings) -> Section:
     with start_in_parallel(source, destination):
         clusters = source, destination
         compare(clusters, loaded(source, _SHAPE, _SHAPE.megabytes * _WARM_UP_PART), [one, several], 1)
-        topic = loaded(source, _SHAPE, _SHAPE.megabytes * settings.scale)
+        topic = loaded(source, _SHAPE, max(_LEAST_MEGABYTES, _SHAPE.megabytes * settings.scale))
         windows = compare(clusters, topic, [one, several], settings.repeat)
     figures = {
         name: {

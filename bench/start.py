@@ -44,14 +44,12 @@ class Start:
     Attributes:
         first_batch_s: Time from the command to the first batch at the destination.
         cpu_s: User and system time of all its processes until then.
-        jvm_cpu_s: Of it, that of Spark's JVM.
         pss: Their memory then, in bytes; a shared page is divided among its processes.
         yardstick_ms: `bench.yardstick` beside it.
     """
 
     first_batch_s: float
     cpu_s: float
-    jvm_cpu_s: float
     pss: int
     yardstick_ms: float
 
@@ -80,10 +78,10 @@ def measure_start(code: Code, state: Path) -> Start:
                     if process.poll() is not None or time.monotonic() > began + _TIMEOUT_S:
                         raise MoverFailed(tail(log))
                     time.sleep(_LOOK_INTERVAL_S)
-                first_batch_s, cpu, pss = time.monotonic() - began, account.cpu(), account.pss()
+                first_batch_s, cpu_s, pss = time.monotonic() - began, account.cpu_s(), account.pss()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_TIMEOUT_S)
-    return Start(first_batch_s, cpu.total_s, cpu.jvm_s, pss, yardstick.milliseconds)
+    return Start(first_batch_s, cpu_s, pss, yardstick.milliseconds)
 
 
 @contextlib.contextmanager
@@ -120,7 +118,6 @@ def _run(settings: Settings) -> Section:
         name: {
             "first batch, s": [each.first_batch_s for each in measured],
             "CPU-s until then": [each.cpu_s for each in measured],
-            "of it JVM": [each.jvm_cpu_s for each in measured],
             "PSS, MB": [each.pss / 1e6 for each in measured],
             "yardstick, ms": [each.yardstick_ms for each in measured],
         }

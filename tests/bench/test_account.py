@@ -50,7 +50,7 @@ def await_end(counted: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "cpu_s"),
+    ("code", "expected_s"),
     [
         pytest.param(burn(0.6), 0.6, id="the process itself"),
         pytest.param(child(burn(0.3)) * 2, 0.6, id="two children one after the other"),
@@ -58,14 +58,13 @@ def await_end(counted: Account) -> None:
         pytest.param(child(burn(0.6), call="Popen"), 0.6, id="a child that outlives its parent"),
     ],
 )
-def test_cpu_of_processes_that_are_gone_is_counted_once(run: Run, code: str, cpu_s: float) -> None:
+def test_cpu_of_processes_that_are_gone_is_counted_once(run: Run, code: str, expected_s: float) -> None:
     before = set(psutil.Process().children())
     with run(code) as (_, counted):
         await_end(counted)
-        cpu = counted.cpu()
+        cpu_s = counted.cpu_s()
     # Starting Python costs some CPU, and more on a busy machine.
-    assert cpu_s - 0.15 < cpu.total_s < cpu_s + 0.5
-    assert cpu.jvm_s == 0
+    assert expected_s - 0.15 < cpu_s < expected_s + 0.5
     assert set(psutil.Process().children()) <= before
 
 
@@ -76,37 +75,14 @@ def test_group_counts_children_that_no_sample_sees(run: Run) -> None:
     )
     with run(many) as (_, counted):
         await_end(counted)
-        cpu = counted.cpu()
-    assert cpu.total_s > 20 * _cpu_s_of("sum(range(300_000))")
+        cpu_s = counted.cpu_s()
+    assert cpu_s > 20 * _cpu_s_of("sum(range(300_000))")
 
 
 def _cpu_s_of(code: str) -> float:
     began = time.process_time()
     exec(code)
     return time.process_time() - began
-
-
-def _cpu_s_of_process(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def test_java_is_recognized_by_its_name(run: Run, tmp_path: Path) -> None:
-    java = tmp_path / "java"
-    java.symlink_to(sys.executable)
-    done = tmp_path / "done"
-    told = f"open({str(done)!r}, 'w').close()\nimport time\ntime.sleep(600)\n"
-    with run(burn(0.5) + child(burn(0.8) + told, program=str(java))) as (process, counted):
-        begin = counted.cpu()
-        wait_until(done.exists, "the process to say that it is ready")
-        end = counted.cpu()
-        parent = psutil.Process(process.pid)
-        own_s, java_s = (_cpu_s_of_process(each) for each in (parent, *parent.children()))
-    assert end.jvm_s == pytest.approx(java_s, abs=0.1)
-    assert end.total_s - end.jvm_s == pytest.approx(own_s, abs=0.1)
-    began_s = begin.by_process.get(process.pid, 0.0)
-    assert end.busiest_since(begin) == pytest.approx(own_s - began_s, abs=0.1)
-    assert min(own_s, java_s - 0.3) > 0.4
 
 
 def test_shared_page_counts_once_in_pss_and_for_each_in_rss(run: Run, tmp_path: Path) -> None:
