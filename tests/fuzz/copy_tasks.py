@@ -11,32 +11,13 @@ from unittest.mock import patch
 from shoal.client import backoff
 from shoal.errors import ShoalError
 from shoal.mirroring.task.task import TaskResult
-from shoal.protocol.apis import ApiKey
 from tests.fuzz.liar import Lie, changed_fields
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
 
-__all__ = ["ASKED", "TASK_S", "check", "filled", "hurried", "patient", "run_task"]
+__all__ = ["TASK_S", "check", "filled", "hurried", "patient", "run_task"]
 
 REQUEST_TIMEOUT_MS = 250
 TASK_S = 200.0
-
-ASKED = [
-    ("source", ApiKey.METADATA),
-    ("source", ApiKey.API_VERSIONS),
-    ("source", ApiKey.FETCH),
-    ("source", ApiKey.FIND_COORDINATOR),
-    ("source", ApiKey.OFFSET_FETCH),
-    ("source", ApiKey.OFFSET_COMMIT),
-    ("source", ApiKey.LIST_OFFSETS),
-    ("source", ApiKey.OFFSET_FOR_LEADER_EPOCH),
-    ("destination", ApiKey.METADATA),
-    ("destination", ApiKey.API_VERSIONS),
-    ("destination", ApiKey.PRODUCE),
-    ("destination", ApiKey.FETCH),
-    ("destination", ApiKey.INIT_PRODUCER_ID),
-    ("destination", ApiKey.LIST_OFFSETS),
-    ("destination", ApiKey.OFFSET_FOR_LEADER_EPOCH),
-]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from rig.agent import newest_of_each_line, supported_versions
 from rig.jars import KAFKA_VERSION
 
-__all__ = ["EVERY_LINE", "EVERY_VERSION", "OLDEST_AND_NEWEST_NOW"]
+__all__ = ["EVERY_LINE", "EVERY_VERSION"]
 
 
 def _parameters(versions: Iterable[str], now: Iterable[str]) -> list[object]:
@@ -17,5 +17,4 @@ def _parameters(versions: Iterable[str], now: Iterable[str]) -> list[object]:
 
 
 EVERY_LINE = _parameters(newest_of_each_line(), [KAFKA_VERSION])
-OLDEST_AND_NEWEST_NOW = _parameters(newest_of_each_line(), [KAFKA_VERSION, newest_of_each_line()[0]])
 EVERY_VERSION = _parameters(supported_versions(), [KAFKA_VERSION])

@@ -505,9 +505,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]
     found = []
     for kind in draw(
         st.lists(
-            st.sampled_from(
-                ["plain", "holes", "append time", "messages 0", "messages 1", "wrapper 0", "wrapper 1"]
-            ),
+            st.sampled_from(KINDS_OF_BATCHES),
             min_size=1,
             max_size=6,
         )

@@ -24,8 +24,6 @@ from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
-CHARTS = ["lag-records", "lag-time", "rate", "cpu", "memory"]
-
 SCHEMES = ["light", "dark"]
 
 HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror="document.title='taken'">"""
