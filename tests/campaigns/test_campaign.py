@@ -18,7 +18,8 @@ import pytest
 from shoal.mirroring.model.offset_map import OffsetMap, Translation
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import groups
-from shoal.mirroring.sync.decide import Decided, Seen, Sides, decide
+from shoal.mirroring.sync.decide import Seen, Sides, decide
+from shoal.mirroring.sync.report import GroupOffset
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import wait_until
 from tests.world.tasks import Setup, TaskWorld
@@ -71,7 +72,7 @@ def _translated_by(shift: int) -> Callable[..., Translation]:
     return translate
 
 
-def _decided_without_present(seen: Seen, translation: Any, sides: Sides) -> Decided:
+def _decided_without_present(seen: Seen, translation: Any, sides: Sides) -> GroupOffset:
     """Decide as if the other cluster had no offset of the group."""
     return decide(seen._replace(there=None), translation, sides)
 

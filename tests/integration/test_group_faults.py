@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -32,7 +31,7 @@ from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.sync import groups as rounds
-from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
+from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.report import Action, GroupOffset
 from shoal.mirroring.task.task import run_copy_task
@@ -123,12 +122,10 @@ def test_consumer_that_joins_between_a_translation_and_its_commit_is_left_alone(
         }
     )
 
-    def joins(
-        cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
-    ) -> dict[shoal.TopicPartition, Outcome]:
+    def joins(cluster: Cluster, group: str, rows: Sequence[GroupOffset]) -> list[GroupOffset]:
         consumer.subscribe([topic])
         wait_until(lambda: consumer.poll(0.2) is not None, "its first record", 60)
-        return commit_translations(cluster, group, offsets, **more)
+        return commit_translations(cluster, group, rows)
 
     with pair_of(source_cluster, destination_cluster, topic) as pair:
         commit_at(source_cluster.bootstrap, topic, topic, {0: 3})

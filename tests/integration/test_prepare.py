@@ -11,7 +11,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
+from shoal.mirroring.prepare.changes import Prepared
+from shoal.mirroring.prepare.create import prepare
 from shoal.topic_partition import TopicPartition
 
 
@@ -70,7 +71,9 @@ def test_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> N
         },
     )
     prepared = sides.prepare(topic)
-    assert prepared.topics == {topic: PreparedTopic(topic, topic, 3, created=True)}
+    found = prepared.topics[topic]
+    assert (list(prepared.topics), found.destination, found.partitions) == ([topic], topic, 3)
+    assert found.created
     assert prepared.group == f"shoal.{sides.source.cluster_id}.{sides.destination.cluster_id}"
     assert prepared.producer_id_expiration_ms == 86_400_000
     assert configs_set_on(sides.destination, topic) == {

@@ -23,7 +23,7 @@ from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.create import Prepared
+from shoal.mirroring.prepare.changes import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from rig.judge import Stay, Verdict, judge
@@ -22,11 +22,10 @@ from shoal.errors import ShoalError
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync import groups as rounds
-from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
+from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset
-from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.api_error import ApiError
 from shoal_broker.clock import now_ms
@@ -259,11 +258,9 @@ class Readers:
     def die_at_commit(self, *, before: bool) -> None:
         """Kill the mirror just before the first commit of a round, or just behind it."""
 
-        def dying(
-            cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
-        ) -> dict[TopicPartition, Outcome]:
+        def dying(cluster: Cluster, group: str, rows: Sequence[GroupOffset]) -> list[GroupOffset]:
             if not before:
-                commit_translations(cluster, group, offsets, **more)
+                commit_translations(cluster, group, rows)
             raise Killed
 
         with patch.object(rounds, "commit_translations", dying), suppress(Killed):

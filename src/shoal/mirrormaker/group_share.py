@@ -29,8 +29,8 @@ from ..mirroring.model.reports import stopped_report
 from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
+from ..mirroring.prepare.changes import PreparedTopic
 from ..mirroring.prepare.copies import stops_of_deleted
-from ..mirroring.prepare.create import PreparedTopic
 from ..timing import Timing
 from ..topic_partition import TopicPartition
 from .handlers import MirrorMakerRebalanceListener

@@ -81,32 +81,11 @@ class HandledPartition:
         self.counters.batches += not decision.is_drop
         self.counters.bytes_in += size_bytes
 
-    def wait(self, reason: str) -> None:
-        """Record why the partition waits until an output can be sent."""
-        self.waiting_for = reason
-
-    def stop_waiting(self) -> None:
-        """Record that the output was sent."""
-        self.waiting_for = None
-
-    def note_end(self, end_offset: int) -> None:
-        """Record the end offset of the source partition."""
-        self.end_offset = end_offset
-
-    def note_commit(self, offset: int) -> None:
-        """Record the committed offset."""
-        self.committed = offset
-
     def go_over(self, position: int) -> None:
         """Add the offsets up to a position for which the consumer returned no record."""
         behind = self.pending_inputs[-1].next_offset if self.pending_inputs else self.position
         if behind < position and not self.is_ending:
             self.pending_inputs.append(PendingInput(behind, position, 0))
-
-    def refuse(self, pending: PendingInput, reason: str) -> None:
-        """Record that one output will never be sent."""
-        self.stop_waiting()
-        self.reject(pending, reason)
 
     def acknowledge(self, pending: PendingInput, size_bytes: int) -> None:
         """Record that the destination has one output."""

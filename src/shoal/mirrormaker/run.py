@@ -26,7 +26,8 @@ from ..mirroring.model.text import once_each
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
-from ..mirroring.prepare.create import Prepared, PreparedTopic, prepare
+from ..mirroring.prepare.changes import Prepared, PreparedTopic
+from ..mirroring.prepare.create import prepare
 from ..mirroring.prepare.descriptions import describe_brokers
 from ..mirroring.prepare.expiring_positions import warning_of_expiry
 from ..state_directory import state_dir

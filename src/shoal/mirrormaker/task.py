@@ -256,7 +256,7 @@ class _HandlerTask:
                 self._source, dict.fromkeys(self._partitions, LATEST), level
             ).items():
                 if isinstance(end, int):
-                    self._partitions[partition].note_end(end)
+                    self._partitions[partition].end_offset = end
 
     def _take(self, record: ConsumerRecord | RawRecord, producer: RawProducer) -> None:
         partition = self._partitions[record.topic_partition]
@@ -317,7 +317,8 @@ class _HandlerTask:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    partition.refuse(pending, str(error))
+                    partition.waiting_for = None
+                    partition.reject(pending, str(error))
                     return
                 self._look_after()
             except Exception as error:
@@ -326,14 +327,15 @@ class _HandlerTask:
                 is_missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    partition.refuse(pending, self._reason_against_output(error))
+                    partition.waiting_for = None
+                    partition.reject(pending, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
                     give_up_at = time.monotonic() + self._patience_s
                 self._topics.forget(output.topic)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
-        partition.stop_waiting()
+        partition.waiting_for = None
         future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
 
     def _reason_against_output(self, error: Exception) -> str:
@@ -352,7 +354,7 @@ class _HandlerTask:
 
     def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
         """Wait after a transient error, and commit and report meanwhile; raises _Ended."""
-        partition.wait(reason)
+        partition.waiting_for = reason
         self._look_after()
         self._control.wait(seconds)
 
@@ -413,7 +415,7 @@ class _HandlerTask:
         )
         for partition, offset in wanted.items():
             if partition not in refused:
-                self._partitions[partition].note_commit(offset)
+                self._partitions[partition].committed = offset
         for error in refused.values():
             raise error
 

@@ -18,7 +18,8 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic, prepare
+from shoal.mirroring.prepare.changes import PreparedTopic
+from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition

@@ -19,7 +19,7 @@ from shoal.mirroring.model.follow_options import Follower, FollowOptions, Sync
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.timing import Timing
 from tests.two_brokers import TwoBrokers, wait_until
 

@@ -17,7 +17,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.signals import Signals
 from shoal.mirroring.model.progress import Phase, Progress
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events

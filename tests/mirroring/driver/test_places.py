@@ -21,7 +21,7 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import Start, Until
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition

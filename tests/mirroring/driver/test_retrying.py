@@ -10,7 +10,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.reports import PartitionReporter
 from shoal.topic_partition import TopicPartition

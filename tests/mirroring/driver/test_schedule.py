@@ -12,7 +12,7 @@ from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.mirroring.task.task import TaskResult, follow_documents
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report

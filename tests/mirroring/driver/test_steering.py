@@ -20,7 +20,7 @@ from shoal.mirroring.driver.topic_expressions import topics_of
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering_options import SteeringOptions
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.create import PreparedTopic
+from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.control import parsed
 from tests.two_brokers import wait_until

@@ -19,8 +19,9 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics, PartitionStatus
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.mirroring.prepare.copies import CopyState, compare_copies
-from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
+from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition

@@ -14,8 +14,8 @@ from shoal.errors import BrokerError, ConfigError, Disconnected
 from shoal.mirroring.model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.changes import TopicChanges
-from shoal.mirroring.prepare.create import Prepared, prepare
+from shoal.mirroring.prepare.changes import Prepared
+from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
@@ -39,7 +39,7 @@ class Sides:
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(options, source, destination, patience_s=patience_s)
 
-    def inspect(self, topics: str, rename: str | None = None, **changes: Any) -> TopicChanges:
+    def inspect(self, topics: str, rename: str | None = None, **changes: Any) -> Prepared:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return inspect_topics(options, source, destination, patience_s=10.0)

@@ -12,16 +12,15 @@ from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import commit
-from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
+from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.report import Action
+from shoal.mirroring.sync.report import Action, GroupOffset
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of
 
 FIRST = TopicPartition("topic", 0)
-WRITTEN = Outcome(Action.WRITTEN)
 
 
 @pytest.fixture
@@ -37,13 +36,18 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
         yield cluster
 
 
-def translated(partition: int, metadata: str = "") -> ToCommit:
+def translated(partition: int, metadata: str = "") -> GroupOffset:
     mark = Mark.of("A", CommittedValue(7, metadata, 0), Translation(5, Exactness.EXACT))
-    return ToCommit(TopicPartition("topic", partition), 5, mark)
+    at = TopicPartition("topic", partition)
+    return GroupOffset("g", at, at, 7, None, 5, Exactness.EXACT, None, Action.WRITE, mark=mark)
 
 
-def committed(cluster: Cluster, *offsets: ToCommit) -> dict[TopicPartition, Outcome]:
-    return commit_translations(cluster, "g", offsets)
+def committed(cluster: Cluster, *offsets: GroupOffset) -> dict[int, GroupOffset]:
+    return {each.partition.partition: each for each in commit_translations(cluster, "g", offsets)}
+
+
+def actions(found: dict[int, GroupOffset]) -> dict[int, Action]:
+    return {partition: each.action for partition, each in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -70,17 +74,17 @@ def test_commit_that_is_refused_has_an_action_and_a_reason(
     broker: Broker, cluster: Cluster, code: ErrorCode, action: Action, said: str
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_COMMIT, error=code, times=None)
-    outcome = committed(cluster, translated(0))[FIRST]
+    outcome = committed(cluster, translated(0))[0]
     assert outcome.action is action
     assert said in outcome.detail
     assert outcome.may_pass is ("next round" in said)
     broker.faults.clear()
-    assert committed(cluster, translated(0)) == {FIRST: WRITTEN}
+    assert actions(committed(cluster, translated(0))) == {0: Action.WRITTEN}
 
 
 def test_commit_without_an_answer_is_unconfirmed(broker: Broker, cluster: Cluster) -> None:
     commits = broker.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
-    outcome = committed(cluster, translated(0))[FIRST]
+    outcome = committed(cluster, translated(0))[0]
     assert (outcome.action, outcome.may_pass, commits.hits) == (Action.UNCONFIRMED, True, 1)
     assert fetch_offsets(cluster, "g", None)[FIRST].offset == 5
 
@@ -89,11 +93,8 @@ def test_commit_that_is_refused_for_one_partition_commits_the_others(
     broker: Broker, cluster: Cluster
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1)
-    actions = {
-        each.partition: outcome
-        for each, (outcome, _, _) in committed(cluster, *map(translated, range(3))).items()
-    }
-    assert actions == {0: Action.WRITTEN, 1: Action.REFUSED, 2: Action.WRITTEN}
+    found = committed(cluster, *map(translated, range(3)))
+    assert actions(found) == {0: Action.WRITTEN, 1: Action.REFUSED, 2: Action.WRITTEN}
 
 
 def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(
@@ -101,7 +102,7 @@ def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.OFFSET_METADATA_TOO_LARGE, partition=0)
     outcomes = committed(cluster, translated(0, "mine"), translated(1, "mine"))
-    assert set(outcomes.values()) == {WRITTEN}
+    assert set(actions(outcomes).values()) == {Action.WRITTEN}
     found = fetch_offsets(cluster, "g", None)
     assert {each.partition: value.metadata for each, value in found.items()} == {
         0: "translated-by-shoal/1 A 7 5 exact/69a8d393",
@@ -115,5 +116,5 @@ def test_commit_of_much_metadata_is_sent_in_parts(
     monkeypatch.setattr(commit, "AT_ONCE_BYTES", 1_000)
     requests = broker.faults.add(ApiKey.OFFSET_COMMIT, times=None)
     outcomes = committed(cluster, *(translated(number, "m" * 100) for number in range(3)))
-    assert set(outcomes.values()) == {WRITTEN}
+    assert set(actions(outcomes).values()) == {Action.WRITTEN}
     assert requests.hits == 3

@@ -10,9 +10,9 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Translation
 from shoal.mirroring.sync.copies import MirroredCopy
-from shoal.mirroring.sync.decide import Decided, Seen, Sides, decide
+from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.report import Action, Direction
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset
 from shoal.mirroring.sync.translations import CopyMap, MirroredLog
 from shoal.topic_partition import TopicPartition
 
@@ -51,7 +51,7 @@ def decided(
     log_start: int = 0,
     incident: bool = False,
     began: int = 0,
-) -> Decided:
+) -> GroupOffset:
     copy = copy_from(began, incident=incident)
     seen = Seen("g", PARTITION, committed, present, copy, is_active, None, log_start)
     return decide(seen, translation, SIDES)
@@ -93,15 +93,15 @@ CASES = [
 def test_decide_by_the_offset_of_the_destination(
     translation: Translation, present: CommittedValue | None, is_active: bool, action: Action
 ) -> None:
-    outcome, to_commit = decided(translation, present, is_active=is_active)
+    outcome = decided(translation, present, is_active=is_active)
     assert outcome.action is action
-    assert (to_commit is not None) == (action is Action.WRITE)
+    assert (outcome.mark is not None) == (action is Action.WRITE)
     assert (outcome.translated, outcome.exactness) == translation
 
 
-def metadata_of(decision: Decided) -> str:
-    assert decision.to_commit is not None
-    return decision.to_commit.mark.to_metadata()
+def metadata_of(decision: GroupOffset) -> str:
+    assert decision.mark is not None
+    return decision.mark.to_metadata()
 
 
 def test_decide_to_write_passes_on_the_metadata_behind_the_mark() -> None:
@@ -112,36 +112,36 @@ def test_decide_to_write_passes_on_the_metadata_behind_the_mark() -> None:
 def test_decide_after_its_own_write_is_unchanged() -> None:
     committed = value(100, "m" * 4096)
     present = value(90, metadata_of(decided(Translation(90, AHEAD), None, committed)))
-    assert decided(Translation(90, AHEAD), present, committed).outcome.action is Action.UNCHANGED
+    assert decided(Translation(90, AHEAD), present, committed).action is Action.UNCHANGED
 
 
 def test_decide_before_the_log_start_begins_there() -> None:
     """Otherwise a consumer with auto.offset.reset=latest would skip all records."""
     decision = decided(Translation(90, EXACT), None, log_start=95)
-    outcome, to_commit = decision
+    outcome = decision
     assert (outcome.action, outcome.translated, outcome.begins_late) == (Action.WRITE, 95, True)
-    assert to_commit is not None
-    assert (to_commit.offset, to_commit.mark.exactness) == (95, AT_LEAST)
+    assert outcome.mark is not None
+    assert (outcome.translated, outcome.mark.exactness) == (95, AT_LEAST)
     present = value(95, metadata_of(decision))
-    assert decided(Translation(90, EXACT), present, log_start=95).outcome.action is Action.UNCHANGED
+    assert decided(Translation(90, EXACT), present, log_start=95).action is Action.UNCHANGED
 
 
 def test_decide_before_the_beginning_of_the_copy_marks_no_exact_place() -> None:
-    outcome, to_commit = decided(Translation(0, EXACT), None, began=101)
+    outcome = decided(Translation(0, EXACT), None, began=101)
     assert outcome.begins_late
     assert "source offset 101" in outcome.detail
-    assert to_commit is not None
-    assert to_commit.mark.exactness is AT_LEAST
+    assert outcome.mark is not None
+    assert outcome.mark.exactness is AT_LEAST
 
 
 def test_decide_about_an_offset_from_the_other_cluster_sends_it_back_only_if_it_expired() -> None:
     returned = marked(70, 100, cluster="B")
     seen = Seen("g", PARTITION, returned, value(70), copy_from(0), returned=Mark.read(returned))
     assert not seen.is_translated
-    assert decide(seen, None, SIDES).outcome.action is Action.RETURNED
-    outcome, to_commit = decide(seen._replace(there=None), None, SIDES)
+    assert decide(seen, None, SIDES).action is Action.RETURNED
+    outcome = decide(seen._replace(there=None), None, SIDES)
     assert (outcome.action, outcome.translated, outcome.exactness) == (Action.WRITE, 70, EXACT)
-    assert to_commit is not None
+    assert outcome.mark is not None
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ def test_decide_without_a_copy_translates_nothing(
 ) -> None:
     seen = Seen("g", PARTITION, AT_100, None, copy)
     assert not seen.is_translated
-    outcome, to_commit = decide(seen, None, SIDES)
-    assert (outcome.action, outcome.detail, to_commit) == (action, detail, None)
+    outcome = decide(seen, None, SIDES)
+    assert (outcome.action, outcome.detail, outcome.mark) == (action, detail, None)
 
 
 def test_decide_with_an_error_in_place_of_the_translation_refuses_the_offset() -> None:
     seen = Seen("g", PARTITION, AT_100, None, copy_from(0))
-    outcome, to_commit = decide(seen, ConfigError("the leader does not answer"), SIDES)
+    outcome = decide(seen, ConfigError("the leader does not answer"), SIDES)
     assert (outcome.action, outcome.detail) == (Action.REFUSED, "the leader does not answer")
-    assert to_commit is None
+    assert outcome.mark is None
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def test_decide_keeps_an_earlier_exact_translation_of_an_idle_group(
     present: CommittedValue, incident: bool, action: Action, offset: int
 ) -> None:
     """Retention deletes the records that made the translation exact."""
-    outcome = decided(Translation(80, AT_LEAST), present, incident=incident).outcome
+    outcome = decided(Translation(80, AT_LEAST), present, incident=incident)
     assert (outcome.action, outcome.translated) == (action, offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,8 +15,8 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync import groups as rounds
-from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
-from shoal.mirroring.sync.report import Action, Direction, GroupsReport
+from shoal.mirroring.sync.commit import commit_translations
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
@@ -35,11 +35,9 @@ def meanwhile(
 ) -> None:
     """Let something happen between a translation and its commit, and behind the commit."""
 
-    def commit(
-        cluster: Cluster, group: str, offsets: Iterable[ToCommit], **more: Any
-    ) -> dict[TopicPartition, Outcome]:
+    def commit(cluster: Cluster, group: str, rows: Sequence[GroupOffset]) -> list[GroupOffset]:
         before()
-        outcomes = commit_translations(cluster, group, offsets, **more)
+        outcomes = commit_translations(cluster, group, rows)
         after()
         return outcomes
 

@@ -14,7 +14,8 @@ from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
-from ..prepare.create import PreparedTopic, prepare
+from ..prepare.changes import PreparedTopic
+from ..prepare.create import prepare
 from .lookout import Lookout
 from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule

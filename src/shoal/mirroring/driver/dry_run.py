@@ -27,7 +27,7 @@ from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions, warning_of_others
-from ..prepare.changes import TopicChanges
+from ..prepare.changes import Prepared
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.expiring_positions import warning_of_expiry
@@ -172,7 +172,7 @@ class _DryRunner:
             error,
         )
 
-    def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
+    def _acls(self, changes: Prepared) -> tuple[Acl, ...]:
         topics = changes.topics.values()
         hidden = hidden_topics(self._options.topics, self._source).named
         return needed_acls(
@@ -186,7 +186,7 @@ class _DryRunner:
             first_mirror_group=first_mirror_group(self._options),
         )
 
-    def _differences(self, changes: TopicChanges) -> tuple[str, ...]:
+    def _differences(self, changes: Prepared) -> tuple[str, ...]:
         """Return the differences of copies that exist."""
         names = {
             topic.source: topic.destination
@@ -230,7 +230,7 @@ class _DryRunner:
 
     # Positions
 
-    def _positions(self, changes: TopicChanges) -> tuple[GroupOffsets, str | None]:
+    def _positions(self, changes: Prepared) -> tuple[GroupOffsets, str | None]:
         """Return the group's positions, and its member."""
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
             return GroupOffsets({}, {}, {}, None), None
@@ -247,7 +247,7 @@ class _DryRunner:
             self._warnings.append(expiry)
         return state, describe_holder(self._source, changes.group)
 
-    def _outlook(self, changes: TopicChanges, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
+    def _outlook(self, changes: Prepared, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(changes.topics))
         others = [each for each in partitions if each not in self._way_back]
@@ -280,7 +280,7 @@ class _DryRunner:
         )
 
     def _starts(
-        self, changes: TopicChanges, state: GroupOffsets, without: Sequence[TopicPartition]
+        self, changes: Prepared, state: GroupOffsets, without: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the start offsets of partitions without a position."""
         start_ms = self._options.start.timestamp_ms
@@ -297,7 +297,7 @@ class _DryRunner:
 
     def _warn_of_partitions(
         self,
-        changes: TopicChanges,
+        changes: Prepared,
         positions: Mapping[TopicPartition, MirrorPosition],
         without: Sequence[TopicPartition],
     ) -> None:
@@ -369,7 +369,7 @@ class _DryRunner:
         return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
 
 
-def _copy_of(changes: TopicChanges, partition: TopicPartition) -> TopicPartition:
+def _copy_of(changes: Prepared, partition: TopicPartition) -> TopicPartition:
     return TopicPartition(changes.topics[partition.topic].destination, partition.partition)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from ..control import ControlServer
 from ..model.first_start import FirstStart
 from ..model.options import MirrorOptions
-from ..prepare.create import Prepared
+from ..prepare.changes import Prepared
 from .places import Places
 
 __all__ = ["END_PATIENCE_S", "CopyJob", "Engine"]

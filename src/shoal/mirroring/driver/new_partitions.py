@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 
 from ...errors import ConfigError
-from ..prepare.changes import TopicChanges
+from ..prepare.changes import Prepared
 
 __all__ = ["NewPartitions"]
 
@@ -84,7 +84,7 @@ class NewPartitions:
             "add them"
         )
 
-    def check(self, changes: TopicChanges, expected: Mapping[str, int]) -> None:
+    def check(self, changes: Prepared, expected: Mapping[str, int]) -> None:
         """
         Check changes right before they are made, since the source may list more partitions than at the look.
 

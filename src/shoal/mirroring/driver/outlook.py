@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import ShoalError
 from ..model.acls import Acl
-from ..prepare.changes import PlannedTopic
+from ..prepare.changes import PreparedTopic
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook"]
 
@@ -39,7 +39,7 @@ class PartitionOutlook:
 class TopicOutlook:
     """A topic, and the start of each of its partitions."""
 
-    plan: PlannedTopic
+    plan: PreparedTopic
     partitions: tuple[PartitionOutlook, ...]
 
     @property

@@ -47,7 +47,7 @@ from ..monitoring.page import MirrorPage
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.shown import show
 from ..positions import GroupPositions
-from ..prepare.create import Prepared
+from ..prepare.changes import Prepared
 from .beginnings import Beginnings, find_beginnings
 from .cluster_watch import ClusterWatch
 from .engine import END_PATIENCE_S, CopyJob, Engine

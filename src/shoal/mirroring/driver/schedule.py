@@ -12,7 +12,7 @@ from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
 from ..model.reports import SmallBatches, TaskReport
 from ..monitoring.metrics import Metrics
-from ..prepare.create import PreparedTopic
+from ..prepare.changes import PreparedTopic
 
 __all__ = ["PartitionSchedule", "Plan"]
 

@@ -31,8 +31,9 @@ from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
 from ..model.window import Until
 from ..positions import GroupPositions, warning_of_others
+from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import stops_of_deleted
-from ..prepare.create import Prepared, PreparedTopic, prepare
+from ..prepare.create import prepare
 from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
 from .commands import Commands

@@ -1,44 +1,43 @@
-"""The result of an inspection: the selected topics, and the changes that their copies need. Values only."""
+"""The selected topics of a mirror: the changes that their copies need, and the copies when they are ready."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
 
 from ...client.admin import NewTopic
 from ...records.compression import DEFAULT_LIMIT_BYTES
 
-__all__ = ["PlannedTopic", "Selected", "TopicChanges"]
-
-T = TypeVar("T")
+__all__ = ["Prepared", "PreparedTopic"]
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTopic:
+class PreparedTopic:
     """
-    One selected topic, and the changes that its copy needs.
+    One selected topic.
 
     Attributes:
         source: Its name at the source.
         destination: Its name at the destination.
-        partitions: Their number at the source.
-        creation: The request that creates the copy; None if the destination has it.
-        present_partitions: Their number at the destination; 0 if the copy has to be created.
+        partitions: Their number at the source. Once the copy is ready, it has at least as many.
+        created: Whether the copy was created just now, so that it is empty.
         deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
+        creation: The request that creates the copy; None if the destination had it.
+        present_partitions: Their number at the destination before; 0 without a copy.
 
     """
 
     source: str
     destination: str
     partitions: int
-    creation: NewTopic | None
-    present_partitions: int
+    created: bool = False
     deleted: str | None = None
+    creation: NewTopic | None = None
+    present_partitions: int = 0
 
     @property
     def is_present(self) -> bool:
-        """Whether the destination has it."""
+        """Whether the destination had the copy."""
         return self.creation is None and self.deleted is None
 
     @property
@@ -47,11 +46,10 @@ class PlannedTopic:
         return max(0, self.partitions - self.present_partitions) if self.is_present else 0
 
 
-# Without slots: in Python 3.11 a frozen class with slots cannot be called as Selected[...].
-@dataclass(frozen=True)
-class Selected(Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Prepared:
     """
-    The topics that a mirror selects: the changes that their copies need, or the copies when they are ready.
+    The topics that a mirror selects.
 
     Attributes:
         group: The consumer group on the source cluster.
@@ -68,11 +66,7 @@ class Selected(Generic[T]):
     group: str
     source_cluster_id: str | None
     destination_cluster_id: str | None
-    topics: Mapping[str, T]
+    topics: Mapping[str, PreparedTopic]
     warnings: tuple[str, ...]
     producer_id_expiration_ms: int
     max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
-
-
-#: The changes that the destination needs.
-TopicChanges: TypeAlias = Selected[PlannedTopic]

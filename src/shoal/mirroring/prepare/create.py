@@ -7,47 +7,21 @@ Runs on the driver, before the first task; and again while the mirror runs, for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import replace
 
 from ...client.admin import NewTopic, create_topic
 from ...client.cluster import Cluster, patiently
 from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
-from .changes import Selected, TopicChanges
+from .changes import Prepared
 from .growth import creation_error, grow_topic
 from .inspect import inspect_topics
 
-__all__ = ["Prepared", "PreparedTopic", "prepare"]
+__all__ = ["prepare"]
 
 #: Patience with a created topic's leaders, and with transient errors.
 _PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTopic:
-    """
-    A topic whose copy is ready, or was deleted.
-
-    Attributes:
-        source: Its name at the source.
-        destination: Its name at the destination.
-        partitions: Their number at the source; the destination has at least as many.
-        created: Whether the copy was created just now, so that it is empty.
-        deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
-
-    """
-
-    source: str
-    destination: str
-    partitions: int
-    created: bool
-    deleted: str | None = None
-
-
-#: The topics that a mirror begins with.
-Prepared: TypeAlias = Selected[PreparedTopic]
 
 
 def prepare(
@@ -59,7 +33,7 @@ def prepare(
     forbids: bool = True,
     on_group: Callable[[str], object] = lambda _: None,
     on_create: Callable[[], object] = lambda: None,
-    check: Callable[[TopicChanges], object] = lambda _: None,
+    check: Callable[[Prepared], object] = lambda _: None,
 ) -> Prepared:
     """
     Inspect both clusters, and create the topics and partitions that the destination misses.
@@ -92,23 +66,13 @@ def prepare(
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
     created = _make(changes, destination, patience_s)
-    return Prepared(
-        changes.group,
-        changes.source_cluster_id,
-        changes.destination_cluster_id,
-        {
-            name: PreparedTopic(
-                name, topic.destination, topic.partitions, topic.destination in created, topic.deleted
-            )
-            for name, topic in changes.topics.items()
-        },
-        changes.warnings,
-        changes.producer_id_expiration_ms,
-        changes.max_decompressed_bytes,
-    )
+    topics = {
+        name: replace(topic, created=topic.destination in created) for name, topic in changes.topics.items()
+    }
+    return replace(changes, topics=topics)
 
 
-def _make(changes: TopicChanges, destination: Cluster, patience_s: float) -> frozenset[str]:
+def _make(changes: Prepared, destination: Cluster, patience_s: float) -> frozenset[str]:
     """Create missing topics and partitions, and wait until each has a leader; return the topics created."""
     created = frozenset(
         topic.destination
@@ -130,7 +94,7 @@ def _create(topic: NewTopic, destination: Cluster, patience_s: float) -> bool:
         raise creation_error(error, topic) from error
 
 
-def _await_leaders(changes: TopicChanges, destination: Cluster, patience_s: float) -> None:
+def _await_leaders(changes: Prepared, destination: Cluster, patience_s: float) -> None:
     """
     Wait until each new destination partition that a mirror writes to has a leader.
 

@@ -2,7 +2,7 @@
 Inspect both clusters before a mirror begins: which topics are selected, and can the destination take them?
 
 Runs on the driver, with metadata and configurations only, and changes nothing. The result,
-:class:`TopicChanges`, lists what the destination misses; :mod:`.create` creates it.
+:class:`Prepared`, lists what the destination misses; :mod:`.create` creates it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
-from .changes import PlannedTopic, TopicChanges
+from .changes import Prepared, PreparedTopic
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import (
     NOT_ALLOWED,
@@ -64,7 +64,7 @@ def inspect_topics(
     forbids: bool = True,
     creates: bool = False,
     on_group: Callable[[str], object] = lambda _: None,
-) -> TopicChanges:
+) -> Prepared:
     """
     Resolve the selection, check the destination, and list what it misses.
 
@@ -112,7 +112,7 @@ class _Inspection:
         self._warnings: list[str] = []
         self._hidden: list[str] = []
 
-    def run(self, on_group: Callable[[str], object]) -> TopicChanges:
+    def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()
         # Metadata of the copies, and of all brokers for the replication factor.
         self._destination.refresh(names.values())
@@ -129,7 +129,7 @@ class _Inspection:
         self._compare(topics, source_configs, self._configs_of_copies(topics))
         self._warn_of_growth(topics)
         producer_id_expiration_ms = self._broker_configs.producer_id_expiration_ms
-        return TopicChanges(
+        return Prepared(
             group,
             self._source.metadata.cluster_id,
             self._destination.metadata.cluster_id,
@@ -228,7 +228,7 @@ class _Inspection:
             "compression and retention were not compared. Allow DESCRIBE_CONFIGS on it"
         )
 
-    def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
+    def _configs_of_copies(self, topics: Mapping[str, PreparedTopic]) -> dict[str, Configs]:
         """Return the configurations of copies; of missing ones those that they would have."""
         existing = [topic.destination for topic in topics.values() if topic.is_present]
         configs: dict[str, Configs] = self._describe(self._destination, existing)
@@ -255,7 +255,7 @@ class _Inspection:
 
     def _compare(
         self,
-        topics: Mapping[str, PlannedTopic],
+        topics: Mapping[str, PreparedTopic],
         source_configs: Mapping[str, Configs],
         copy_configs: Mapping[str, Configs],
     ) -> None:
@@ -276,7 +276,7 @@ class _Inspection:
             raise ConfigError(". ".join(errors))
         self._warnings += sentences.values()
 
-    def _state_of_copy(self, topic: PlannedTopic, configs: Configs | None) -> TopicState:
+    def _state_of_copy(self, topic: PreparedTopic, configs: Configs | None) -> TopicState:
         if topic.creation:
             return TopicState(topic.creation.partitions, topic.creation.replication_factor, configs or {})
         found = _state(self._destination.metadata.topics[topic.destination], configs)
@@ -339,7 +339,7 @@ class _Inspection:
         names: Mapping[str, str],
         source_configs: Mapping[str, Configs],
         deleted: Mapping[str, str],
-    ) -> dict[str, PlannedTopic]:
+    ) -> dict[str, PreparedTopic]:
         present = self._destination.metadata.topics
         missing = {name: copy for name, copy in names.items() if copy not in present and name not in deleted}
         for name, copy in missing.items():
@@ -351,13 +351,13 @@ class _Inspection:
                 ) from not_authorized(name)
         self._warn_of_fewer_replicas(missing)
         return {
-            name: PlannedTopic(
+            name: PreparedTopic(
                 name,
                 copy,
                 len(self._source.metadata.topics[name].partitions),
-                self._creation(name, copy, source_configs[name]) if name in missing else None,
-                len(present[copy].partitions) if copy in present else 0,
-                deleted.get(name),
+                deleted=deleted.get(name),
+                creation=self._creation(name, copy, source_configs[name]) if name in missing else None,
+                present_partitions=len(present[copy].partitions) if copy in present else 0,
             )
             for name, copy in names.items()
         }
@@ -376,7 +376,7 @@ class _Inspection:
             ),
         )
 
-    def _warn_of_growth(self, topics: Mapping[str, PlannedTopic]) -> None:
+    def _warn_of_growth(self, topics: Mapping[str, PreparedTopic]) -> None:
         growing = [topic for topic in topics.values() if topic.added_partitions]
         for topic in growing:
             grow_topic(

@@ -8,7 +8,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...client.cluster import Cluster, is_transient
@@ -18,10 +19,9 @@ from ...error_codes import ErrorCode, named_code
 from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl, grant_command
-from .mark import Mark
-from .report import Action
+from .report import Action, GroupOffset
 
-__all__ = ["UNSTABLE_THERE", "Outcome", "ToCommit", "commit_translations"]
+__all__ = ["UNSTABLE_THERE", "commit_translations"]
 
 #: A phrase for an offset that an open transaction of the other cluster changes. A running mirror decides
 #: about it again in each round.
@@ -56,119 +56,112 @@ AT_ONCE_BYTES = 500_000
 _OFFSET_BYTES = 100
 
 
-class ToCommit(NamedTuple):
-    """
-    An offset to commit.
-
-    Attributes:
-        mark: The metadata.
-        present: The offset that it replaces; None if there is none.
-
-    """
-
-    partition: TopicPartition
-    offset: int
-    mark: Mark
-    present: int | None = None
-
-
-class Outcome(NamedTuple):
-    """
-    The outcome for an offset.
-
-    Attributes:
-        detail: A phrase with the reason.
-        may_pass: Whether a later commit may succeed.
-
-    """
-
+class _Outcome(NamedTuple):
     action: Action
     detail: str = ""
     may_pass: bool = False
 
 
-_TOO_LARGE = Outcome(Action.REFUSED, "the metadata of the commit is longer than the broker allows")
+_WRITTEN = _Outcome(Action.WRITTEN)
+_TOO_LARGE = _Outcome(Action.REFUSED, "the metadata of the commit is longer than the broker allows")
 
 
-def commit_translations(
-    cluster: Cluster, group: str, offsets: Iterable[ToCommit]
-) -> dict[TopicPartition, Outcome]:
+def commit_translations(cluster: Cluster, group: str, rows: Sequence[GroupOffset]) -> list[GroupOffset]:
     """
-    Commit offsets to a group without being its member, once.
+    Commit those offsets of a group that have a mark, without being its member, and once.
 
     Args:
-        offsets: The offsets, each of another partition.
+        rows: The offsets, each of another partition.
 
     Returns:
-        The outcome for each partition. No error of a broker is raised.
+        All rows, with the outcome of each commit. No error of a broker is raised.
 
     """
-    outcomes: dict[TopicPartition, Outcome] = {}
-    for some in _in_parts(offsets):
-        outcomes |= _commit(cluster, group, {each: each.mark.to_metadata() for each in some})
+    marked = {row.counterpart: row for row in rows if row.mark and row.counterpart}
+    outcomes: dict[TopicPartition, _Outcome] = {}
+    for some in _in_parts({each: _to_commit(row) for each, row in marked.items()}):
+        outcomes |= _commit(cluster, group, some)
         # A broker may allow less metadata than Kafka's default.
-        alone = {each: each.mark.alone for each in some if outcomes[each.partition] == _TOO_LARGE}
-        if alone:
-            outcomes |= _commit(cluster, group, alone)
-    return outcomes
+        if alone := [each for each in some if outcomes[each] == _TOO_LARGE]:
+            shorter = {each: _to_commit(marked[each], with_mark_alone=True) for each in alone}
+            outcomes |= _commit(cluster, group, shorter)
+    return [
+        row
+        if row.mark is None or row.counterpart is None
+        else replace(
+            row,
+            mark=None,
+            action=(outcome := outcomes[row.counterpart]).action,
+            detail=outcome.detail or row.detail,
+            may_pass=outcome.may_pass,
+        )
+        for row in rows
+    ]
 
 
-def _commit(cluster: Cluster, group: str, metadata: Mapping[ToCommit, str]) -> dict[TopicPartition, Outcome]:
-    """Send one request; the metadata of each offset are given apart."""
-    offsets = {each.partition: Committed(each.offset, text) for each, text in metadata.items()}
+def _to_commit(row: GroupOffset, *, with_mark_alone: bool = False) -> Committed:
+    assert row.mark is not None
+    assert row.translated is not None
+    return Committed(row.translated, row.mark.alone if with_mark_alone else row.mark.to_metadata())
+
+
+def _commit(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]
+) -> dict[TopicPartition, _Outcome]:
+    """Send one request."""
     refused: Mapping[TopicPartition, ShoalError]
     try:
         refused = commit_offsets(cluster, group, offsets, _NOBODY)
     except ShoalError as error:
         refused = dict.fromkeys(offsets, error)
     return {
-        each: _outcome(cluster, group, each, refused[each]) if each in refused else Outcome(Action.WRITTEN)
+        each: _outcome(cluster, group, each, refused[each]) if each in refused else _WRITTEN
         for each in offsets
     }
 
 
-def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: ShoalError) -> Outcome:
+def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: ShoalError) -> _Outcome:
     """Return the outcome of a refused commit, with a sentence: the object, the problem, the remedy."""
     if not isinstance(error, BrokerError):
-        return Outcome(Action.UNCONFIRMED, str(error), may_pass=is_transient(error))
+        return _Outcome(Action.UNCONFIRMED, str(error), may_pass=is_transient(error))
     if error.code in _HAS_MEMBERS:
-        return Outcome(Action.ACTIVE, "a consumer joined the group")
+        return _Outcome(Action.ACTIVE, "a consumer joined the group")
     if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE:
         return _TOO_LARGE
     at = f"group {group!r} on {cluster}"
     if error.code in _OTHER_TYPE:
-        return Outcome(Action.REFUSED, f"{at} is not a consumer group. Rename one of them")
+        return _Outcome(Action.REFUSED, f"{at} is not a consumer group. Rename one of them")
     match error.code:
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return Outcome(Action.REFUSED, f"{at}: {_not_authorized(cluster, 'group', group)}")
+            return _Outcome(Action.REFUSED, f"{at}: {_not_authorized(cluster, 'group', group)}")
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             problem = _not_authorized(cluster, "topic", partition.topic)
-            return Outcome(Action.REFUSED, f"{partition} on {cluster}: {problem}")
+            return _Outcome(Action.REFUSED, f"{partition} on {cluster}: {problem}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return Outcome(
+            return _Outcome(
                 Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
             )
         case ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
             limit = "Raise max.message.bytes of __consumer_offsets"
-            return Outcome(Action.REFUSED, f"{at}: the commit is too large. {limit}")
+            return _Outcome(Action.REFUSED, f"{at}: the commit is too large. {limit}")
     if error.retriable:
         action = Action.UNCONFIRMED if error.code in _WRITTEN_PERHAPS else Action.REFUSED
         code = named_code(error.raw_code)
-        return Outcome(action, f"{at}: {code}. The next round tries again", may_pass=True)
-    return Outcome(Action.REFUSED, str(error))
+        return _Outcome(action, f"{at}: {code}. The next round tries again", may_pass=True)
+    return _Outcome(Action.REFUSED, str(error))
 
 
-def _in_parts(offsets: Iterable[ToCommit]) -> Iterator[list[ToCommit]]:
+def _in_parts(offsets: Mapping[TopicPartition, Committed]) -> Iterator[dict[TopicPartition, Committed]]:
     """Yield the offsets in parts that fit into a batch of the coordinator."""
-    part: list[ToCommit] = []
+    part: dict[TopicPartition, Committed] = {}
     size = 0
-    for each in offsets:
+    for partition, committed in offsets.items():
         # A character has four bytes at most.
-        more = _OFFSET_BYTES + len(each.partition.topic) + 4 * len(each.mark.to_metadata())
+        more = _OFFSET_BYTES + len(partition.topic) + 4 * len(committed.metadata)
         if part and size + more > AT_ONCE_BYTES:
             yield part
-            part, size = [], 0
-        part.append(each)
+            part, size = {}, 0
+        part[partition] = committed
         size += more
     if part:
         yield part

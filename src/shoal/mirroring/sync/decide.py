@@ -23,12 +23,12 @@ from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
-from .commit import UNSTABLE_THERE, ToCommit
+from .commit import UNSTABLE_THERE
 from .copies import MirroredCopy
 from .mark import Mark
 from .report import Action, Direction, GroupOffset
 
-__all__ = ["Decided", "Seen", "Sides", "decide"]
+__all__ = ["Seen", "Sides", "decide"]
 
 _UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
 
@@ -83,14 +83,7 @@ class Seen(NamedTuple):
         return is_copied and not self.committed.error_code and self.returned is None
 
 
-class Decided(NamedTuple):
-    """The outcome for an offset, and the commit if there is one."""
-
-    outcome: GroupOffset
-    to_commit: ToCommit | None = None
-
-
-def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> Decided:
+def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> GroupOffset:
     """
     Decide about an offset.
 
@@ -118,7 +111,7 @@ def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Side
     return _translated(seen, copy, translation, sides)
 
 
-def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides: Sides) -> Decided:
+def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides: Sides) -> GroupOffset:
     there = seen.there
     theirs = Mark.read(there) if there is not None else None
     ours = theirs if theirs is not None and theirs.is_from(sides.read_id) else None
@@ -136,12 +129,11 @@ def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides:
     action = _action(seen, translation, mark, ours)
     if there is not None and action is Action.REFUSED:
         detail = UNSTABLE_THERE if _is_unstable(there) else _unreadable(there)
-    counterpart = copy.counterpart(sides.direction)
     present = None if there is None or there.error_code else there.offset
-    outcome = GroupOffset(
+    return GroupOffset(
         seen.group,
         seen.partition,
-        counterpart,
+        copy.counterpart(sides.direction),
         seen.committed.offset,
         seen.lag,
         *translation,
@@ -149,10 +141,8 @@ def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides:
         action,
         detail,
         begins_late=begins_late,
+        mark=mark if action is Action.WRITE else None,
     )
-    if action is not Action.WRITE:
-        return Decided(outcome)
-    return Decided(outcome, ToCommit(counterpart, translation.offset, mark, present))
 
 
 def _action(seen: Seen, translation: Translation, mark: Mark, ours: Mark | None) -> Action:
@@ -184,10 +174,9 @@ def _kept(
     return translation
 
 
-def _untranslated(seen: Seen, action: Action, detail: str = "") -> Decided:
+def _untranslated(seen: Seen, action: Action, detail: str = "") -> GroupOffset:
     offset = seen.committed.offset
-    row = GroupOffset(seen.group, seen.partition, None, offset, seen.lag, None, None, None, action, detail)
-    return Decided(row)
+    return GroupOffset(seen.group, seen.partition, None, offset, seen.lag, None, None, None, action, detail)
 
 
 def _is_unstable(value: CommittedValue) -> bool:

@@ -38,7 +38,7 @@ from ..model.offset_map import Exactness
 from ..model.position import is_position
 from .commit import commit_translations
 from .copies import Copies, MirroredCopy
-from .decide import Decided, Seen, Sides, decide
+from .decide import Seen, Sides, decide
 from .mark import Mark
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
 from .translations import Answers, CopyMap, Translations
@@ -215,15 +215,17 @@ class GroupSync:
             name = group.here.name
             if name not in settled:
                 is_late = apply and time.monotonic() - read_at > self._timing.fresh_groups_s
-                if is_late and any(each.to_commit for each in self._decided(opened[name], answers, prove)):
+                if is_late and any(each.mark for each in self._decided(opened[name], answers, prove)):
                     # Consumers may have committed there meanwhile.
                     read_at = time.monotonic()
                     again = self._with_present(
                         groups[number : number + _READ_AGAIN], GroupOffsetsReader(self._written)
                     )
                     opened |= {each.here.name: self._open(each) for each in again}
-                decided = self._decided(opened[name], answers, prove)
-                settled[name] = self._finished(opened[name].report, decided, apply=apply)
+                rows = self._decided(opened[name], answers, prove)
+                if apply and any(each.mark for each in rows):
+                    rows = commit_translations(self._written, name, rows)
+                settled[name] = replace(opened[name].report, offsets=tuple(rows))
             reports.append(settled[name])
         self._settled = {
             group.here.name: (group, report)
@@ -332,7 +334,7 @@ class GroupSync:
 
     def _decided(
         self, opened: _Open, answers: Mapping[CopyMap, Answers], prove: Prove | None
-    ) -> list[Decided]:
+    ) -> list[GroupOffset]:
         """Return the decisions about the offsets of a group."""
         sides = Sides(
             self._direction,
@@ -395,21 +397,6 @@ class GroupSync:
                     0 if name is None else self._log_starts.get(TopicPartition(name, number), 0),
                     mark if is_returned else None,
                 )
-
-    # Committing
-
-    def _finished(self, report: GroupReport, decided: Sequence[Decided], *, apply: bool) -> GroupReport:
-        """Commit, if anything is to be committed, and return the group with the outcome of each offset."""
-        to_commit = [each.to_commit for each in decided if each.to_commit is not None]
-        outcomes = commit_translations(self._written, report.name, to_commit) if apply and to_commit else {}
-        rows = []
-        for each in decided:
-            row = each.outcome
-            if each.to_commit is not None and outcomes:
-                action, detail, may_pass = outcomes[each.to_commit.partition]
-                row = replace(row, action=action, detail=detail or row.detail, may_pass=may_pass)
-            rows.append(row)
-        return replace(report, offsets=tuple(rows))
 
 
 def _asked(opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
@@ -504,13 +491,13 @@ def _is_of_a_mirror(value: CommittedValue) -> bool:
     return is_mark or is_position(value.metadata)
 
 
-def _proved(decided: Decided, prove: Prove) -> Decided:
-    """Return a decision with its proof, and without the commit if the next record is another one."""
-    outcome = replace(decided.outcome, proof=prove(decided.outcome))
-    is_wrong = outcome.proof is not None and outcome.proof.is_same is False
-    if not is_wrong or outcome.action is not Action.WRITE:
-        return Decided(outcome, decided.to_commit)
-    return Decided(replace(outcome, action=Action.REFUSED, detail=_PROVED_WRONG))
+def _proved(row: GroupOffset, prove: Prove) -> GroupOffset:
+    """Return an offset with its proof, and without the commit if the next record is another one."""
+    proved = replace(row, proof=prove(row))
+    is_wrong = proved.proof is not None and proved.proof.is_same is False
+    if not is_wrong or row.mark is None:
+        return proved
+    return replace(proved, action=Action.REFUSED, detail=_PROVED_WRONG, mark=None)
 
 
 def _warnings(cluster: Cluster, listing: GroupListing) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from ...client.groups import EMPTY_STATES, GroupType
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness
+from .mark import Mark
 
 __all__ = ["Action", "Direction", "GroupOffset", "GroupReport", "GroupsReport", "OffsetProof"]
 
@@ -84,6 +85,7 @@ class GroupOffset:
         begins_late: Whether the other cluster lacks the records from the offset on, and the translation is
             its first record behind them.
         may_pass: Whether the commit may succeed in a later round.
+        mark: The metadata to commit with the translation; None if nothing is to be committed.
 
     """
 
@@ -100,6 +102,7 @@ class GroupOffset:
     proof: OffsetProof | None = None
     begins_late: bool = False
     may_pass: bool = False
+    mark: Mark | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
