@@ -17,7 +17,9 @@ from .config import IsolationLevel
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "answered",
     "epoch_end_offsets",
+    "known_log_ends",
     "list_offsets",
     "local_log_start_offset",
     "log_end_offsets",
@@ -112,6 +114,25 @@ def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> A
         else answer
         for partition, answer in answers.items()
     }
+
+
+def known_log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """
+    Return the end of each leader's log, without brokers before Kafka 2.3 and logs that have no epochs.
+
+    Raises:
+        ShoalError: A leader does not respond, or is one of a later epoch than the cluster's metadata have.
+
+    """
+    return answered(epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH)))
+
+
+def answered(answers: Mapping[TopicPartition, int | ShoalError | None]) -> dict[TopicPartition, int]:
+    """Return the answers that are known; raise the first error among them."""
+    for answer in answers.values():
+        if isinstance(answer, ShoalError):
+            raise answer
+    return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
 
 
 def epoch_end_offsets(

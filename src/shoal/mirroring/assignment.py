@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import LATEST, list_offsets
+from ..client.offsets import LATEST, answered, list_offsets
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
@@ -95,7 +95,7 @@ def end_offsets(
 
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
-    return _all_answered(answers if all_of_them else _those_that_answer(answers))
+    return answered(answers if all_of_them else _those_that_answer(answers))
 
 
 def window_ends(
@@ -126,7 +126,7 @@ def window_ends(
     if until.timestamp_ms is None:
         return ends
     answers = list_offsets(cluster, dict.fromkeys(ends, until.timestamp_ms), isolation_level)
-    found = _all_answered(answers if all_of_them else _those_that_answer(answers))
+    found = answered(answers if all_of_them else _those_that_answer(answers))
     return {each: min(ends[each], offset) if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
@@ -154,7 +154,7 @@ def start_offsets(
 
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level)
-    starts = _all_answered(answers if all_of_them else _those_that_answer(answers))
+    starts = answered(answers if all_of_them else _those_that_answer(answers))
     later = [partition for partition, offset in starts.items() if offset < 0]
     ends = end_offsets(cluster, later, isolation_level, all_of_them=all_of_them)
     return {each: offset for each, offset in (starts | ends).items() if offset >= 0}
@@ -168,13 +168,6 @@ def _those_that_answer(
         for partition, answer in answers.items()
         if not (isinstance(answer, ShoalError) and is_transient(answer))
     }
-
-
-def _all_answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[TopicPartition, int]:
-    for answer in answers.values():
-        if isinstance(answer, ShoalError):
-            raise answer
-    return {partition: answer for partition, answer in answers.items() if not isinstance(answer, ShoalError)}
 
 
 def tasks_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
-from shoal.mirroring.model.follow_options import KeptAcls
 from shoal.mirroring.sync.acls import lacking, mirror_principals, only_there, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
@@ -27,9 +26,9 @@ OF_GROUP = replace(MAY_READ, resource=Resource.GROUP, name="app")
 
 
 def translated(
-    *bindings: AclBinding, names: dict[str, str] = COPIES, kept: KeptAcls = KeptAcls.READ
+    *bindings: AclBinding, names: dict[str, str] = COPIES, has_all: bool = False
 ) -> set[AclBinding]:
-    return set(translate_acls(bindings, names, GROUPS, kept))
+    return set(translate_acls(bindings, names, GROUPS, has_all=has_all))
 
 
 def named(binding: AclBinding, *names: str) -> set[AclBinding]:
@@ -80,13 +79,13 @@ def test_read_keeps_read_and_describe_of_all_operations() -> None:
 @pytest.mark.parametrize("operation", AclOperation)
 def test_all_keeps_each_operation_of_topics(operation: AclOperation) -> None:
     binding = replace(MAY_READ, operation=operation)
-    assert translated(binding, kept=KeptAcls.ALL) == named(binding, "copy.orders")
+    assert translated(binding, has_all=True) == named(binding, "copy.orders")
 
 
-@pytest.mark.parametrize("kept", KeptAcls)
-def test_acl_of_a_group_keeps_its_name_and_lets_it_read(kept: KeptAcls) -> None:
+@pytest.mark.parametrize("has_all", [False, True])
+def test_acl_of_a_group_keeps_its_name_and_lets_it_read(has_all: bool) -> None:
     may_delete = replace(OF_GROUP, operation=AclOperation.DELETE)
-    assert translated(OF_GROUP, may_delete, kept=kept) == {OF_GROUP}
+    assert translated(OF_GROUP, may_delete, has_all=has_all) == {OF_GROUP}
 
 
 @pytest.mark.parametrize("allows", [True, False])
@@ -108,9 +107,9 @@ def test_empty_prefix_of_groups_never_becomes_the_name_of_all() -> None:
 
 
 def more_there(
-    wanted: set[AclBinding], there: set[AclBinding], kept: KeptAcls = KeptAcls.READ
+    wanted: set[AclBinding], there: set[AclBinding], *, has_all: bool = False
 ) -> tuple[AclBinding, ...]:
-    return only_there(there, wanted, NAMES, kept)
+    return only_there(there, wanted, NAMES, has_all=has_all)
 
 
 def test_lacking_acls_begin_with_denials() -> None:
@@ -145,7 +144,7 @@ def test_prefix_whose_copies_have_acls_of_their_own_is_no_difference() -> None:
 def test_write_is_only_there_if_writes_are_kept() -> None:
     wanted, there = {MAY_READ}, {MAY_READ, MAY_WRITE}
     assert more_there(wanted, there) == ()
-    assert more_there(wanted, there, KeptAcls.ALL) == (MAY_WRITE,)
+    assert more_there(wanted, there, has_all=True) == (MAY_WRITE,)
 
 
 WANTED = AclBinding(

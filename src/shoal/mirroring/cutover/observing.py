@@ -9,7 +9,7 @@ from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...client.groups import describe_holder
-from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...client.offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
@@ -27,7 +27,6 @@ from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
-from .logs import answered, log_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
 
@@ -114,7 +113,7 @@ class Observer:
             for number in sorted(topics[name].partitions if name in topics else ())
         ]
         self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
-        written = log_ends(self._source, wanted)
+        written = known_log_ends(self._source, wanted)
         ends = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
         stable = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
         starts = answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
@@ -171,7 +170,7 @@ class Observer:
         ends = answered(list_offsets(self._destination, dict.fromkeys(copies, LATEST)))
         starts = answered(list_offsets(self._destination, dict.fromkeys(copies, EARLIEST)))
         # A leader of a later epoch than that of the metadata, which the certificate gets, refuses this.
-        log_ends(self._destination, copies)
+        known_log_ends(self._destination, copies)
         return {
             each.source: (
                 _log(self._source, each.source, each.start, each.end),

@@ -15,7 +15,7 @@ from ...client.admin import init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
 from ...client.groups import group_assignment
-from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
+from ...client.offsets import EARLIEST, LATEST, answered, epoch_end_offsets, known_log_ends, list_offsets
 from ...errors import BrokerError, ConfigError, ProtocolError
 from ...topic_partition import TopicPartition
 from ..cutover.certificate import Certificate, CutLog, CutPartition, read_certificate
@@ -26,7 +26,6 @@ from ..cutover.failback import (
     failback_positions,
     failback_problems,
 )
-from ..cutover.logs import answered, log_ends
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..positions import GroupOffsets, GroupPositions
@@ -201,7 +200,7 @@ def _logs(cluster: Cluster, cuts: Mapping[TopicPartition, CutLog]) -> Mapping[To
     ]
     starts = answered(list_offsets(cluster, dict.fromkeys(present, EARLIEST)))
     shown = answered(list_offsets(cluster, dict.fromkeys(present, LATEST)))
-    ends = log_ends(cluster, present)
+    ends = known_log_ends(cluster, present)
     epochs = {each: cuts[each].leader_epoch for each in present if cuts[each].leader_epoch >= 0}
     epoch_ends = answered(epoch_end_offsets(cluster, epochs))
     found = {}

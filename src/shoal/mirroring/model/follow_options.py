@@ -11,7 +11,7 @@ from ... import kinds
 from ...declare import option
 from ...option_values import parse_choice
 
-__all__ = ["KEPT_CONFIGS", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls", "Sync"]
+__all__ = ["KEPT_CONFIGS", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "Sync"]
 
 #: The configurations of copies that stay. MirrorMaker 2's ``config.properties.exclude`` has the first three.
 #: The source limited timestamps of records that were new then, and are old now. The last ones concern the
@@ -30,21 +30,16 @@ class Follower(enum.Enum):
     ACLS = "ACLs"
 
 
-class KeptAcls(enum.Enum):
-    """Which ACLs the destination gets."""
-
-    #: READ and DESCRIBE, with which consumers go on.
-    READ = "read"
-    #: All operations on topics.
-    ALL = "all"
-
-
 class Sync(enum.Enum):
     """The settings that a mirror keeps in step. The value is that of the option."""
 
     CONFIGS = "configs"
     ACLS = "acls"
     ALL_ACLS = "all-acls"
+
+
+#: The values of the option that let the mirror change settings of a kind.
+_CHANGING = {Follower.CONFIGS: {Sync.CONFIGS}, Follower.ACLS: {Sync.ACLS, Sync.ALL_ACLS}}
 
 
 def _parse_sync(option: str, value: str | Iterable[str | Sync]) -> frozenset[Sync]:
@@ -69,26 +64,14 @@ class FollowOptions:
         group="what follows the records",
     )
 
-    @property
-    def sync_configs(self) -> bool:
-        """Whether copies get the configurations of their topics."""
-        return Sync.CONFIGS in self.sync
-
-    @property
-    def sync_acls(self) -> KeptAcls | None:
-        """The ACLs that the destination gets; None for none."""
-        if Sync.ALL_ACLS in self.sync:
-            return KeptAcls.ALL
-        return KeptAcls.READ if Sync.ACLS in self.sync else None
-
     def has(self, follower: Follower) -> bool:
         """Whether the mirror changes these settings at the destination; otherwise it only compares them."""
-        return self.sync_configs if follower is Follower.CONFIGS else self.sync_acls is not None
+        return not self.sync.isdisjoint(_CHANGING[follower])
 
     @property
-    def kept_acls(self) -> KeptAcls:
-        """The ACLs that are compared: those for consumers, unless the user wants all."""
-        return self.sync_acls or KeptAcls.READ
+    def has_all_acls(self) -> bool:
+        """Whether ACLs of all operations on topics are compared; otherwise READ and DESCRIBE."""
+        return Sync.ALL_ACLS in self.sync
 
 
 NOTHING_FOLLOWS = FollowOptions()

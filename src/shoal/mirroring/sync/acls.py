@@ -33,7 +33,7 @@ from ...client.acls import AclBinding, AclOperation, PatternType, Resource, crea
 from ...client.cluster import Cluster
 from ...client.groups import list_groups
 from ...errors import BrokerError
-from ..model.follow_options import Follower, FollowOptions, KeptAcls
+from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.text import first_few
 
@@ -117,12 +117,14 @@ def follow_acls(
         Disconnected: A cluster does not respond.
 
     """
-    kept = follow.kept_acls
+    has_all = follow.has_all_acls
     here, there = _all_of(source), _all_of(destination)
     groups = () if selection is None else _selected_groups(source, here, selection, own_group)
-    wanted = translate_acls(here, names, groups, kept)
+    wanted = translate_acls(here, names, groups, has_all=has_all)
     missing = tuple(lacking(wanted, there))
-    report = AclsReport(missing, only_there=only_there(there, wanted, names.values(), kept), at_source=here)
+    report = AclsReport(
+        missing, only_there=only_there(there, wanted, names.values(), has_all=has_all), at_source=here
+    )
     if compare_only or not follow.has(Follower.ACLS):
         return report
     created: list[AclBinding] = []
@@ -136,7 +138,7 @@ def follow_acls(
 
 
 def translate_acls(
-    bindings: Iterable[AclBinding], names: Mapping[str, str], groups: Collection[str], kept: KeptAcls
+    bindings: Iterable[AclBinding], names: Mapping[str, str], groups: Collection[str], *, has_all: bool
 ) -> frozenset[AclBinding]:
     """
     Return the ACLs that the destination should have.
@@ -145,7 +147,7 @@ def translate_acls(
         bindings: The source's ACLs of topics and groups.
         names: The mirrored topics: their names at the destination, by those at the source.
         groups: The groups whose ACLs follow. A group that is named ``*`` is left out: its ACL is one of all.
-        kept: The operations to keep.
+        has_all: Whether ACLs of topics keep their operations, whatever they are; otherwise READ and DESCRIBE.
 
     """
     wanted: set[AclBinding] = set()
@@ -153,14 +155,14 @@ def translate_acls(
         is_of_topic = binding.resource is Resource.TOPIC
         for name in _covered(binding, names if is_of_topic else groups):
             # Groups of the destination keep their other operations (DELETE) to its own administrators.
-            for operation in _operations(binding.operation, kept if is_of_topic else KeptAcls.READ):
+            for operation in _operations(binding.operation, has_all=has_all and is_of_topic):
                 literal = names[name] if is_of_topic else name
                 wanted.add(replace(binding, pattern=PatternType.LITERAL, name=literal, operation=operation))
     return frozenset(each for each in wanted if each.name != _ALL_NAMES)
 
 
-def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperation]:
-    if kept is KeptAcls.ALL:
+def _operations(operation: AclOperation, *, has_all: bool) -> Collection[AclOperation]:
+    if has_all:
         return (operation,)
     if operation is AclOperation.ALL:
         return _TO_READ
@@ -203,7 +205,7 @@ def lacking(wanted: Iterable[AclBinding], present: Iterable[AclBinding]) -> list
 
 
 def only_there(
-    there: Iterable[AclBinding], wanted: Iterable[AclBinding], copies: Iterable[str], kept: KeptAcls
+    there: Iterable[AclBinding], wanted: Iterable[AclBinding], copies: Iterable[str], *, has_all: bool
 ) -> tuple[AclBinding, ...]:
     """
     Return the ACLs of copies that say more than the source's. Those of all topics may be its own.
@@ -212,7 +214,7 @@ def only_there(
         there: The ACLs at the destination.
         wanted: See :func:`translate_acls`.
         copies: The names of the mirrored topics at the destination.
-        kept: As for ``wanted``: other operations do not count.
+        has_all: As for ``wanted``: other operations do not count.
 
     """
     effects, names = _Effects(wanted), {each: each for each in copies}
@@ -222,7 +224,7 @@ def only_there(
             for each in there
             if each.resource is Resource.TOPIC
             and each.name != _ALL_NAMES
-            and not all(map(effects.have, translate_acls([each], names, (), kept)))
+            and not all(map(effects.have, translate_acls([each], names, (), has_all=has_all)))
         )
     )
 
