@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self, overload
 
 from aiokafka.record import MemoryRecords
 
-from rig.uncontrolled import Uncontrolled
+from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -33,7 +33,6 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rig.copying import TaskResult
 from shoal.errors import Stopped
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.task_driver import Driver, Following

@@ -141,7 +141,7 @@ def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
         return
     lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
     after = lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number)
-    partition.lost_its_tail(after, world.offset_without_epoch(partition.number))
+    partition.lost_its_tail(after)
     if dice.random() < 0.6:
         partition.grow()
 

@@ -119,10 +119,9 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
 _TASK = """
 import sys
 from dataclasses import replace
+from rig.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
-from rig.uncontrolled import Uncontrolled
-from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.timing import DEFAULT_TIMING

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+from rig.copying import TaskResult
 from shoal.client import backoff
 from shoal.errors import ShoalError
-from shoal.mirroring.task.task import TaskResult
 from tests.fuzz.liar import Lie, changed_fields
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
 

@@ -96,7 +96,6 @@ STATE = {
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
     "ends": False,
-    "term": 1,
 }
 
 

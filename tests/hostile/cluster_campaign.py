@@ -35,11 +35,11 @@ from types import TracebackType
 from typing import Self
 from unittest.mock import patch
 
+from rig.copying import TaskResult
 from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
 from shoal.errors import ShoalError
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
 from shoal_broker import Broker

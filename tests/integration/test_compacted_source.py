@@ -10,18 +10,17 @@ import pytest
 
 from rig import KafkaCluster
 from rig.compaction import COMPACTED, await_compaction
+from rig.copying import Uncontrolled, run_copy_task
 from rig.dump import DumpedBatch
 from rig.load import create_topic, load_batch
 from rig.read import read_topic
 from rig.record import Record
-from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 

@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
 
 from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
+from rig.copying import Uncontrolled, run_copy_task
 from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
-from rig.uncontrolled import Uncontrolled
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -35,7 +35,6 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import prepare
-from shoal.mirroring.task.task import run_copy_task
 from tests.integration.shared_spark import shoal
 from tests.integration.test_rights import grant
 

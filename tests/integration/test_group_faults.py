@@ -17,9 +17,9 @@ import shoal
 from rig import KafkaCluster, create_topic, wait_until
 from rig.cluster import java_properties
 from rig.consumers import GroupProtocol, consume
+from rig.copying import Uncontrolled, run_copy_task
 from rig.leaders import CONSUMER_OFFSETS, move_leaders
 from rig.locked import LockedKafka, jaas
-from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
@@ -34,7 +34,6 @@ from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.report import Action, GroupOffset
-from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal as run_shoal
 from tests.integration.test_groups import PARTITIONS, commit_at, joined, load, values

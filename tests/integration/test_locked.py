@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from rig.cluster import java_properties
+from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from rig.load import create_topic, load_plain
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.ports import free_port
 from rig.read import digest_topic
 from rig.shoal import Shoal
-from rig.uncontrolled import Uncontrolled
 from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -28,7 +28,6 @@ from shoal.errors import AccessRefused, Disconnected
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from tests.integration.shared_spark import shoal

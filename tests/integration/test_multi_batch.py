@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM
+from rig.copying import run_copy_task
 from rig.load import CODECS, await_leaders, load_batches
 from rig.made_records import random_records
 from rig.proxy import Disturbance, Proxies, Step
@@ -22,7 +23,6 @@ from shoal.client.config import ClientConfig
 from shoal.client.multi_batch import marked
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING

@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from rig import KafkaCluster
+from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from rig.load import create_topic, load_batch
 from rig.made_records import random_records
 from rig.read import assert_same_records, read_topic
-from rig.uncontrolled import Uncontrolled
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -27,7 +27,6 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import KafkaCluster
+from rig.copying import TaskResult, run_copy_task
 from rig.load import await_leaders, create_topic, load_batch
 from rig.made_records import random_records
 from rig.read import read_topic
@@ -29,7 +30,6 @@ from shoal.client.offsets import LATEST, list_offsets
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests.integration.shared_spark import shoal

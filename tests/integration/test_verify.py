@@ -14,20 +14,19 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rig import CODECS, OLD_CODECS, KafkaCluster, OldKafka, load_compacted, load_old_batch, read_topic
+from rig.copying import Uncontrolled, run_copy_task
 from rig.dump import dump_partition
 from rig.load import Codec as CodecName
 from rig.load import create_topic, load_batch, load_every_kind
 from rig.made_records import random_records
 from rig.old_kafka import MessageFormat
 from rig.shoal import run_shoal
-from rig.uncontrolled import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.scan import read_batches
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition

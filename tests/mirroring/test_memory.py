@@ -26,10 +26,9 @@ ALLOWED_BYTES = 64 * MIB
 TASK = """
 import sys
 from pathlib import Path
+from rig.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
-from rig.uncontrolled import Uncontrolled
-from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.copy_options import CopySettings
 

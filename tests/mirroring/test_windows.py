@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from rig.copying import TaskResult
 from shoal.mirroring.model.copy_options import Rebatch
-from shoal.mirroring.task.task import TaskResult
 from shoal.records import Codec
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched

@@ -142,10 +142,10 @@ def _take(protocol: Protocol, state: State, attempt: Attempt) -> Steps:
     for count in range(1, min(2, len(ahead)) + 1):
         records = ahead[:count]
         # No batch has records of two leader epochs.
-        if records[-1].epoch != records[0].epoch:
+        if records[-1].epoch != records[0].epoch and not protocol.bounds.without_epochs:
             continue
         extended = position
-        for claim in protocol.claims(attempt.planned_end, records):
+        for claim in protocol.claims(attempt.planned_end, records, attempt.source_epoch):
             extended = extended.planned(claim, by_epoch=protocol.keeps(Rule.BREAK))
         taken = attempt._replace(
             position=extended, queue=(*attempt.queue, records), fetched=records[-1].offset + 1
@@ -188,7 +188,7 @@ def _leads_to(
         known.leads_to(
             claim.destination, Record(claim.source, claim.epoch), by_epoch=protocol.keeps(Rule.BREAK)
         )
-        for claim in protocol.claims(begin, records)
+        for claim in protocol.claims(begin, records, attempt.source_epoch)
     )
 
 

@@ -23,6 +23,7 @@ class Rule(enum.Enum):
     FENCE = "an attempt that takes over begins with a new generation"
     BREAK = "a newer source leader epoch begins a run"
     EPOCH = "the source's epoch of the last copied record must not end before it"
+    LEADER = "a record without an epoch counts as one of its leader's epoch at the fetch"
     LEASE = "an attempt sends only until the next one begins"
     TAIL = "the last batch must be ours, and its sequence must be its offset"
     WATERMARK = "do not believe a log's end that the high watermark has not reached"
@@ -43,6 +44,7 @@ class Bounds:
         late: Whether requests of closed connections may arrive later.
         queue: Number of batches that an attempt may plan ahead.
         compares_with_end: Whether the broker compares each sequence with the log's end.
+        without_epochs: Whether batches at the source do not say their epoch, as those of old formats.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Bounds:
     late: bool = False
     queue: int = 2
     compares_with_end: bool = False
+    without_epochs: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,11 @@ class Protocol:
         """Whether the follower is a step of its own; without elections it makes no difference."""
         return bool(self.bounds.events.copy_elections or self.bounds.events.unclean_copy_elections)
 
-    def claims(self, destination: int, records: tuple[Record, ...]) -> tuple[Run, ...]:
-        """Return where the map has to lead before a batch goes out."""
+    def claims(self, destination: int, records: tuple[Record, ...], leader_epoch: int) -> tuple[Run, ...]:
+        """Return where the map has to lead before a batch goes out that a leader has sent in this epoch."""
+        if self.bounds.without_epochs:
+            epoch = leader_epoch if self.keeps(Rule.LEADER) else -1
+            records = tuple(record._replace(epoch=epoch) for record in records)
         runs = tuple(Run(destination + number, *record) for number, record in enumerate(records))
         if self.keeps(Rule.EXACT):
             return runs

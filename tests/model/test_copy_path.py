@@ -45,6 +45,9 @@ UNCLEAN_COPY = Bounds("r-rr", Events(crashes=1, disconnects=1, unclean_copy_elec
 SOURCE_ELECTIONS = Bounds(
     "r", Events(crashes=1, source_appends=2, source_elections=1, unclean_source_elections=1)
 )
+WITHOUT_EPOCHS = Bounds(
+    "r", Events(crashes=1, source_appends=2, unclean_source_elections=1), without_epochs=True
+)
 GAP_AND_ELECTION = Bounds("r-", Events(crashes=1, source_appends=2, unclean_source_elections=1))
 SOURCE_RETENTION = Bounds("r-rr", Events(crashes=1, source_deletions=2))
 FOREIGN = Bounds("r-r", Events(crashes=1, disconnects=1, foreign=1), late=True)
@@ -67,6 +70,7 @@ ENOUGH = {
     "election at the copy": Setting(COPY_ELECTION, 4_286),
     "unclean election at the copy": Setting(UNCLEAN_COPY, 5_429, frozenset({Stop.DESTINATION_LOSS})),
     "elections at the source": Setting(SOURCE_ELECTIONS, 19_133, frozenset({Stop.SOURCE_RESET})),
+    "elections at a source without epochs": Setting(WITHOUT_EPOCHS, 4_315, frozenset({Stop.SOURCE_RESET})),
     "unclean election behind a gap": Setting(GAP_AND_ELECTION, 7_639, frozenset({Stop.SOURCE_RESET})),
     "retention at the source": Setting(SOURCE_RETENTION, 2_034, frozenset({Stop.SOURCE_RETENTION})),
     "foreign records": Setting(FOREIGN, 3_182, frozenset({Stop.FOREIGN, Stop.NOT_EMPTY})),
@@ -236,6 +240,16 @@ NEEDED = {
     "EPOCH": Missing(
         without(Rule.EPOCH),
         SOURCE_ELECTIONS,
+        LOST,
+        (
+            "an unclean election at the source leaves 0 offsets",
+            "0 is written at epoch 1",
+            "aligns: the copy ends at 1, the source goes on at 1",
+        ),
+    ),
+    "LEADER": Missing(
+        without(Rule.LEADER),
+        WITHOUT_EPOCHS,
         LOST,
         (
             "an unclean election at the source leaves 0 offsets",

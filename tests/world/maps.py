@@ -47,9 +47,12 @@ def pieces_of(partition: SourcePartition, *, reads_committed: bool) -> list[Piec
         if each.is_there and (each.is_shown or not reads_committed)
     }
     pieces = []
+    end_of_last = 0
     for batch in batches_of(partition.log):
         header = batch.header
-        offsets = range(header.base_offset, header.next_offset)
+        # Messages of older formats that are compressed together lie before the offset of their wrapper.
+        offsets = range(header.base_offset if header.magic == 2 else end_of_last, header.next_offset)
+        end_of_last = header.next_offset
         is_empty = header.is_control or (header.magic == 2 and not header.records_count)
         is_whole = is_empty or taken.isdisjoint(offsets)
         pieces += [

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_BUFFER_BYTES", "check_in_quiet"]
 
-#: The questions of an alignment. A worker asks them once, and a task that takes positions over not at all.
+#: The questions of an alignment. A worker asks them once.
 _ALIGNING = {
-    "source": {ApiKey.OFFSET_FETCH: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1},
+    "source": {ApiKey.OFFSET_FETCH: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_FOR_LEADER_EPOCH: 2},
     "destination": {ApiKey.LIST_OFFSETS: 2, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1, ApiKey.FETCH: 1},
 }
 
@@ -81,7 +81,7 @@ def _check_growth(world: TaskWorld) -> None:
         world.problems.append(f"{most} requests were in flight of a producer that may be forgotten")
     world.check(outcome, [each.end for each in before])
     world.problems += [f"in quiet, {each}" for each in _wrong_numbers(world, control, before)]
-    world.problems += [f"in quiet, {each}" for each in _needless(world, before, aligns=True)]
+    world.problems += [f"in quiet, {each}" for each in _needless(world, before)]
     world.check_places(control)
 
 
@@ -91,20 +91,21 @@ def _check_nothing(world: TaskWorld) -> None:
     world.count_requests()
     world.run(control)
     world.problems += [f"with nothing to copy, {each}" for each in _wrong_numbers(world, control, before)]
-    world.problems += [f"with nothing to copy, {each}" for each in _needless(world, before, aligns=True)]
+    world.problems += [f"with nothing to copy, {each}" for each in _needless(world, before)]
 
 
 def _check_turns(world: TaskWorld) -> None:
-    """A second task takes over what the first one left, and asks neither cluster where it is."""
+    """A second task continues where the first one has committed."""
     with world.driven() as driver:
         driver.want_ranges(world.open_ranges())
         task = driver.start()
         _reach_ends(world, _Since(driver))
         driver.end(task)
         world.check()
-        if left := driver.server.uncommitted()[0]:
-            world.problems.append(f"a task left positions that are not committed: {left}")
-        for partition in world.partitions:
+        for partition, copied in zip(world.partitions, world.closed_ranges(), strict=True):
+            position = world.position(partition.number)
+            if position is None or position.source_offset != copied.end_offset:
+                world.problems.append(f"partition {partition.number}: a task that ended left {position}")
             partition.grow()
         before, second = _before(world), _Since(driver)
         world.count_requests()
@@ -114,7 +115,7 @@ def _check_turns(world: TaskWorld) -> None:
         world.finish_driven(task)
         world.check()
     world.problems += [f"in a next task, {each}" for each in _wrong_numbers(world, second, before)]
-    world.problems += [f"in a next task, {each}" for each in _needless(world, before, aligns=False)]
+    world.problems += [f"in a next task, {each}" for each in _needless(world, before, is_open=True)]
 
 
 def _check_small_batches(world: TaskWorld) -> None:
@@ -346,7 +347,7 @@ def _are_together(world: TaskWorld) -> bool:
     return world.setup.several_in_a_request and world.brokers.settings.tries_multi_batch and are_offsets
 
 
-def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> Iterator[str]:
+def _needless(world: TaskWorld, before: Sequence[_Before], *, is_open: bool = False) -> Iterator[str]:
     """Yield the kinds of requests of which a run sent more than it needs."""
     asked = world.requests
     workers = world.pairs_of_leaders
@@ -369,12 +370,12 @@ def _needless(world: TaskWorld, before: Sequence[_Before], *, aligns: bool) -> I
         "destination": {
             ApiKey.METADATA: 1 + workers,
             ApiKey.PRODUCE: (turns if are_together else batches) + asking,
-            ApiKey.INIT_PRODUCER_ID: writers if aligns else 0,
+            ApiKey.INIT_PRODUCER_ID: writers,
         },
     }
     for side, counts in _ALIGNING.items():
-        most[side] |= {api: count * workers if aligns else 0 for api, count in counts.items()}
-    if not growing and aligns:
+        most[side] |= {api: count * workers for api, count in counts.items()}
+    if not growing and not is_open:
         most["source"][ApiKey.FETCH] = 0
     if world.counted_for_s > world.brokers.settings.timing.recreated_after_s:
         # On a machine that is so busy, metadata grow old within a run.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
@@ -48,22 +47,6 @@ class Written:
     may_lack: bool = False
 
 
-class _UnprovedCut(NamedTuple):
-    """
-    A lost tail of which nothing is left to see if the log has grown again to a position.
-
-    Attributes:
-        begin: The log's end after the loss.
-        end: The position's source offset.
-        written: How many records producers had written before the loss.
-
-    """
-
-    begin: int
-    end: int
-    written: int
-
-
 class SourcePartition:
     """
     A partition's producers, through all logs that the partition ever had.
@@ -100,7 +83,6 @@ class SourcePartition:
         self._open: dict[int, list[Written]] = {}
         self._ended: list[tuple[int, int, list[Written]]] = []
         self._begins_at = 0
-        self._unproved: list[_UnprovedCut] = []
         self.log = log
         self._next_offset = log.log_end_offset
 
@@ -246,18 +228,8 @@ class SourcePartition:
         self.log.delete_records(offset)
         self._are_gone(each for each in self.of_this_topic if each.offset < offset)
 
-    def lost_its_tail(self, after: Log, unproved_up_to: int | None = None) -> None:
-        """
-        Continue in the log of a replica that lacks the last batches.
-
-        Args:
-            after: The replica's log.
-            unproved_up_to: The source offset of the mirror's position, if the position has no leader epoch
-                to show the loss by. None: it has one, or there is no position.
-
-        """
-        if unproved_up_to is not None:
-            self._unproved.append(_UnprovedCut(after.log_end_offset, unproved_up_to, len(self.records)))
+    def lost_its_tail(self, after: Log) -> None:
+        """Continue in the log of a replica that lacks the last batches."""
         self.log, self._next_offset = after, after.log_end_offset
         self._begin_again_before(after.log_end_offset)
         self._are_gone(each for each in self.of_this_topic if each.offset >= after.log_end_offset)
@@ -267,23 +239,8 @@ class SourcePartition:
         for each in self.records:
             each.is_shown = each.is_shown and each.offset >= offset
 
-    def task_begins(self) -> None:
-        """
-        Note that a task looks at the log as it is now.
-
-        Without leader epochs, it sees a lost tail only while the log is shorter than the position. If it is
-        not, the copy lacks the records that came in place of lost ones before the position: a documented
-        limit. No other record may be missing.
-        """
-        for begin, end, written in self._unproved:
-            for each in self.records[written:]:
-                if begin <= each.offset < end <= self.log.log_end_offset:
-                    each.may_lack = True
-        self._unproved.clear()
-
     def was_created_again(self, log: Log) -> None:
         """Continue in a new topic."""
-        self._unproved.clear()  # a topic's id shows that it is another one
         self._are_gone(self.of_this_topic)
         self._begins_at = len(self.records)
         self.log, self._next_offset, self._open, self._ended = log, 0, {}, []

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
+from rig.copying import TaskResult
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.error_codes import ErrorCode
@@ -23,7 +24,6 @@ from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
@@ -394,8 +394,6 @@ class TaskWorld:
         for former in self.running:
             former.orphan()
         self.running = []
-        for partition in self.partitions:
-            partition.task_begins()
         self._began_at = time.monotonic()
 
     @contextmanager
@@ -529,16 +527,6 @@ class TaskWorld:
         group = self.brokers.settings.group
         kept = self.source.nodes[0].groups.read(group, lambda found: found.offsets.get((TOPIC, number)))
         return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
-
-    def offset_without_epoch(self, number: int) -> int | None:
-        """Return the source offset behind a partition's last copied record, if that has no leader epoch."""
-        position = self.position(number)
-        if position is None:
-            return None
-        end = self.copy_log(number).log_end_offset
-        if end > position.destination_offset:
-            position = position.at(end)
-        return position.source_offset if position.source_leader_epoch == -1 else None
 
     def copied(self, number: int) -> list[Content]:
         """Return the records of a copy that are not another producer's."""

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from shoal.mirroring.model.incidents import IncidentKind
-from tests.two_brokers import Content, lose_tail
+from tests.two_brokers import Content
 
 from .judge import Judge, Loss
-from .source import SourcePartition, Written
+from .source import Written
 from .tasks import TOPIC, Setup, TaskWorld
 
 WRITTEN = [Written(offset, Content(offset, None, b"value", ())) for offset in range(6)]
@@ -113,77 +113,3 @@ def test_record_that_is_skipped_after_an_incident_is_found(
         world.check()
     (problem,) = world.problems
     assert "1 records are missing, and 1 of them were not reported" in problem
-
-
-# A lost tail that leaves no trace
-
-
-def _excused(partition: SourcePartition) -> list[int]:
-    """Return the offsets of records that the source has, and that the copy need not have."""
-    return [each.offset for each in partition.records if each.is_there and each.may_lack]
-
-
-def _mirrored(world: TaskWorld, write: Callable[[SourcePartition], None]) -> tuple[int, int]:
-    """Mirror what is written twice; return the offset between, and the position."""
-    partition = world.partitions[0]
-    write(partition)
-    middle = partition.next_offset
-    write(partition)
-    _copy_all(world)
-    return middle, partition.next_offset
-
-
-def _cut(world: TaskWorld, end: int) -> None:
-    """Let the source lose its tail, as the event does."""
-    world.loses_acknowledged(0)
-    after = lose_tail(world.source.nodes[0], TOPIC, end)
-    world.partitions[0].lost_its_tail(after, world.offset_without_epoch(0))
-
-
-def test_only_records_in_place_of_a_lost_tail_without_epochs_may_be_missing(world: TaskWorld) -> None:
-    partition = world.partitions[0]
-    middle, end = _mirrored(world, SourcePartition.messages)
-    copied = len(world.copied(0))
-    _cut(world, middle)
-    partition.small_batches(end - middle + 3)
-    # That no incident is expected says that the mirror sees none.
-    _copy_all(world)
-    assert world.problems == []
-    assert _excused(partition) == list(range(middle, end))
-    assert len(world.copied(0)) == copied + 3
-
-
-def test_log_that_has_grown_to_the_position_exactly_is_not_shorter(world: TaskWorld) -> None:
-    middle, end = _mirrored(world, SourcePartition.messages)
-    _cut(world, middle)
-    world.partitions[0].small_batches(end - middle)
-    world.partitions[0].task_begins()
-    assert _excused(world.partitions[0]) == list(range(middle, end))
-
-
-def test_no_record_may_be_missing_if_the_position_has_a_leader_epoch(world: TaskWorld) -> None:
-    middle, end = _mirrored(world, lambda partition: partition.small_batches(4))
-    _cut(world, middle)
-    world.partitions[0].small_batches(end - middle + 3)
-    world.partitions[0].task_begins()
-    assert _excused(world.partitions[0]) == []
-
-
-def test_no_record_may_be_missing_if_the_log_is_shorter_when_the_task_begins(world: TaskWorld) -> None:
-    partition = world.partitions[0]
-    middle, end = _mirrored(world, SourcePartition.messages)
-    _cut(world, middle)
-    partition.small_batches(end - middle - 1)
-    partition.task_begins()
-    partition.small_batches(4)
-    partition.task_begins()
-    assert _excused(partition) == []
-
-
-def test_no_record_may_be_missing_if_the_topic_is_created_again_after_the_cut(world: TaskWorld) -> None:
-    middle, end = _mirrored(world, SourcePartition.messages)
-    _cut(world, middle)
-    _create_source_again(world)
-    world.partitions[0].small_batches(end + 3)
-    world.partitions[0].task_begins()
-    assert _excused(world.partitions[0]) == []

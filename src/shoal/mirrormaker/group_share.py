@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ..client.cluster import Cluster, is_transient, patiently
+from ..client.cluster import Cluster, is_transient
 from ..client.config import ClientConfig
 from ..client.coordinator import JOIN_AGAIN, MemberId
 from ..client.groups import group_assignment
@@ -42,9 +42,6 @@ _LOOK_INTERVAL_S = 1.0
 
 #: The tasks stop this part of the session before it ends, so that their last requests arrive in time.
 _MARGIN = 1 / 3
-
-#: Timeout for the last commit of revoked partitions.
-_COMMIT_PATIENCE_S = 10.0
 
 #: Timeout for reading the assignment of all members.
 _ASSIGNMENT_PATIENCE_S = 5.0
@@ -171,9 +168,7 @@ class GroupShare(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Have tasks leave, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
-        self._commit(partitions)
         self._metrics.forget(partitions)
-        self._control.give_up(partitions)
         ownership = {topic: frozenset(numbers) for topic, numbers in _by_topic(partitions).items()}
         self._call("before_releasing_partitions", ownership)
         self._on_notice(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
@@ -183,7 +178,6 @@ class GroupShare(RebalanceListener):
         self._control.end_lease()
         self._let_go(partitions)
         self._metrics.forget(partitions)
-        self._control.give_up(partitions)
         self._on_warning(
             f"group {self._group!r} removed this mirror, because its heartbeat was late: {len(partitions)} "
             "partitions lost. The mirror joined again, and the tasks find the records that they copied last"
@@ -195,28 +189,6 @@ class GroupShare(RebalanceListener):
         self._control.withdraw(partitions)
         if not self._control.await_left(partitions, self._lease_s):
             self._on_warning("tasks that do not leave partitions were let go: they produce nothing more")
-
-    def _commit(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the positions that the tasks could not commit."""
-        left, identity = self._control.uncommitted()
-        wanted = set(partitions)
-        positions = {each: position for each, position in left.items() if each in wanted}
-        if not positions:
-            return
-        with Cluster(self._source.impatient()) as cluster:
-            group_positions = GroupPositions(cluster, self._group, lambda: identity)
-
-            def commit() -> None:
-                for error in group_positions.commit(positions).values():
-                    raise error
-
-            try:
-                patiently(commit, patience_s=_COMMIT_PATIENCE_S)
-            except ShoalError as error:
-                self._on_warning(
-                    f"the last positions of {first_few(sorted(positions))} could not be committed, "
-                    f"and will be found by its next owner: {error}"
-                )
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Call the listener, prepare the destination, and let the tasks take the partitions."""

@@ -12,13 +12,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from rig.uncontrolled import Uncontrolled
+from rig.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import outbound
-from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from rig.uncontrolled import Uncontrolled
+from rig.copying import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
-from shoal.mirroring.model.handover import InheritedPosition, Left
+from shoal.mirroring.model.handover import Left
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import SmallBatches, TaskReport
@@ -234,7 +234,7 @@ MEMBER = member(b'"member"', b"7")
 
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, '
-    b'"lease_s": %%s, "membership": %%s, "ends": %%s, "term": 1, '
+    b'"lease_s": %%s, "membership": %%s, "ends": %%s, '
     b'"steering": {"paused": [], "bytes_per_s": null}, "credentials": ""}\n'
     % importlib.metadata.version("shoal").encode()
 )
@@ -406,12 +406,10 @@ def entry(control: ControlConnection, partition: TopicPartition) -> int:
     return 0 if assigned is None else assigned.entry
 
 
-def leave(
-    control: ControlConnection, partition: TopicPartition, left: InheritedPosition | None = None
-) -> None:
+def leave(control: ControlConnection, partition: TopicPartition, *, is_settled: bool = True) -> None:
     """Leave a partition that the task has, or had."""
-    leaves = {partition: Left(control.assignment[partition].entry, left)}
-    control.report(TaskReport(leaves=leaves, term=control.term))
+    left = Left(control.assignment[partition].entry, is_settled)
+    control.report(TaskReport(leaves={partition: left}))
 
 
 def has(control: ControlConnection, *partitions: TopicPartition) -> bool:
@@ -439,10 +437,8 @@ def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> Non
             for _ in range(5):
                 driver.server.look()
             assert has(second)
-            left = {moved: Left(entries[moved], IN_DOUBT)}
-            first.report(TaskReport(leaves=left, term=first.term))
+            first.report(TaskReport(leaves={moved: Left(entries[moved])}))
             wait_until(lambda: has(second, moved))
-            assert second.assignment[moved].inherited == IN_DOUBT
             assert entry(second, moved) > entries[moved]
 
 
@@ -457,12 +453,12 @@ def test_partition_whose_end_grows_is_left_and_given_out_again(driver: Driver) -
         former = entry(task, ORDERS)
         want_up_to(driver, 9)
         wait_until(lambda: has(task))
-        task.report(TaskReport(leaves={ORDERS: Left(former, is_done=True)}, term=task.term))
+        task.report(TaskReport(leaves={ORDERS: Left(former, is_done=True)}))
         wait_until(lambda: has(task, ORDERS))
         assert task.assignment[ORDERS].range.end_offset == 9
         assert not driver.server.is_done
         done = Left(entry(task, ORDERS), is_done=True)
-        task.report(TaskReport(leaves={ORDERS: done}, term=task.term))
+        task.report(TaskReport(leaves={ORDERS: done}))
         wait_until(lambda: driver.server.is_done)
 
 
@@ -471,13 +467,12 @@ def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Drive
     with driver.connect() as first, driver.connect() as second:
         wait_until(lambda: has(first, ORDERS) or has(second, ORDERS))
         holder, other = (first, second) if has(first, ORDERS) else (second, first)
-        stale = TaskReport(leaves={ORDERS: Left(entry(holder, ORDERS), COMMITTED)}, term=holder.term)
+        stale = TaskReport(leaves={ORDERS: Left(entry(holder, ORDERS))})
         leave(holder, ORDERS)
         wait_until(lambda: entry(holder, ORDERS) > stale.leaves[ORDERS].entry or has(other, ORDERS))
         holder.report(stale)
         wait_until(lambda: len(driver.reports) == 2)
         driver.server.look()
-        assert driver.server.uncommitted()[0] == {}
         assert entry(first, ORDERS) + entry(second, ORDERS) == stale.leaves[ORDERS].entry + 1
 
 
@@ -562,7 +557,7 @@ def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> No
     want(driver, ORDERS)
     with driver.connect() as first:
         wait_until(lambda: has(first, ORDERS))
-        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS))}, term=first.term)
+        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS))})
         driver.server.withdraw([ORDERS])
         wait_until(lambda: has(first))
         assert not driver.server.await_left([CLICKS, ORDERS], 0.05) or left is None
@@ -572,18 +567,15 @@ def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> No
         assert has(second)
 
 
-def test_withdrawn_partition_that_was_left_in_time_leaves_a_position(driver: Driver) -> None:
+def test_task_that_leaves_a_withdrawn_partition_in_time_keeps_its_lease(driver: Driver) -> None:
     want(driver, ORDERS)
     with driver.connect() as first:
         wait_until(lambda: has(first, ORDERS))
-        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS), UNCOMMITTED)}, term=first.term)
+        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS))})
         driver.server.withdraw([ORDERS])
         wait_until(lambda: has(first))
         first.report(left)
         assert driver.server.await_left([ORDERS], 20.0)
-        assert list(driver.server.uncommitted()[0]) == [ORDERS]
-        driver.server.give_up([ORDERS])
-        assert driver.server.uncommitted()[0] == {}
         first.check_lease()
 
 
@@ -618,74 +610,28 @@ def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: 
     assert len(generations.members) == 2
 
 
-COMMITTED = InheritedPosition(POSITION, (1, 1), POSITION)
-UNCOMMITTED = InheritedPosition(POSITION, (1, 1), None)
-IN_DOUBT = InheritedPosition(POSITION, (1, 1), None, (POSITION, POSITION))
-
-
-def pass_on(driver: Driver, left: InheritedPosition | None) -> None:
+def pass_on(driver: Driver, *, is_settled: bool) -> None:
     """Let a task leave the partition, and end in good order."""
     with driver.connect(job=7) as first:
         wait_until(lambda: has(first, PARTITION))
         reports = len(driver.reports)
         driver.server.end_one(7)
-        leave(first, PARTITION, left)
+        leave(first, PARTITION, is_settled=is_settled)
         wait_until(lambda: len(driver.reports) > reports)
     wait_until(lambda: not driver.server.tasks)
 
 
-@pytest.mark.parametrize("left", [COMMITTED, IN_DOUBT])
-def test_partition_is_handed_over_with_the_commits_in_doubt(driver: Driver, left: InheritedPosition) -> None:
-    """The next task sends what they lead to, too, and so it needs no new generation."""
+def test_partition_left_with_a_commit_in_doubt_begins_in_a_new_generation(driver: Driver) -> None:
     generations = Generations(driver)
-    pass_on(driver, left)
-    assert list(driver.server.uncommitted()[0]) == ([PARTITION] if left is IN_DOUBT else [])
+    pass_on(driver, is_settled=False)
     with driver.connect() as second:
         wait_until(lambda: has(second, PARTITION))
-        assert second.assignment[PARTITION].inherited == left
-    assert len(generations.members) == 1
+        assert len(generations.members) == 2
 
 
-@pytest.mark.parametrize(("left", "began"), [(COMMITTED, 0), (IN_DOUBT, 1)])
-def test_partition_without_its_commits_in_doubt_begins_in_a_new_generation(
-    driver: Driver, left: InheritedPosition, began: int
-) -> None:
+def test_partition_left_without_a_doubt_needs_no_new_generation(driver: Driver) -> None:
     generations = Generations(driver)
-    pass_on(driver, left)
-    driver.server.recall([PARTITION])
-    with driver.connect() as second:
-        wait_until(lambda: has(second, PARTITION))
-        assert second.assignment[PARTITION].inherited is None
-        assert len(generations.members) == 1 + began
-
-
-def test_position_that_was_left_before_an_interruption_is_dropped(driver: Driver) -> None:
-    want(driver, PARTITION)
-    pass_on(driver, COMMITTED)
-    driver.server.renew(MemberId("another", 2), 60.0)
-    with driver.connect() as second:
-        wait_until(lambda: has(second, PARTITION))
-        assert second.assignment[PARTITION].inherited is None
-
-
-def test_position_of_a_task_that_does_not_know_of_an_interruption_is_dropped(driver: Driver) -> None:
-    want(driver, PARTITION)
-    with driver.connect(job=7) as first:
-        wait_until(lambda: has(first, PARTITION))
-        term = first.term
-        driver.server.renew(MemberId("another", 2), 60.0)
-        driver.server.end_one(7)
-        left = {PARTITION: Left(entry(first, PARTITION), COMMITTED)}
-        first.report(TaskReport(leaves=left, term=term))
-        wait_until(lambda: bool(driver.reports))
-    with driver.connect() as second:
-        wait_until(lambda: has(second, PARTITION))
-        assert second.assignment[PARTITION].inherited is None
-
-
-def test_partition_left_without_a_position_needs_no_new_generation(driver: Driver) -> None:
-    generations = Generations(driver)
-    pass_on(driver, None)
+    pass_on(driver, is_settled=True)
     with driver.connect() as second:
         wait_until(lambda: has(second, PARTITION))
     assert len(generations.members) == 1

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from shoal.mirroring.driver.retrying import StoppedRetries
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.reports import PartitionReporter
+from shoal.mirroring.task.reports import WorkerReports
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
@@ -125,24 +126,22 @@ def test_last_report_of_a_stopped_task_does_not_change_the_partition(
 ) -> None:
     brokers.topic("topic")[0].plain(4)
     mirror = Mirror()
-    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, OPEN_END), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, OPEN_END)), brokers.settings)
 
-    reporter = PartitionReporter()
+    def apply(told: TaskReport) -> None:
+        mirror.metrics.apply(replace(report(), partitions=told.partitions))
 
-    def tell() -> None:
-        told = reporter.take(copy)
-        assert told is not None
-        mirror.metrics.apply(replace(report(), partitions=[told]))
+    reports = WorkerReports(apply, brokers.settings.timing)
 
     copy.update_end_offset(1)
     copy.stop("too large")
-    tell()
+    reports.send([copy])
     mirror.metrics.expect({}, {FIRST: 4})
     lag = mirror.metrics.progress().lag_records
     mirror.retries.request()
     assert mirror.due_after(0) == [FIRST]
     copy.keep_commit(POSITION)  # its last commit
-    tell()
+    reports.send([copy])
     assert mirror.work.plan().excluded == frozenset()
     progress = mirror.metrics.progress()
     assert (progress.states["stopped"], progress.lag_records) == (1, lag)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from shoal.errors import PartitionStopped
-from shoal.mirroring.model.handover import InheritedPosition, Left
+from shoal.mirroring.model.handover import Left
 from shoal.mirroring.model.incidents import Incident, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import (
@@ -50,11 +50,8 @@ FULL = TaskReport(
     ],
     process=ProcessReport("host:7", 0.5, 900, 1000, is_native=True),
     begin_generation=True,
-    leaves={PARTITION: Left(5, InheritedPosition(POSITION, (1, 1), None, (POSITION,)), is_done=True)},
-    term=2,
+    leaves={PARTITION: Left(5, is_done=True)},
 )
-
-ON_THE_WIRE = [7, POSITION.to_committed().metadata]
 
 WIRE = {
     "partitions": [
@@ -86,23 +83,7 @@ WIRE = {
     "pid_host": "host:7",
     "native": True,
     "begin_generation": True,
-    "leaves": [
-        [
-            ["topic", 3],
-            {
-                "entry": 5,
-                "position": {
-                    "position": ON_THE_WIRE,
-                    "leader_epochs": [1, 1],
-                    "committed": None,
-                    "doubts": [ON_THE_WIRE],
-                },
-                "is_settled": True,
-                "is_done": True,
-            },
-        ]
-    ],
-    "term": 2,
+    "leaves": [[["topic", 3], {"entry": 5, "is_settled": True, "is_done": True}]],
 }
 
 

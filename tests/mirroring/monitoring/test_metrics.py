@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rig.uncontrolled import Uncontrolled
+from rig.copying import Uncontrolled
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident

@@ -13,6 +13,7 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.control import WorkerControl
+from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.committer import Commits
@@ -28,7 +29,7 @@ POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, None
 
 def copy_of(brokers: TwoBrokers, partition: int = 0) -> PartitionCopy:
     """An aligned partition, which has committed its position."""
-    copy = PartitionCopy(CopyRange("topic", partition, "topic", 0, 9), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", partition, "topic", 0, 9)), brokers.settings)
     copy.begin_alignment(0, 0)
     copy.align(POSITION)
     copy.keep_commit(POSITION)
@@ -104,7 +105,7 @@ def test_commit_that_a_plan_has_begun_has_its_time_at_the_end_of_a_window(
         stall.wait_for_one()
         control.stop_requested = True
         threading.Timer(0.2, stall.release).start()
-        commits.the_rest([copy], lambda: None)
+        commits.the_rest([copy])
     assert not copy.is_in_doubt
 
 

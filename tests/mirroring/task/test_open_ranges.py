@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rig.copying import TaskResult
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal_broker.call import Call
@@ -313,7 +314,7 @@ Copy = Callable[..., PartitionCopy]
 @pytest.fixture
 def copy_of(brokers: TwoBrokers) -> Copy:
     def make(end_offset: int = OPEN_END) -> PartitionCopy:
-        return PartitionCopy(CopyRange("topic", 0, "copy", 3, end_offset), brokers.settings)
+        return PartitionCopy(Assigned(1, CopyRange("topic", 0, "copy", 3, end_offset)), brokers.settings)
 
     return make
 

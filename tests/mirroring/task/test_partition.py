@@ -12,6 +12,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
+from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
@@ -110,7 +111,7 @@ def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history
 
 
 def test_partition_that_waits_is_not_due_and_names_its_reason(brokers: TwoBrokers) -> None:
-    copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 3, "other", 0, 10)), brokers.settings)
     assert copy.state.is_due
     copy.wait("a leader", 100.0)
     assert not copy.state.is_due
@@ -132,7 +133,7 @@ def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers)
         except PartitionStopped as error:
             return error, weakref.ref(read)
 
-    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), brokers.settings)
     error, read = raised()
     copy.stop_with(error)
     del error
@@ -143,7 +144,7 @@ def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers)
 @pytest.fixture
 def refused_once(brokers: TwoBrokers) -> PartitionCopy:
     """A partition whose batch at offset 5 was refused."""
-    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), brokers.settings)
     copy.suspect(5, "it is refused")
     return copy
 
@@ -158,7 +159,7 @@ def test_suspect_second_refusal_minutes_later_counts_as_the_first(
     brokers: TwoBrokers,
 ) -> None:
     settings = brokers.with_timing(forget_refusal_s=0.0).settings
-    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), settings)
     for _ in range(2):
         copy.suspect(5, "it is refused")
         assert not copy.is_explained(5)
@@ -177,7 +178,7 @@ def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy)
 
 
 def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(brokers: TwoBrokers) -> None:
-    copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), brokers.settings)
     for _ in range(2):
         copy.suspect(5, "error -1", patience_s=60.0)
     copy.suspect(5, "it is refused")

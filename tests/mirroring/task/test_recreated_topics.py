@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from rig.copying import TaskResult
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker

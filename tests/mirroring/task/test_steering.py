@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from rig.copying import TaskResult
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import TaskSteering
-from shoal.mirroring.task.task import TaskResult, follow_documents
+from shoal.mirroring.task.task import follow_documents
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker

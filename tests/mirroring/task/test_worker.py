@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rig.uncontrolled import Uncontrolled
+from rig.copying import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
@@ -26,7 +26,7 @@ from shoal.mirroring.task.ends import Leaders
 from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.pair import Pair
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import Stop, Surroundings, Worker
+from shoal.mirroring.task.worker import Surroundings, Worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
@@ -344,11 +344,12 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(2)
-    control = WorkerControl(Uncontrolled())
-    fenced = Aligner(around_of(brokers, control))
-    copy = PartitionCopy(brokers.ranges()[0], brokers.settings, entry=3)
+    uncontrolled, assigned = Uncontrolled(), Assigned(3, brokers.ranges()[0])
+    uncontrolled.assignment = {assigned.range.source: assigned}
+    fenced = Aligner(around_of(brokers, WorkerControl(uncontrolled)))
+    copy = PartitionCopy(assigned, brokers.settings)
     fenced.admit([copy])
-    fenced.stop(Stop.FENCED)
+    fenced.fence()
     with pytest.raises(Stopped):
         fenced.run()
     assert fenced.leaving([copy]).leaves == {copy.source: Left(3, is_settled=False)}
@@ -380,14 +381,13 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fenced: list[Worker] = []
-    stop = Worker.stop
+    fence = Worker.fence
 
-    def keep(worker: Worker, how: Stop) -> None:
-        stop(worker, how)
-        if how is Stop.FENCED:
-            fenced.append(worker)
+    def keep(worker: Worker) -> None:
+        fence(worker)
+        fenced.append(worker)
 
-    monkeypatch.setattr(Worker, "stop", keep)
+    monkeypatch.setattr(Worker, "fence", keep)
     _, other = brokers.topic("topic", 2)
     brokers = brokers.with_timing(end_patience_s=0.1, give_up_patience_s=0.1)
     with led_by_a_second(brokers.destination, 1):
@@ -417,7 +417,7 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
 
 
 def waiting_copy(brokers: TwoBrokers) -> PartitionCopy:
-    copy = PartitionCopy(brokers.ranges()[0], brokers.settings)
+    copy = PartitionCopy(Assigned(1, brokers.ranges()[0]), brokers.settings)
     copy.state.wait("a broker", 60.0)
     return copy
 
@@ -431,7 +431,6 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
     copy = waiting_copy(brokers)
     pair.admit([copy])
     assert pair.held == [copy]
-    assert pair.is_stuck
 
 
 def begin_and_stall_commits(
@@ -484,74 +483,6 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
 def leaves_of(report: Mapping[str, Any]) -> Mapping[TopicPartition, Left]:
     leaves: Mapping[TopicPartition, Left] = read_value(Mapping[TopicPartition, Left], report["leaves"])
     return leaves
-
-
-class Next(Watched):
-    """The control of the next task, which takes what a former one left."""
-
-    def __init__(self, former: Watched) -> None:
-        super().__init__()
-        (left,) = (leaves_of(each) for each in former.reports if "leaves" in each)
-        self.left = {each: known.position for each, known in left.items()}
-
-    @property
-    def assignment(self) -> Mapping[TopicPartition, Assigned]:  # type: ignore[override]
-        ranges = open_ranges(len(self.left))
-        return {each.source: Assigned(1, each, self.left[each.source]) for each in ranges}
-
-
-def end_task(running: RunningTask, control: Watched) -> Next:
-    control.request_stop()
-    control.mirror_ends = False
-    running.result()
-    return Next(control)
-
-
-def test_next_task_copies_while_the_coordinator_does_not_answer(brokers: TwoBrokers) -> None:
-    """The maps that the group may have lead to all records of a topic without gaps."""
-    (history,) = brokers.topic("topic", 1)
-    first = Watched()
-    hasty, running, stall = begin_and_stall_commits(brokers, history, first)
-    second = end_task(running, first)
-    (left,) = second.left.values()
-    assert left is not None
-    assert left.doubts
-    running = hasty.start(open_ranges(1), second)
-    history.plain(1, 1)
-    wait_until(lambda: is_copied(brokers, history, 0))
-    history.gap(1).plain(1)  # no map of the group leads there
-    wait_until(lambda: any("refuse" in each or "answer" in each for each in second.waited_for))
-    assert len(brokers.copied()) == 4
-    stall.release()
-    wait_until(lambda: is_copied(brokers, history, 0))
-    end(running, second)
-    assert brokers.copied() == history.committed
-    assert brokers.position("topic", 0).source_offset == 6
-
-
-@pytest.mark.parametrize("is_in_doubt", [False, True])
-def test_next_task_has_a_generation_begun_for_a_doubt_that_leads_elsewhere(
-    brokers: TwoBrokers, is_in_doubt: bool
-) -> None:
-    (history,) = brokers.topic("topic", 1)
-    history.plain(1)
-    brokers.run()
-    before_the_gap = brokers.position("topic", 0)
-    history.gap(1).plain(1)
-    first = Watched()
-    running = brokers.start(open_ranges(1), first)
-    wait_until(lambda: is_copied(brokers, history, 0))
-    second = end_task(running, first)
-    (partition, left), *_ = second.left.items()
-    assert left is not None
-    if is_in_doubt:
-        second.left = {partition: replace(left, doubts=(before_the_gap,))}
-    running = brokers.start(open_ranges(1), second)
-    history.plain(1)
-    wait_until(lambda: is_copied(brokers, history, 0))
-    end(running, second)
-    assert second.generation == is_in_doubt
-    assert brokers.copied() == history.committed
 
 
 def test_pair_that_is_silent_for_long_gives_its_requests_up(brokers: TwoBrokers) -> None:

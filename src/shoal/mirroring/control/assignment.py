@@ -2,13 +2,10 @@
 Which task has which partition: the rules that ``tests/model/assignment.py`` searches.
 
 A partition is in one document at a time. It goes into another one when the former task has reported that it
-left, has closed its connection, or has no lease any more. The position that it left goes with it: the next
-task continues from there, without asking both clusters, and commits what is not committed yet. After a task
-that left no position, a commit may take effect late. The partition is *unsettled*, and waits for a new
-generation of the group, which refuses that commit (FENCE in docs/resume-protocol.md).
-
-After an interruption of the mirror's membership all positions are dropped: another process may have written.
-Each interruption begins a *term*, and a position that a task left in an earlier one does not count.
+left, has closed its connection, or has no lease any more. The next task resumes by the group's position.
+If the former one does not know the outcome of all its commits, or did not leave in good order, one may take
+effect late. The partition is *unsettled* then, and waits for a new generation of the group, which refuses
+that commit (FENCE in docs/resume-protocol.md).
 """
 
 from __future__ import annotations
@@ -22,9 +19,8 @@ from ...client.coordinator import MemberId
 from ...timing import Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, share_out
-from ..model.handover import Assigned, InheritedPosition, Left
+from ..model.handover import Assigned, Left
 from ..model.incidents import IncidentKind
-from ..model.position import MirrorPosition
 from .member import Member
 
 __all__ = ["Assignment", "Partitions"]
@@ -50,7 +46,6 @@ class Assignment:
     Attributes:
         members: The tasks that are connected.
         membership: The mirror's own member of its group.
-        term: The number of interruptions of the membership.
         done: The partitions of which everything up to an end is copied, with that end.
         lease_s: The length of a lease.
 
@@ -61,7 +56,6 @@ class Assignment:
         self._timing = timing
         self.members: set[Member] = set()
         self.membership = MemberId()
-        self.term = 0
         self.done: dict[TopicPartition, int] = {}
         self.lease_s = 0.0
         #: Whether the group refuses late commits of a former generation.
@@ -75,7 +69,6 @@ class Assignment:
         #: Whether a partition may be in no document: thousands need not be looked through in vain.
         self._has_free = False
         self._recalled: set[TopicPartition] = set()
-        self._left: dict[TopicPartition, InheritedPosition] = {}
         self._unsettled: dict[TopicPartition, MemberId] = {}
         self._entries = itertools.count(1)
         #: The members whose documents have changed since they were sent.
@@ -108,7 +101,7 @@ class Assignment:
             self._former.add(member)
             self._is_stale = True
 
-    def leave(self, member: Member, leaves: Mapping[TopicPartition, Left], term: int) -> None:
+    def leave(self, member: Member, leaves: Mapping[TopicPartition, Left]) -> None:
         """Note that a task writes partitions no more."""
         for partition, left in leaves.items():
             entry = member.leave(partition, left.entry)
@@ -118,12 +111,8 @@ class Assignment:
             del self._holders[partition]
             self._has_free = True
             self._unsettled.pop(partition, None)
-            if left.position:
-                self._left[partition] = left.position
-            elif not left.is_settled:
+            if not left.is_settled:
                 self._unsettled[partition] = self.membership
-            if term != self.term or partition in self._recalled:
-                self._drop(partition)
             self._recalled.discard(partition)
             if left.is_done:
                 self.done[partition] = entry.range.end_offset
@@ -144,31 +133,9 @@ class Assignment:
     def recall(self, partitions: Iterable[TopicPartition]) -> None:
         """Have partitions aligned by another task, or by the same one once it has left them."""
         for partition in partitions:
-            self._drop(partition)
             if partition in self._holders:
                 self._recalled.add(partition)
         self._is_stale = True
-
-    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the positions of partitions that another mirror has now."""
-        for partition in partitions:
-            self._drop(partition)
-
-    def _drop(self, partition: TopicPartition) -> None:
-        """Drop a position; the next task does not know of its commits in doubt then."""
-        left = self._left.pop(partition, None)
-        if left is not None and left.doubts:
-            self._unsettled[partition] = self.membership
-
-    def begin_term(self) -> None:
-        """Drop all positions, and those that tasks report which do not know of this interruption."""
-        self.term += 1
-        for partition in list(self._left):
-            self._drop(partition)
-
-    def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
-        """Return positions that are not committed."""
-        return {partition: left.position for partition, left in self._left.items() if not left.is_committed}
 
     def holders(self, partitions: Iterable[TopicPartition]) -> set[Member]:
         """Return the tasks that may still write some of these partitions."""
@@ -296,7 +263,6 @@ class Assignment:
             member.partitions[partition] = Assigned(
                 next(self._entries),
                 self._wanted[partition].range,
-                self._left.pop(partition, None),
                 in_trouble.get(partition),
                 accepted.get(partition),
             )

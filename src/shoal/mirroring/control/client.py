@@ -8,7 +8,6 @@ import socket
 import threading
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...client.coordinator import MemberId
@@ -63,7 +62,6 @@ class ControlConnection:
         self._mirror_ends = False
         self._orphan = False
         self._lease_until = 0.0
-        self.term = 0
         self.assignment: Mapping[TopicPartition, Assigned] = {}
         self._new: list[Assigned] = []
         #: Whether the driver asks for reports of all partitions; the task resets it.
@@ -135,7 +133,7 @@ class ControlConnection:
         if not 0 <= state.clock_s <= now:
             raise ValueError(f"a lease given at {state.clock_s} s, and it is {now} s now")
         with self._changed:
-            self._stop, self._mirror_ends, self.term = state.stop, state.ends, state.term
+            self._stop, self._mirror_ends = state.stop, state.ends
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
             self.generation += membership != self._membership
@@ -150,15 +148,15 @@ class ControlConnection:
             self.allowance.begin(steering.bytes_per_s)
 
     def _take_document(self, document: Document) -> None:
-        """Take the newest document over, with what only its first line had of each entry."""
+        """Take the newest document over; an entry that is known keeps its object."""
         taken = {}
         for partition, assigned in document.items():
             known = self.assignment.get(partition)
             if known is not None and known.entry == assigned.entry:
                 taken[partition] = known
             else:
-                taken[partition] = replace(assigned, interruptions=self._interruptions)
-                self._new.append(taken[partition])
+                taken[partition] = assigned
+                self._new.append(assigned)
         if {each.entry for each in taken.values()} != {each.entry for each in self.assignment.values()}:
             self.assignment = taken
 

@@ -32,7 +32,6 @@ class Member:
         clock_s: The newest reading of the task's own clock that the driver has received.
         partitions: Its document, without what only steers it.
         leaving: The partitions that it was asked to leave: the entry, and since when.
-        known: The entries that it was sent.
         is_over: Whether the attempt has closed the connection. It writes nothing more then.
         is_cut: Whether the driver has closed the connection. The task may still have a lease.
         ends: Whether the driver has asked this task alone to end.
@@ -46,7 +45,6 @@ class Member:
         self.clock_s = 0.0
         self.partitions: dict[TopicPartition, Assigned] = {}
         self.leaving: dict[TopicPartition, tuple[Assigned, float]] = {}
-        self.known: frozenset[int] = frozenset()
         self.membership = MemberId()
         self.is_over = False
         self.is_cut = False

@@ -52,7 +52,6 @@ class DriverState:
         clock_s: The newest reading of the task's clock that the driver has.
         lease_s: The length of the lease from that reading on.
         membership: The member of the group that may commit.
-        term: The number of interruptions of the membership.
         steering: The topics that the task may not fetch, and its bytes a second.
 
     """
@@ -62,7 +61,6 @@ class DriverState:
     clock_s: float
     lease_s: float
     membership: MemberId
-    term: int
     steering: TaskSteering
 
     def __post_init__(self) -> None:

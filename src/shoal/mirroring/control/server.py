@@ -22,7 +22,6 @@ from ...topic_partition import TopicPartition
 from ..assignment import Wanted
 from ..model.handover import document_to_json
 from ..model.json_values import to_json, typed
-from ..model.position import MirrorPosition
 from ..model.reports import TaskReport
 from .assignment import Assignment, Partitions
 from .member import Member
@@ -171,7 +170,7 @@ class ControlServer:
             self._steered.count(member, report)
         if report.leaves:
             with self._changed:
-                self._assignment.leave(member, report.leaves, report.term)
+                self._assignment.leave(member, report.leaves)
                 self._converge()
         if report.begin_generation:
             self._end_generation(member.membership)
@@ -220,13 +219,11 @@ class ControlServer:
             member.clock_s,
             member.give_lease(until),
             membership,
-            assignment.term,
             self._steered.of(member),
         )
         said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state), **more}
         if with_document:
-            said["document"] = document_to_json(member.partitions, member.known)
-            member.known = frozenset(each.entry for each in member.partitions.values())
+            said["document"] = document_to_json(member.partitions)
         member.note_sent()
         self._send_line(member, line(said))
 
@@ -262,11 +259,6 @@ class ControlServer:
         with self._changed:
             self._assignment.recall(partitions)
             self._converge()
-
-    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the positions of partitions that another mirror has now."""
-        with self._changed:
-            self._assignment.give_up(partitions)
 
     def await_left(self, partitions: Iterable[TopicPartition], seconds: float) -> bool:
         """
@@ -347,8 +339,6 @@ class ControlServer:
     def renew(self, membership: MemberId, lease_s: float) -> None:
         """Renew the tasks' lease, and let them commit as this member."""
         with self._changed:
-            if membership != self._assignment.membership or lease_clock_s() >= self._lease_until:
-                self._assignment.begin_term()
             self._assignment.membership = membership
             self._assignment.lease_s = max(self._assignment.lease_s, lease_s)
             self._lease_until = lease_clock_s() + lease_s
@@ -367,10 +357,11 @@ class ControlServer:
             self._lease_until = lease_clock_s()
             self._send_to_all()
 
-    def uncommitted(self) -> tuple[dict[TopicPartition, MirrorPosition], MemberId]:
-        """Return positions that tasks left uncommitted, and the member that can commit them."""
+    @property
+    def membership(self) -> MemberId:
+        """The mirror's own member of its group."""
         with self._changed:
-            return self._assignment.uncommitted(), self._assignment.membership
+            return self._assignment.membership
 
     def request_stop(self) -> None:
         """Ask all tasks, also later ones, to finish the requests in flight, commit and end."""

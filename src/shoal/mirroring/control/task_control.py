@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ...client.coordinator import MemberId
@@ -37,9 +37,17 @@ class Control(Protocol):
     def assignment(self) -> Mapping[TopicPartition, Assigned]:
         """The newest document, another object after each one."""
 
-    @property
-    def term(self) -> int:
-        """The driver's number of interruptions of the membership, as of its newest line."""
+    #: Whether the driver asks for reports of all partitions; the task sets it back.
+    has_to_report_again: bool
+
+    def take_new(self) -> Sequence[Assigned]:
+        """Return the entries since the last call, also those that a later document lacks, to be left."""
+
+    def on_document(self, call: Callable[[], object]) -> None:
+        """Call this after each document, in the connection's thread; and once now."""
+
+    def raise_if_orphan(self) -> None:
+        """Raise Stopped if the driver is gone."""
 
     @property
     def interruptions(self) -> int:
@@ -95,9 +103,8 @@ class WorkerControl:
 
     """
 
-    def __init__(self, control: Control, *, follows: bool = False) -> None:
+    def __init__(self, control: Control) -> None:
         self._control = control
-        self._follows = follows
         self._seen = control.interruptions
         self._end_requested = False
         self._gate: Gate | None = None
@@ -125,14 +132,9 @@ class WorkerControl:
         return self._control.mirror_ends
 
     @property
-    def assignment(self) -> Mapping[TopicPartition, Assigned] | None:
-        """The task's newest document; None if the worker keeps its partitions, whatever that is."""
-        return self._control.assignment if self._follows else None
-
-    @property
-    def term(self) -> int:
-        """The task's term."""
-        return self._control.term
+    def assignment(self) -> Mapping[TopicPartition, Assigned]:
+        """The task's newest document."""
+        return self._control.assignment
 
     def check_lease(self) -> None:
         """Raise as :meth:`Control.check_lease`; after an interruption, a BrokerError until :meth:`begin`."""

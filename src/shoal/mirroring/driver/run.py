@@ -38,7 +38,6 @@ from ..model.first_start import FirstStart
 from ..model.offset_map import AcknowledgedRun
 from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
-from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..model.window import Until
 from ..monitoring.door import CommandAnswer, OnCommand
@@ -349,7 +348,6 @@ class MirrorRun:
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
                 control.wait_until_idle(END_PATIENCE_S)
-                self._commit_leftovers(prepared.group, control)
                 cpu_s = self._engine.cpu_used()
                 jvm_gc = self._processes.garbage_collection()
                 self._engine.stop()
@@ -366,22 +364,6 @@ class MirrorRun:
         with places:
             job = CopyJob(self.options, prepared, control, places, self.first_start)
             self._engine.run(job, self._stop)
-
-    def _commit_leftovers(self, group: str, control: ControlServer) -> None:
-        """Commit positions that no task could: the coordinator did not respond, and no task followed."""
-        positions, membership = control.uncommitted()
-        if not positions:
-            return
-        try:
-            with Cluster(self.options.source.impatient()) as cluster:
-                refused = GroupPositions(cluster, group, lambda: membership).commit(positions)
-            for error in refused.values():
-                raise error
-        except ShoalError as error:
-            self.warn(
-                f"the last positions of {first_few(sorted(positions))} could not be committed. The next "
-                f"start finds them in the destination: {error}"
-            )
 
     # Summary
 

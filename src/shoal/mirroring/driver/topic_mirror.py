@@ -215,8 +215,7 @@ class TopicMirror:
     def _go_back(self, file: str, group: str, control: ControlServer) -> None:
         """Begin at the cut, before anything else gives a partition its position."""
         certificate = read_certificate(file)
-        _, membership = control.uncommitted()
-        begun = go_back(self._options, certificate, group, membership, patience_s=START_PATIENCE_S)
+        begun = go_back(self._options, certificate, group, control.membership, patience_s=START_PATIENCE_S)
         if begun:
             self._run.notify(f"{first_few(begun)}: mirrored back from the cut of {certificate.at}")
 
@@ -225,8 +224,9 @@ class TopicMirror:
     ) -> None:
         """Commit the start positions of partitions without one, now that the group is ours."""
         wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-        _, membership = control.uncommitted()
-        settled = self._run.settle_beginnings(prepared.group, wanted, self._options.topics, membership)
+        settled = self._run.settle_beginnings(
+            prepared.group, wanted, self._options.topics, control.membership
+        )
         self._run.set_first_start(settled.first_start, is_this=settled.is_first)
 
     def _look_out(

@@ -183,7 +183,6 @@ class TaskReport:
         process: The task's process; None for a report of the driver.
         begin_generation: Whether the group needs a new generation: a commit had an unknown outcome.
         leaves: The partitions that the task writes and commits no more.
-        term: The term that the task knew when it left them.
         small_batches: The finding of one of its workers.
 
     """
@@ -192,7 +191,6 @@ class TaskReport:
     process: ProcessReport | None = None
     begin_generation: bool = False
     leaves: Mapping[TopicPartition, Left] = field(default_factory=dict)
-    term: int = 0
     small_batches: SmallBatches | None = None
 
     def to_json_object(self) -> dict[str, Any]:
@@ -205,7 +203,7 @@ class TaskReport:
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
             **({"native": True} if process and process.is_native else {}),
             **({"begin_generation": True} if self.begin_generation else {}),
-            **({"leaves": to_json(self.leaves), "term": self.term} if self.leaves else {}),
+            **({"leaves": to_json(self.leaves)} if self.leaves else {}),
             **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
         }
 
@@ -226,7 +224,6 @@ class TaskReport:
             ),
             values.get("begin_generation", False),
             read_value(Mapping[TopicPartition, Left], values.get("leaves", [])),
-            values.get("term", 0),
             SmallBatches(*values["small_batches"]) if "small_batches" in values else None,
         )
 

@@ -11,19 +11,19 @@ aligner for such ones, which takes one at a time. So it delays no other alignmen
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ...client.cluster import is_transient
 from ...client.scan import NoRecords
 from ...errors import CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
-from ..assignment import end_offsets
-from .lost_range import end_deleted
+from .deleted_topics import end_deleted
 from .partition import PartitionCopy
 from .partition_state import PartitionState
-from .resume import Watch, leader_epochs_of, resume_partitions, take_over
+from .resume import Watch, leader_epochs_of, resume_partitions
 from .source_gaps import look_into_silence
-from .worker import Surroundings, Worker, WorkerPhase
+from .worker import Surroundings, Worker
 
 __all__ = ["Aligner"]
 
@@ -57,7 +57,9 @@ class Aligner(Worker):
             self._control.begin()  # what was aligned before an interruption is aligned again
             self._control.check_lease()
             self._refresh(due)
-            end_deleted(due, self._metadata, self._settings)
+            for copy in due:
+                with self._stopping(copy):
+                    end_deleted(copy, self._source, self._destination, self._settings)
             self._align([copy for copy in due if not copy.state.is_over])
         except ShoalError as error:
             self._hold_up([copy for copy in due if not copy.state.is_over], error)
@@ -73,6 +75,7 @@ class Aligner(Worker):
         """Refresh the metadata if leaders or topics may have changed."""
         if self._metadata.is_old or any(copy.position is not None for copy in due):
             self._metadata.refresh(self._unfinished())
+            self._metadata.is_stale = False
 
     def _wait_until_due(self) -> None:
         waiting = self._unfinished()
@@ -84,27 +87,14 @@ class Aligner(Worker):
         self._pause(min(delay_s, self._timing.admission_s))
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
-        for copy in copies:
-            # In this order: an interruption does not end the doubts of a former task.
-            self._commits.inherit_doubts(copy)
-            copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
-        for copy, left in take_over(copies, self._source, self._destination, self._settings):
-            if left.committed is not None:
-                copy.keep_commit(left.committed)
-        taken = [copy for copy in copies if copy.state.is_aligned]
-        copies = [copy for copy in copies if not copy.state.is_aligned]
-        self._look_into_silences(taken)
         if not copies:
             return
-        self._phase = WorkerPhase.ALIGNING
-        try:
-            errors = self._resume(copies)
-        finally:
-            self._phase = WorkerPhase.WORKING
+        for copy in copies:
+            copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
+        errors = self._resume(copies)
         self._metadata.is_stale = bool(errors)
         for copy in copies:
             self._take_outcome(copy, errors.get(copy.source))
-        self._end_with_the_logs(copies)
         self._look_into_silences(copies)
         if any(copy.counters.incidents for copy in copies):
             self._reports.send(self.copies)
@@ -121,11 +111,12 @@ class Aligner(Worker):
 
     def _look_into_silences(self, copies: Sequence[PartitionCopy]) -> None:
         """Ask the source again for partitions of which it sent nothing; it may wait as long as it likes."""
-        self._phase = WorkerPhase.PAUSING
+        self._is_pausing = True
         for copy in copies:
             if copy.state.current is PartitionState.COPYING and copy.is_silent:
-                look_into_silence(copy, self._source, self._settings)
-        self._phase = WorkerPhase.WORKING
+                with self._stopping(copy):
+                    look_into_silence(copy, self._source, self._settings)
+        self._is_pausing = False
 
     def _take_outcome(self, copy: PartitionCopy, error: ShoalError | None) -> None:
         if error is None and not copy.state.is_aligned:
@@ -154,20 +145,10 @@ class Aligner(Worker):
         copy.state.report_waiting(reason)
         self._reports.now_and_then(self.copies)
 
-    def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
-        """Let ranges that were made for a former topic or log end where the present logs do."""
-        former = [
-            copy for copy in copies if copy.state.is_aligned and copy.end_is_former and not copy.range.is_open
-        ]
-        if not former:
-            return
+    @contextmanager
+    def _stopping(self, copy: PartitionCopy) -> Iterator[None]:
+        """Stop a partition that cannot continue."""
         try:
-            ends = end_offsets(
-                self._source, [copy.source for copy in former], self._settings.source.isolation_level
-            )
-        except ShoalError:
-            for copy in former:
-                copy.lose_track()
-            raise
-        for copy in former:
-            copy.end_at(ends[copy.source])
+            yield
+        except PartitionStopped as error:
+            copy.stop_with(error)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Self
@@ -32,10 +32,7 @@ from .partition_state import PartitionState
 
 __all__ = ["Commits", "can_heal"]
 
-#: The time for the last commit if only the task ends: the next tasks have the positions, and commit them.
-_TASK_COMMIT_PATIENCE_S = 1.0
-
-#: A partition without gaps may continue with any number of doubts. But each is kept and handed over.
+#: A partition without gaps may continue with any number of doubts. But each is kept.
 _MOST_DOUBTS = 4
 
 #: The coordinator appends a commit before it waits for its followers, and answers with one of these if they
@@ -106,12 +103,6 @@ class Commits:
     def __exit__(self, *exc_info: object) -> None:
         self._channel.close()
 
-    def inherit_doubts(self, copy: PartitionCopy) -> None:
-        """Keep in mind the commits of unknown outcome of the partition's former task."""
-        if copy.inherited is not None:
-            for position in copy.inherited.doubts:
-                copy.doubt(position, self._control.generation)
-
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
         return copy.position is not None and copy.committed == copy.position
@@ -127,10 +118,17 @@ class Commits:
 
     # An alignment, which begins without a commit under way (QUIET)
 
-    def settle(self) -> None:
-        """Wait for the commit under way, if there is one, as long as a coordinator takes that is well."""
+    def settle(self, copies: Iterable[PartitionCopy] = ()) -> None:
+        """
+        End the commit under way, and commit some partitions, as long as a coordinator takes that is well.
+
+        A commit that is under way for longer has an unknown outcome.
+        """
         with suppress(ShoalError):
-            self._end(time.monotonic() + self._timing.plan_patience_s)
+            if self._await():
+                self._begin(self._positions_of(copies))
+            if not self._await():
+                self._end(give_up_at=time.monotonic())
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
@@ -206,13 +204,6 @@ class Commits:
                 raise
         return True
 
-    def end_late(self) -> None:
-        """Take a commit that was under way for a while as one of unknown outcome: partitions are to leave."""
-        now = time.monotonic()
-        if self._outcome is not None and now - self._under_way_since >= _TASK_COMMIT_PATIENCE_S:
-            with suppress(ShoalError):
-                self._end(give_up_at=now)
-
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
         """Commit without waiting for it, at the interval of the settings."""
         # The next commit, or the last, covers one that fails; a group that is
@@ -229,15 +220,13 @@ class Commits:
             )
             self._began_at = now
 
-    def the_rest(self, copies: Iterable[PartitionCopy], look: Callable[[], object]) -> None:
+    def the_rest(self, copies: Iterable[PartitionCopy]) -> None:
         """
         Commit all that was acknowledged, and wait for it.
 
         If the driver requested the end, the commit has less time, and may fail for a reason that time can
-        heal: the next tasks commit the positions, or the next start resumes.
-
-        Args:
-            look: Called before each retry, to find topics that are gone, and the group's positions with them.
+        heal: the next task, or the next start, resumes by the map. The position of a topic that was deleted
+        meanwhile is of no use.
 
         Raises:
             Stopped: The driver is gone.
@@ -248,12 +237,10 @@ class Commits:
         def pause(seconds: float) -> None:
             # Not the control's wait, which returns at once after a request to end.
             self._control.check_lease()
-            look()
             time.sleep(seconds)
 
         is_asked_to, patience_s = self._control.stop_requested, self._patience_s
-        now = time.monotonic()
-        give_up_at = now + patience_s
+        give_up_at = time.monotonic() + patience_s
 
         def commit() -> None:
             with suppress(ShoalError):
@@ -263,12 +250,6 @@ class Commits:
 
         self._is_last = True
         try:
-            if self._outcome is not None and now - self._under_way_since >= patience_s:
-                # The commit under way has had its time.
-                with suppress(ShoalError):
-                    self._end(give_up_at=now)
-                if not self._control.mirror_ends:
-                    return
             patiently(commit, patience_s=patience_s, pause=pause, can_heal=can_heal)
         except ShoalError as error:
             if not is_asked_to or not can_heal(error):
@@ -278,11 +259,8 @@ class Commits:
 
     @property
     def _patience_s(self) -> float:
-        if not self._control.stop_requested:
-            return self._timing.last_commit_patience_s
-        if self._control.mirror_ends:
-            return self._timing.requested_commit_patience_s
-        return _TASK_COMMIT_PATIENCE_S
+        is_asked_to, timing = self._control.stop_requested, self._timing
+        return timing.requested_commit_patience_s if is_asked_to else timing.last_commit_patience_s
 
     def _positions_of(self, copies: Iterable[PartitionCopy]) -> dict[PartitionCopy, MirrorPosition]:
         """Return the positions that are not committed, as milestones of their maps."""
@@ -372,7 +350,10 @@ class Commits:
             code = error.code if isinstance(error, BrokerError) else None
             if code in _PERHAPS_COMMITTED:
                 self._doubt({copy: position}, self._channel.generation)
-            elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and position.plan:
+            elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_last:
+                copy.lose_source()
+                continue
+            elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and len(position.plan) > 1:
                 copy.plan_less()
                 copy.refetch()
                 error = Disconnected(self._settings.source.servers, f"fewer runs fit into a commit: {error}")

@@ -23,8 +23,9 @@ from ..model.runs import Run, are_alike, edges_of, run_at
 
 __all__ = ["Doubt", "LandedEnd", "MovingMap"]
 
-#: The most characters of a commit's metadata for the runs ahead. The next commit has the others.
-_MOST_CHARACTERS = 1_800
+#: The most runs ahead in a commit: one has six to nine characters of its metadata. A batch may add a hundred
+#: more. The next commit has the others.
+_MOST_RUNS = 200
 
 
 class LandedEnd(NamedTuple):
@@ -70,12 +71,13 @@ class MovingMap:
         destination_offset: The destination offset behind the last acknowledged record; -1 before that.
         committed: The map that was committed last; None if that is not known.
         doubts: The maps that may still replace it.
-        most_characters: How long the runs ahead may be in a commit's metadata.
+        most_runs: How many runs may be ahead.
+        leader_epoch: The epoch of the source's leader. Records whose batches have none count as of this one:
+            should the leader's log be cut, it ends before them.
 
     """
 
     __slots__ = (
-        "_characters",
         "_edges",
         "_has_moved",
         "_landed",
@@ -85,7 +87,8 @@ class MovingMap:
         "committed",
         "destination_offset",
         "doubts",
-        "most_characters",
+        "leader_epoch",
+        "most_runs",
         "source_offset",
     )
 
@@ -93,7 +96,8 @@ class MovingMap:
         self.source_offset = -1
         self.committed: MirrorPosition | None = None
         self.doubts: list[Doubt] = []
-        self.most_characters = _MOST_CHARACTERS
+        self.most_runs = _MOST_RUNS
+        self.leader_epoch = -1
         self._made: MirrorPosition | None = None
         self._has_moved = False
         self._landed: LandedEnd | None = None
@@ -101,7 +105,6 @@ class MovingMap:
         self._source_leader_epoch = -1
         self._plan: deque[Run] = deque()
         self._edges: deque[tuple[int, int]] = deque(maxlen=MOST_EDGES)
-        self._characters = 0
 
     def __bool__(self) -> bool:
         """Whether there is a position."""
@@ -125,12 +128,10 @@ class MovingMap:
         self._landed = None
         self._edges.clear()
         self._plan.clear()
-        self._characters = 0
         self.source_offset = position.source_offset
         self.destination_offset = position.destination_offset
         self._source_leader_epoch = position.source_leader_epoch
         self._plan.extend(position.plan)
-        self._count_characters()
 
     # Ahead
 
@@ -141,9 +142,7 @@ class MovingMap:
     @property
     def has_room(self) -> bool:
         """Whether a commit's metadata have room for one more run."""
-        if self._characters >= self.most_characters:
-            self._count_characters()  # some may have been passed since
-        return self._characters < self.most_characters
+        return len(self._plan) < self.most_runs
 
     def lead_to(self, run: Run, end: int) -> None:
         """
@@ -158,6 +157,8 @@ class MovingMap:
 
         """
         plan = self._plan
+        if run.leader_epoch < 0:
+            run = run._replace(leader_epoch=self.leader_epoch)
         if not plan:
             before = self._here
         elif plan[-1].destination <= run.destination:
@@ -168,8 +169,6 @@ class MovingMap:
         if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
             while plan and plan[-1].destination >= run.destination:
                 plan.pop()
-            gap = run.source - before.source_at(run.destination)
-            self._characters += _characters_of(run.destination - before.destination, gap)
             plan.append(run)
             self._has_moved = True
 
@@ -181,14 +180,6 @@ class MovingMap:
         while plan and plan[-1].destination > behind.destination:
             plan.pop()
         self._has_moved = True
-
-    def _count_characters(self) -> None:
-        self._characters = 0
-        before = self._here
-        for run in self._plan:
-            gap = run.source - before.source_at(run.destination)
-            self._characters += _characters_of(run.destination - before.destination, gap)
-            before = run
 
     def is_committed_up_to(self, begin: int, end: int, generation: int) -> bool:
         """
@@ -237,16 +228,21 @@ class MovingMap:
         self._has_moved = True
         self.source_offset = end.source_offset
         self.destination_offset = end.destination_offset
-        self._source_leader_epoch = end.source_leader_epoch
+        self._source_leader_epoch = self._known_epoch(end.source_leader_epoch)
 
     def pass_over(self, source_offset: int, *, source_leader_epoch: int) -> None:
         """Move behind source offsets of which nothing is left to send, and after this leader epoch."""
         self._has_moved = True
-        if source_offset > self.source_offset:
+        has_passed = source_offset > self.source_offset
+        if has_passed:
             self._edges.append((self.source_offset, self.destination_offset))
             self._edges.append((source_offset, self.destination_offset))
             self.source_offset = source_offset
-        self._source_leader_epoch = source_leader_epoch
+        if has_passed or source_leader_epoch >= 0:
+            self._source_leader_epoch = self._known_epoch(source_leader_epoch)
+
+    def _known_epoch(self, leader_epoch: int) -> int:
+        return leader_epoch if leader_epoch >= 0 else self.leader_epoch
 
     def get(self) -> MirrorPosition | None:
         """Return the position as of now; None before the first alignment."""
@@ -268,11 +264,6 @@ class MovingMap:
             self._made = made
             self._has_moved = False
         return self._made
-
-
-def _characters_of(distance: int, gap: int) -> int:
-    """Return about how many characters a run has in a commit's metadata."""
-    return len(f"{distance},{gap},0,")
 
 
 def _crc(header: bytes) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 
 from ...client.config import IsolationLevel
@@ -33,7 +33,6 @@ from ...topic_partition import TopicPartition
 from ..model.acls import Acl
 from ..model.reports import TaskReport
 from .ends import Ends
-from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .sender import Sender
 from .small_batches import SmallBatchesWatch
@@ -254,12 +253,13 @@ class Pair(Worker):
         self._changed.update(dict.fromkeys(touched))
         return touched
 
-    def _look_at_topics(self, copies: Sequence[PartitionCopy]) -> None:
+    def _look_at_topics(self, brings: Collection[PartitionCopy]) -> None:
         """Let partitions lose track whose topic was created again; requests may list topics by name."""
-        self._metadata.look_again(
-            copies, source=not self._fetcher.lists_ids, destination=not self._appender.lists_ids
-        )
-        self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
+        if brings:
+            self._metadata.look_again(
+                self.copies, source=not self._fetcher.lists_ids, destination=not self._appender.lists_ids
+            )
+        self._changed.update((copy, None) for copy in brings if not copy.state.is_aligned)
 
     def _take_part(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
         """Take a partition's part of a response; return whether it changes the partition."""
@@ -296,7 +296,9 @@ class Pair(Worker):
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
             take_empty_answer(copy, self._source)
-        elif not ends_with_the_log(copy, self._source, self._settings):
+        else:
+            # The alignment finds out whether the log was cut.
+            copy.lose_track()
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:

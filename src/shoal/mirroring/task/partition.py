@@ -16,19 +16,17 @@ Other modules read a partition's attributes and call its methods; only this modu
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ..model.copy_options import CopySettings
-from ..model.handover import InheritedPosition
+from ..model.handover import Assigned
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, topic_id_of
-from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
 from .lot import Lot
@@ -37,10 +35,10 @@ from .outbound import Outbound
 from .partition_state import PartitionState, StateMachine
 from .trouble import Trouble, Troubles
 
-__all__ = ["PartitionCopy", "Skipped"]
+__all__ = ["PartitionCopy"]
 
 
-class Skipped(NamedTuple):
+class _Skipped(NamedTuple):
     """
     Batches that the destination refuses, and that the partition skips.
 
@@ -48,14 +46,16 @@ class Skipped(NamedTuple):
         after: The position's source offset then; nothing between it and the batches has to be mirrored.
         end: The source offset behind them.
         leader_epoch: The source's leader epoch of their last record.
-        incident: The loss.
+        reason: Why, as a sentence.
+        records_count: The number of their records.
 
     """
 
     after: int
     end: int
     leader_epoch: int
-    incident: Incident
+    reason: str
+    records_count: int
 
 
 class PartitionCopy:
@@ -72,7 +72,6 @@ class PartitionCopy:
         counters: The counts since it was taken.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
         is_slow: Whether its next alignment may take long.
-        inherited: The position that a former task handed over; None after :meth:`take_inherited`.
         seen_interruptions: The number of interruptions of the membership in the group before the alignment.
         leader_epochs: The leader epochs of source and destination at the last alignment.
         commit_waits_for: The reason why the last commit failed; None if it did not.
@@ -80,7 +79,6 @@ class PartitionCopy:
         source_topic_id: The id of the source topic that the partition is aligned with; None if the cluster
             has no topic ids.
         destination_topic_id: The id of the topic that may be written to; None as for the source.
-        end_is_former: Whether the range ends where a former topic did, or a log before it lost its tail.
         source_is_gone: Whether the source topic was deleted, and the group's position with it.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
@@ -88,37 +86,16 @@ class PartitionCopy:
 
     """
 
-    def __init__(
-        self,
-        copy_range: CopyRange,
-        settings: CopySettings,
-        *,
-        entry: int = 0,
-        inherited: InheritedPosition | None = None,
-        waiting_for: str | None = None,
-        accepted: IncidentKind | None = None,
-        interruptions: int = 0,
-    ) -> None:
-        """
-        Begin without a position.
-
-        Args:
-            copy_range: The source offsets to copy.
-            entry: The number of the document's entry by which the task has it.
-            inherited: The position that a former task handed over.
-            waiting_for: The reason why a former task could not go on, for reports.
-            accepted: The kind of incident that an operator has accepted once.
-            interruptions: The number of interruptions of the membership in the group before ``inherited``.
-
-        """
-        self.range = copy_range
-        self.entry = entry
+    def __init__(self, assigned: Assigned, settings: CopySettings) -> None:
+        """Begin without a position, as a document has it."""
+        self.range = copy_range = assigned.range
+        self.entry = assigned.entry
         self._settings = settings
-        self._accepted = accepted
+        self._accepted = assigned.accepted
         self.source = copy_range.source
         self.destination = copy_range.destination
         self.state = StateMachine(settings.timing)
-        self.state.report_waiting(waiting_for)
+        self.state.report_waiting(assigned.waiting_for)
         self._position = MovingMap()
         self.outbound = Outbound(self._position, allows_other_writers=settings.allows_other_writers)
         self.intake = Intake(settings, self.outbound, self._position)
@@ -126,20 +103,17 @@ class PartitionCopy:
         self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
-        self._doubted_log: tuple[int, int] | None = None
-        self.inherited = inherited
-        self.seen_interruptions = interruptions
+        self.seen_interruptions = 0
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
         self.destination_topic_id: uuid.UUID | None = None
-        self.end_is_former = False
         self.source_is_gone = False
         self.committed_offset: int | None = None
         self.newest_ms: int | None = None
         self.held_back: int | None = None
-        self._skipped: Skipped | None = None
-        self._reported: Sequence[Incident] = ()
+        self._skipped: _Skipped | None = None
+        self._reported: list[Incident] = []
         self._last_end_offset = -1
 
     # Where it stands
@@ -202,10 +176,6 @@ class PartitionCopy:
 
     # Alignment
 
-    def continues_after(self, kind: IncidentKind) -> bool:
-        """Whether the next alignment continues after an incident: by an option, or as accepted once."""
-        return kind is self._accepted or self._settings.continues_after(kind)
-
     @property
     def committed(self) -> MirrorPosition | None:
         """The map that this process committed last; None if the group may have another."""
@@ -239,7 +209,6 @@ class PartitionCopy:
         """
         if interruptions != self.seen_interruptions:
             self.seen_interruptions = interruptions
-            self.inherited = None
             self._position.committed = None
             self._position.end_doubts(generation)
         self.state.become(PartitionState.ALIGNING)
@@ -253,9 +222,8 @@ class PartitionCopy:
         self.source_topic_id = source_topic_id
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = self.is_slow = False
-        self._doubted_log = None
         self._accepted = None  # later incidents stop the partition again
-        self._reported = ()  # and are reported again
+        self._reported.clear()  # and are reported again
         self.state.become(PartitionState.COPYING)
         self.intake.rewind()
         self._reaches_end()
@@ -263,17 +231,12 @@ class PartitionCopy:
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
         """Keep the leader epochs of source and destination in which the partition was aligned."""
         self.leader_epochs = leader_epochs
+        self._position.leader_epoch = leader_epochs[0]
 
-    def end_with_the_log(self) -> None:
-        """Let the range end at the log end of the present log, which is still to be asked for."""
-        self.end_is_former = True
-
-    def end_at(self, offset: int) -> None:
-        """Let the range end at the log end of the present log."""
-        self.range = self.range._replace(end_offset=offset)
-        self.end_is_former = False
-        self.state.become(PartitionState.COPYING)
-        self._reaches_end()
+    def end_at(self, offset: int | None) -> None:
+        """Let the range end at another offset, if one is given, before the partition is aligned."""
+        if offset is not None:
+            self.range = self.range._replace(end_offset=offset)
 
     def end_without_source(self) -> None:
         """Let the range end at the position, since the source topic was deleted."""
@@ -282,10 +245,13 @@ class PartitionCopy:
             self.state.become(PartitionState.DONE)
         self.state.report_waiting(None)
 
-    def take_skipped(self) -> Skipped | None:
-        """Return the batches that the destination refused and the position has to skip, once."""
+    def skip(self, position: MirrorPosition) -> MirrorPosition:
+        """Move a position past the batches that the destination refused, if nothing has changed since."""
         skipped, self._skipped = self._skipped, None
-        return skipped
+        if skipped is None or skipped.after != position.source_offset:
+            return position  # the mirror meets the refused batch again
+        self.report_continued(IncidentKind.SEND_FAILURE, skipped.reason, skipped.records_count)
+        return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch, plan=())
 
     # Fetched batches
 
@@ -432,16 +398,11 @@ class PartitionCopy:
         self.intake.make_at_most(len(refused.view) // 2)
         self.lose_track()
 
-    def skip(self, refused: Sequence[Lot], reason: str) -> None:
+    def skip_refused(self, refused: Sequence[Lot], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
-        records = sum(each.records_count for each in refused)
-        self._skipped = Skipped(
-            self.next_offset,
-            refused[-1].source_end,
-            refused[-1].leader_epoch,
-            Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
-        )
+        last, records = refused[-1], sum(each.records_count for each in refused)
+        self._skipped = _Skipped(self.next_offset, last.source_end, last.leader_epoch, reason, records)
         self.wait(reason, 0)
 
     # Pauses and the stop
@@ -476,11 +437,6 @@ class PartitionCopy:
         """Whether the batch at an offset is tried once more, after a refusal with its cause."""
         return self.troubles.at(offset, Trouble.EXPLAINED) is not None
 
-    def is_log_as_doubted(self, start: int, end: int) -> bool:
-        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
-        is_same, self._doubted_log = self._doubted_log == (start, end), (start, end)
-        return is_same
-
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
         """Stop as soon as everything before an offset is acknowledged."""
         refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
@@ -489,76 +445,57 @@ class PartitionCopy:
         else:
             self.stop_with(refusal)
 
-    def stop(self, reason: str, *, can_heal: bool = True, cause: IncidentKind | None = None) -> None:
+    def stop(self, reason: str) -> None:
         """Stop this partition, with a sentence; the others as of :class:`PartitionStopped`."""
-        where = *self.source, self.next_offset
-        self.stop_with(PartitionStopped(*where, reason, can_heal=can_heal, cause=cause))
-
-    def stop_for(self, incident: Incident, advice: str) -> None:
-        """Stop this partition for an incident: only an option lets it go on, which the advice names."""
-        self.count_incidents([incident])
-        self.stop(f"{incident.reason}. {advice}", can_heal=False, cause=incident.kind)
-
-    def goes_on_after(self, kind: IncidentKind, reason: str, lost: int, advice: str) -> bool:
-        """
-        Report an incident; return True if its policy is to continue, or stop the partition.
-
-        Args:
-            reason: The finding, as a sentence without its full stop.
-            lost: The number of source offsets that are never mirrored if it continues.
-            advice: The remedy if it stops.
-
-        """
-        if self._settings.continues_after(kind):
-            self.count_incidents([Incident(kind, reason, lost, continued=True)])
-            return True
-        self.stop_for(Incident(kind, reason), advice)
-        return False
+        self.stop_with(PartitionStopped(*self.source, self.next_offset, reason))
 
     def stop_with(self, error: PartitionStopped) -> None:
         """Stop this partition for an error."""
+        if isinstance(error.cause, IncidentKind):
+            self.counters.incidents.append(Incident(error.cause, error.reason))
         self._forget_outbound()
         self.state.stop(error)
 
-    # Handing over
+    # Incidents
 
-    def left(self) -> InheritedPosition | None:
-        """Return the position for the next task, or for the next alignment; None if there is none."""
-        if self.inherited is not None and self.position is None:
-            return self.inherited  # the task has ended before the first alignment
-        if self.inherited is not None:
-            return replace(self.inherited, committed=self.committed, doubts=self.doubts)
-        if not self.state.is_aligned or not self.position or self.source_is_gone:
-            return None
-        return InheritedPosition(self.position, self.leader_epochs, self.committed, self.doubts)
+    def meet(
+        self,
+        kind: IncidentKind,
+        reason: str,
+        advice: str,
+        *,
+        offset: int | None = None,
+        unmirrored_from: int | None = None,
+    ) -> None:
+        """
+        Meet an incident; if this returns, the partition continues, and then reports it.
 
-    def leave_to_itself(self) -> None:
-        """Let the next alignment go on here, unless anything happens to either cluster until then."""
-        left = self.left()
-        # The copy still knows what is committed, or in doubt, which may change until then.
-        self.inherited = left and replace(left, committed=None, doubts=())
+        Args:
+            kind: Its kind, which has a policy. An operator may have accepted one incident of it.
+            reason: The finding, as a sentence without its full stop.
+            advice: The remedy if the partition stops.
+            offset: The source offset at which the partition stops; None: its position's.
+            unmirrored_from: If the partition stops: the first source offset whose record is missing at the
+                destination. None: ``offset``.
 
-    def take_inherited(self) -> InheritedPosition | None:
-        """Return the position that a former task, or this one, handed over, once."""
-        inherited, self.inherited = self.inherited, None
-        return inherited
+        Raises:
+            PartitionStopped: The policy is to stop.
+
+        """
+        if kind is not self._accepted and not self._settings.continues_after(kind):
+            where = *self.source, self.next_offset if offset is None else offset
+            sentence = f"{reason}. {advice}"
+            raise PartitionStopped(*where, sentence, unmirrored_from, can_heal=False, cause=kind)
+
+    def report_continued(self, kind: IncidentKind, reason: str, lost: int | None = 0) -> None:
+        """Report an incident after which the partition continues, once until it is aligned; see Incident."""
+        incident = Incident(kind, reason, lost, continued=True)
+        # An alignment meets those again that the one before reported, but could not commit a position behind.
+        if incident not in self._reported:
+            self._reported.append(incident)
+            self.counters.incidents.append(incident)
 
     # Counts and commits, for reports
-
-    def count_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Report incidents."""
-        self.counters.incidents += incidents
-
-    def report_incidents(self, incidents: Sequence[Incident]) -> bool:
-        """
-        Report the incidents of an alignment, unless the one before met the same; return whether it did.
-
-        An alignment meets those again that the one before reported, but could not commit a position behind.
-        """
-        news = [each for each in incidents if each not in self._reported]
-        self._reported = incidents
-        self.count_incidents(news)
-        return bool(news)
 
     def count_run(self, source_start: int, source_end: int, landed: int) -> None:
         """Report acknowledged offsets (see :func:`add_run`)."""
@@ -576,7 +513,7 @@ class PartitionCopy:
 
     def plan_less(self) -> None:
         """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
-        self._position.most_characters //= 2
+        self._position.most_runs = max(1, self._position.most_runs // 2)
 
     def lose_source(self) -> None:
         """Commit the position no more: the source topic was deleted, and the group's position with it."""

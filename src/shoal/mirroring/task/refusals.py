@@ -17,7 +17,7 @@ from ...client.lot import Refused
 from ...error_codes import ErrorCode, named_code
 from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings
-from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
+from ..model.incidents import REFUSED_WRITERS, IncidentKind
 from ..model.text import offsets
 from .lot import Lot
 from .partition import PartitionCopy
@@ -192,7 +192,7 @@ def refuse(
             )
         case Reaction.SKIP:
             where = f"{offsets(first.source_start, batches[-1].source_end - 1)} of {copy.source}"
-            copy.skip(
+            copy.skip_refused(
                 batches, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
             )
         case Reaction.STOP:
@@ -209,40 +209,17 @@ def refuse(
     return reaction
 
 
-def land_elsewhere(
-    copy: PartitionCopy,
-    batches: Sequence[Lot],
-    base_offset: int,
-    destination: Cluster,
-    settings: CopySettings,
-) -> None:
-    """Let a partition react to a request that landed at another offset than the predicted one."""
-    first = batches[0]
-    expected = first.destination_offset
-    is_later = base_offset > expected
-    kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-    reason = (
+def land_elsewhere(copy: PartitionCopy, first: Lot, base_offset: int, destination: Cluster) -> None:
+    """
+    Let a partition react to a request that landed at another offset than the predicted one.
+
+    The alignment meets the incident that explains it, if the end of the log shows one. Otherwise the broker
+    may have taken the batch for an older one, and written nothing: it has one more try.
+    """
+    copy.lose_track()
+    copy.suspect(
+        first.source_start,
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
-        f"{copy.destination} on {destination} instead of {expected}: the destination lost its tail"
+        f"{copy.destination} on {destination} instead of {first.destination_offset}",
+        patience_s=0.0,
     )
-    advice = f"{kind.continuing} mirrors again the records that the source still has"
-    if is_later:
-        reason = (
-            f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
-            f"{copy.destination} on {destination} instead of {expected}, where a foreign record is: another "
-            "program writes to this partition"
-        )
-        advice = (
-            f"Stop that program. {kind.continuing} then leaves its records there and resumes behind them, "
-            "and no record is copied twice"
-        )
-    incident = Incident(kind, reason)
-    if not settings.allows_other_writers and not settings.continues_after(kind):
-        copy.stop_for(incident, advice)
-    elif not is_later:
-        # The broker may have taken the batch for an older one, and written nothing. The alignment reads the
-        # end of the log. If it finds nothing that explains the answer, no further try would, either.
-        copy.lose_track()
-        copy.suspect(first.source_start, incident.reason, patience_s=0.0)
-    else:
-        copy.lose_track()  # the alignment meets the incident, and continues behind the record

@@ -121,4 +121,4 @@ class Sender:
             if reaction is Reaction.SEND_APART:
                 self._end.forget(copy.destination.topic)
         else:
-            land_elsewhere(copy, batches, refused.base_offset, self._destination, self._settings)
+            land_elsewhere(copy, batches[0], refused.base_offset, self._destination)

@@ -37,13 +37,17 @@ def take_empty_answer(copy: PartitionCopy, source: Cluster) -> None:
     if spell.times < ANSWERS_OF_A_GAP:
         copy.wait(f"{source} to send offset {offset}, or to return another empty response")
     else:
-        # The offset may lie behind batches that left nothing at the destination: its log would lead back.
-        copy.leave_to_itself()
         copy.align_slowly(f"{source} to send offset {offset}")
 
 
 def look_into_silence(copy: PartitionCopy, source: Cluster, settings: CopySettings) -> None:
-    """Find out why the source sent nothing at the offset of an aligned partition, and react to that."""
+    """
+    Find out why the source sent nothing at the offset of an aligned partition, and react to that.
+
+    Raises:
+        PartitionStopped: A range with an end has waited long enough, and its policy is to stop.
+
+    """
     offset, range_end = copy.next_offset, copy.range.end_offset
     spell = copy.troubles.at(offset, Trouble.SILENCE)
     if spell is None:
@@ -61,10 +65,8 @@ def look_into_silence(copy: PartitionCopy, source: Cluster, settings: CopySettin
         copy.skip_unproved_gap(min(look.end, copy.end_offset))
     elif copy.range.is_open or spell.lasted_s < patience_s:
         copy.wait(f"{source} to send offset {offset}: {silence}")
-    elif copy.goes_on_after(
-        IncidentKind.SOURCE_GAP,
-        f"{source} does not send offset {offset}: {silence}",
-        range_end - offset,
-        f"{IncidentKind.SOURCE_GAP.continuing} skips the offsets before {range_end}",
-    ):
+    else:
+        kind, reason = IncidentKind.SOURCE_GAP, f"{source} does not send offset {offset}: {silence}"
+        copy.meet(kind, reason, f"{kind.continuing} skips the offsets before {range_end}")
+        copy.report_continued(kind, reason, range_end - offset)
         copy.skip_unproved_gap(range_end)

@@ -10,8 +10,7 @@ Its time limits follow on one another:
 
 - A worker without a response for ``stalled_s`` is reported as waiting for its broker. The requests of a pair
   without one for ``isolate_s`` are given up, since they may wait for one partition alone.
-- After a request to end, or to leave partitions, ``end_patience_s`` later whatever a worker waits for is
-  given up.
+- ``end_patience_s`` after a worker was asked to end, or to leave partitions, what it waits for is given up.
 - Another ``give_up_patience_s`` later the task continues or ends without the worker, unless it commits.
 
 :class:`~shoal.timing.Timing` has these times.
@@ -28,16 +27,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.metadata import leader_in
-from ...errors import PartitionStopped, ShoalError
-from ..control import Control, ControlConnection, WorkerControl
+from ...errors import ShoalError
+from ..control import Control, WorkerControl
 from ..model.copy_options import CopySettings
-from ..model.handover import Assigned
-from ..model.ranges import CopyRange
 from ..model.reports import left_out_report
 from .aligner import Aligner
 from .ends import Leaders
@@ -45,9 +41,9 @@ from .fresh_metadata import Known
 from .pair import Pair
 from .partition import PartitionCopy
 from .session import TaskSession
-from .worker import Stop, Surroundings, Worker
+from .worker import Surroundings, Worker
 
-__all__ = ["TaskResult", "follow_documents", "run_copy_task"]
+__all__ = ["follow_documents"]
 
 #: The leaders at source and destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
@@ -77,32 +73,7 @@ _LEAST_BUFFER_BYTES = 1024 * 1024
 _LOOK_INTERVAL_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """The result of a task: the partitions that stopped, and whether all others are done."""
-
-    stopped: tuple[PartitionStopped, ...]
-    complete: bool
-
-
-def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
-    """
-    Copy ranges that no driver changes meanwhile, whatever a former attempt has copied of them.
-
-    Returns:
-        The result, as soon as every partition is done or stopped, or an end was requested. Everything
-        acknowledged is committed then.
-
-    Raises:
-        Stopped: The driver is gone.
-        ShoalError: The last commit failed.
-
-    """
-    with _frozen():
-        return _TaskWorkers(settings, control).copy(ranges)
-
-
-def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
+def follow_documents(settings: CopySettings, control: Control) -> None:
     """
     Copy the partitions of the driver's documents, until an end is requested.
 
@@ -114,7 +85,7 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
 
     """
     with _frozen():
-        _TaskWorkers(settings, control).follow(control)
+        _TaskWorkers(settings, control).follow()
 
 
 @contextmanager
@@ -135,8 +106,6 @@ class _TaskWorkers:
         self._settings = settings
         self._timing = settings.timing
         self._control = control
-        #: Whether its workers leave what the newest document lacks.
-        self._follows = False
         self._session = TaskSession(control, settings.timing)
         self._buffer_bytes = settings.fetch_buffer_bytes
         #: Destination leaders that took several batches in a request when they were queried last.
@@ -150,27 +119,16 @@ class _TaskWorkers:
         self._news: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         #: When the requests of a place's pair were given up last.
         self._isolated_at: dict[_Place, float] = {}
-        #: When workers were first seen that have partitions to leave.
-        self._leaving_since: dict[Worker, float] = {}
+        #: When workers were first seen that have to end, or to leave partitions.
+        self._asked_at: dict[Worker, float] = {}
 
-    def copy(self, ranges: Sequence[CopyRange]) -> TaskResult:
+    def follow(self) -> None:
+        control = self._control
         self._session.report()  # the driver's clock starts here
-        assignment = self._control.assignment
-        copies = [self._begun(assignment.get(each.source, Assigned(0, each)), each) for each in ranges]
-        self._begin(copies)
-        while self._threads:
-            self._look()
-        self._end_all()
-        stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
-        return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
-
-    def follow(self, control: ControlConnection) -> None:
-        self._follows = True
-        self._session.report()
         control.on_document(lambda: self._news.put(None))
         while self._threads or not control.stop_requested:
             if not control.stop_requested and self._failure is None:
-                self._begin_new(control)
+                self._begin_new()
                 if control.has_to_report_again:
                     control.has_to_report_again = False
                     for worker in list(self._threads):
@@ -188,21 +146,10 @@ class _TaskWorkers:
         if self._failure is not None:
             raise self._failure
 
-    def _begin_new(self, control: ControlConnection) -> None:
+    def _begin_new(self) -> None:
         """Begin the partitions that are new; workers leave those that the newest document lacks again."""
-        if new := control.take_new():
-            self._begin([self._begun(each, each.range) for each in new])
-
-    def _begun(self, assigned: Assigned, copied: CopyRange) -> PartitionCopy:
-        return PartitionCopy(
-            copied,
-            self._settings,
-            entry=assigned.entry,
-            inherited=assigned.inherited,
-            waiting_for=assigned.waiting_for,
-            accepted=assigned.accepted,
-            interruptions=assigned.interruptions,
-        )
+        if new := self._control.take_new():
+            self._begin([PartitionCopy(each, self._settings) for each in new])
 
     def _begin(self, copies: Sequence[PartitionCopy]) -> None:
         known = self._look_at_clusters(copies)
@@ -238,7 +185,7 @@ class _TaskWorkers:
                     self._start(worker, group)
 
     def _worker_for(self, place: _Place, known: Known) -> Worker:
-        control = WorkerControl(self._control, follows=self._follows)
+        control = WorkerControl(self._control)
         around = Surroundings(self._settings, control, known, self._session.report, self._pass_on)
         source, destination = place.leaders
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
@@ -273,14 +220,16 @@ class _TaskWorkers:
             worker = self._news.get(timeout=_LOOK_INTERVAL_S)
             if worker is not None:
                 self._end(worker)
-        if self._failure is not None:
-            for each in list(self._threads):
-                each.stop(Stop.SOON)
-        elif not self._control.stop_requested:
-            self._look_after_workers()
-            return
+        ends = self._control.stop_requested or self._failure is not None
         for each in list(self._threads):
-            self._hurry(each)
+            if self._failure is not None:
+                each.request_end()
+            if ends or each.is_leaving:
+                self._hurry(each)
+            else:
+                self._asked_at.pop(each, None)
+        if not ends:
+            self._look_after_workers()
 
     def _end(self, worker: Worker) -> None:
         """Keep what an ended worker leaves."""
@@ -298,7 +247,7 @@ class _TaskWorkers:
             if thread is None:
                 return None
             self._workers = {place: each for place, each in self._workers.items() if each is not worker}
-        self._leaving_since.pop(worker, None)
+        self._asked_at.pop(worker, None)
         return thread
 
     def _look_after_workers(self) -> None:
@@ -310,11 +259,6 @@ class _TaskWorkers:
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
                 self._isolate(worker, now)
-            if not worker.is_leaving:
-                self._leaving_since.pop(worker, None)
-            elif now - self._leaving_since.setdefault(worker, now) > self._timing.end_patience_s:
-                # The driver gives the partitions that it does not have to leave out again.
-                self._hurry(worker, has_waited=True)
         self._session.show_life()
 
     def _isolate(self, worker: Worker, now: float) -> None:
@@ -329,21 +273,19 @@ class _TaskWorkers:
         is_due = now - self._isolated_at.get(place, -math.inf) >= self._timing.isolate_again_s
         if is_due and worker.silent_for_s > self._timing.isolate_s:
             self._isolated_at[place] = now
-            worker.give_up_requests()
+            worker.give_up()
 
-    def _hurry(self, worker: Worker, *, has_waited: bool = False) -> None:
-        """Give up the waits of a worker that is stuck, aligns, or gets no answer."""
-        if (
-            has_waited
-            or worker.is_stuck
-            or worker.aligns
-            or worker.silent_for_s > self._timing.end_patience_s
-        ):
-            worker.stop(Stop.NOW)
-        if worker.gave_up_for_s > self._timing.give_up_patience_s and not worker.commits:
-            worker.stop(Stop.FENCED)
+    def _hurry(self, worker: Worker) -> None:
+        """Give up what a worker waits for that was asked to end, or to leave partitions; then the worker."""
+        now = time.monotonic()
+        late_s = now - self._asked_at.setdefault(worker, now) - self._timing.end_patience_s
+        if late_s > 0:
+            worker.give_up()
+        if late_s > self._timing.give_up_patience_s and not worker.commits:
+            worker.fence()
             if self._take_off(worker) is not None:
-                # The worker may have passed some on, and not noted that yet.
+                # The worker may have passed some on, and not noted that yet. The driver gives those that it
+                # does not have to leave out again.
                 others = {copy for each in list(self._threads) for copy in each.held}
                 left = [copy for copy in worker.held if copy not in others]
                 self._session.report(worker.leaving(left))

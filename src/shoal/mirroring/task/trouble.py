@@ -21,6 +21,10 @@ class Trouble(enum.Enum):
     UNEXPLAINED = enum.auto()
     #: The source's answers have no records.
     SILENCE = enum.auto()
+    #: The source does not have the topic.
+    NO_SOURCE = enum.auto()
+    #: The destination does not have it.
+    NO_COPY = enum.auto()
 
 
 @dataclass(slots=True)
@@ -71,9 +75,14 @@ class Troubles:
     def at(self, offset: int, trouble: Trouble) -> Spell | None:
         """Return a trouble that was met at an offset; None if there was none, or only long ago."""
         spell = self._spells.get((offset, trouble))
-        if spell is None or trouble is Trouble.SILENCE or spell.quiet_for_s < self._timing.forget_refusal_s:
+        passes = trouble in {Trouble.EXPLAINED, Trouble.UNEXPLAINED}
+        if spell is None or not passes or spell.quiet_for_s < self._timing.forget_refusal_s:
             return spell
         return None
+
+    def end(self, offset: int, trouble: Trouble) -> None:
+        """Forget a trouble that has passed."""
+        self._spells.pop((offset, trouble), None)
 
     def end_before(self, offset: int) -> None:
         """Forget the troubles before an offset: all of that is acknowledged, or passed over."""

@@ -15,7 +15,6 @@ Three rules keep positions and records together:
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -30,43 +29,18 @@ from ...errors import BrokerError, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from ..model.handover import Assigned, InheritedPosition, Left
+from ..model.handover import Assigned, Left
 from ..model.reports import TaskReport
 from .committer import Commits, can_heal
 from .fresh_metadata import FreshMetadata, Known
-from .lost_range import end_deleted_source
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .reports import WorkerReports
 
-__all__ = ["Stop", "Surroundings", "Worker", "WorkerPhase"]
+__all__ = ["Surroundings", "Worker"]
 
 #: Gives partitions of a worker to another one, with the metadata by which it is chosen.
 PassOn: TypeAlias = "Callable[[Worker, Sequence[PartitionCopy], Known], None]"
-
-
-class WorkerPhase(enum.Enum):
-    """The activity of a worker's thread."""
-
-    #: Sends requests, and waits for brokers.
-    WORKING = enum.auto()
-    #: The same for an alignment, which may take minutes.
-    ALIGNING = enum.auto()
-    #: Waits until a partition is due.
-    PAUSING = enum.auto()
-    #: Commits for the last time, with a time limit of its own.
-    ENDING = enum.auto()
-
-
-class Stop(enum.Enum):
-    """Ways to stop a worker, each more urgent than the one before."""
-
-    #: As if the driver had requested it: finish what is in flight, and commit.
-    SOON = enum.auto()
-    #: The same, and give up whatever the thread waits for, except a commit, which takes seconds.
-    NOW = enum.auto()
-    #: Do nothing more: the task ends without the worker, and its partitions will be aligned again.
-    FENCED = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -121,11 +95,10 @@ class Worker(ABC):
         #: The document by which nothing more is to be left; None if that has to be looked up.
         self._kept: Mapping[TopicPartition, Assigned] | None = None
         self._last_response_at = time.monotonic()
-        self._phase = WorkerPhase.WORKING
-        #: When the wait for brokers was given up, and what the worker waited for then.
-        self._gave_up_at: float | None = None
-        self._waited_for = ""
-        self._gave_up_requests = False
+        #: Whether its thread waits for no broker, or only for a commit, which has a time limit of its own.
+        self._is_pausing = False
+        #: The broker that it waited for when the task gave that up, until the failure is reported.
+        self._gave_up: str | None = None
 
     # From any thread
 
@@ -136,31 +109,23 @@ class Worker(ABC):
                 self._admitted.extend(copies)
             return not self._is_closed
 
-    def stop(self, how: Stop) -> None:
-        """Ask the worker to end, and return at once."""
-        if how is Stop.FENCED:
-            self._control.fence()
-        else:
-            self._control.request_end()
-            if how is Stop.NOW and self._gave_up_at is None:
-                self._give_up()
+    def request_end(self) -> None:
+        """Ask the worker to finish what is in flight, to commit and to end; return at once."""
+        self._control.request_end()
 
-    def _give_up(self) -> None:
-        self._waited_for = self.waits_for()
-        self._gave_up_at = time.monotonic()
-        for connection in self._connections():
-            if connection.in_flight:
-                connection.abort()
+    def fence(self) -> None:
+        """Let the worker do nothing more: the task ends without it, and its partitions are aligned again."""
+        self._control.fence()
+
+    def give_up(self) -> None:
+        """Let the requests in flight fail, and attempts to connect; not a commit, which takes seconds."""
+        waiting = [connection for connection in self._connections() if connection.in_flight]
+        if waiting:
+            self._gave_up = self.waits_for()
+        for connection in waiting:
+            connection.abort()
         for cluster in (self._source, self._destination):
             cluster.abort_connecting()
-
-    def give_up_requests(self) -> None:
-        """Let the requests in flight fail: partitions that can be aligned continue without the others."""
-        self._waited_for = self.waits_for()
-        self._gave_up_requests = True
-        for connection in self._connections():
-            if connection.in_flight:
-                connection.abort()
 
     def report_again(self, copies: Sequence[PartitionCopy]) -> None:
         """Report all of these partitions next time, whether or not anything is new."""
@@ -178,31 +143,14 @@ class Worker(ABC):
         return self._control.is_fenced
 
     @property
-    def aligns(self) -> bool:
-        """Whether it aligns partitions, and brokers respond: that may take minutes."""
-        is_answered = self.silent_for_s < self._timing.stalled_s
-        return self._phase is WorkerPhase.ALIGNING and is_answered
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether all that is left to it waits for something: to wait for it, too, brings nothing."""
-        unfinished = [copy for copy in self.held if not copy.state.is_over]
-        return bool(unfinished) and all(copy.state.waiting_for for copy in unfinished)
-
-    @property
     def commits(self) -> bool:
         """Whether the worker waits for a commit. Its outcome matters, and arrives within seconds."""
         return self._commits.is_waited_for
 
     @property
-    def gave_up_for_s(self) -> float:
-        """The seconds since :attr:`Stop.NOW`; 0 without it."""
-        return time.monotonic() - self._gave_up_at if self._gave_up_at else 0.0
-
-    @property
     def silent_for_s(self) -> float:
         """How long no broker has answered, while an answer is waited for."""
-        if self._phase in {WorkerPhase.PAUSING, WorkerPhase.ENDING}:
+        if self._is_pausing:
             return 0.0
         return time.monotonic() - max(
             self._last_response_at, *(each.last_response_at for each in self._connections()), 0.0
@@ -224,20 +172,13 @@ class Worker(ABC):
 
     def leaving(self, copies: Sequence[PartitionCopy]) -> TaskReport:
         """Return the report that this task writes partitions no more, of which nothing is in flight."""
-        term = self._control.term  # first: a position does not count if an interruption comes now
-        return TaskReport(leaves={copy.source: self._left(copy) for copy in copies}, term=term)
+        return TaskReport(leaves={copy.source: self._left(copy) for copy in copies})
 
     def _left(self, copy: PartitionCopy) -> Left:
         if self.is_fenced or self.failure is not None:
             return Left(copy.entry, is_settled=False)
-        position = self._position_left(copy)
         is_done = copy.state.current is PartitionState.DONE
-        return Left(copy.entry, position, bool(position) or not copy.is_in_doubt, is_done)
-
-    def _position_left(self, copy: PartitionCopy) -> InheritedPosition | None:
-        if copy.seen_interruptions != self._control.interruptions:
-            return None  # another process may have written since
-        return copy.left()
+        return Left(copy.entry, is_settled=not copy.is_in_doubt, is_done=is_done)
 
     @property
     def is_leaving(self) -> bool:
@@ -247,10 +188,7 @@ class Worker(ABC):
         )
 
     def _is_assigned(self, copy: PartitionCopy) -> bool:
-        assignment = self._control.assignment
-        if assignment is None:
-            return True
-        assigned = assignment.get(copy.source)
+        assigned = self._control.assignment.get(copy.source)
         return assigned is not None and assigned.entry == copy.entry
 
     # Its own thread
@@ -270,8 +208,8 @@ class Worker(ABC):
             finally:
                 self._close()
                 # In any case, commit the positions of acknowledged batches.
-                self._phase = WorkerPhase.ENDING
-                self._commits.the_rest(self.copies, self._end_uncommitted)
+                self._is_pausing = True
+                self._commits.the_rest(self.copies)
                 self._reports.send(self.copies)
 
     @abstractmethod
@@ -319,17 +257,15 @@ class Worker(ABC):
             self.copies = [copy for copy in self.copies if copy not in passed]
 
     def _take_left(self) -> list[PartitionCopy]:
-        """Return the partitions that the newest document lacks, without those whose commit is under way."""
+        """Return the partitions that the newest document lacks, with their positions committed."""
         assignment = self._control.assignment
         if assignment is self._kept:
             return []
+        self._kept = assignment
         lacking = [copy for copy in self.copies if not self._is_assigned(copy)]
         if lacking:
-            self._commits.end_late()
-        left = [copy for copy in lacking if not self._commits.is_under_way(copy)]
-        if len(left) == len(lacking):
-            self._kept = assignment
-        return left
+            self._commits.settle(lacking)
+        return lacking
 
     def _leave(self, copies: Sequence[PartitionCopy]) -> None:
         """Report that this task writes partitions no more; nothing of them is in flight."""
@@ -356,33 +292,16 @@ class Worker(ABC):
         # They come back together, in one alignment.
         delay_s = max((copy.state.next_delay_s() for copy in copies), default=0.0)
         # An error after giving up is of the worker's own making: reports have what it waited for.
-        reason = self._waited_for if self._gave_up_at or self._gave_up_requests else str(error)
+        reason, self._gave_up = self._gave_up or str(error), None
         for copy in copies:
             copy.lose_track()
             copy.wait(reason, delay_s)
 
     def _pause(self, seconds: float, wait: Callable[[float], None] | None = None) -> None:
         """Wait, by default until the driver requests a stop or is gone."""
-        self._phase = WorkerPhase.PAUSING
+        self._is_pausing = True
         (wait or self._control.wait)(seconds)
-        self._phase = WorkerPhase.WORKING
+        self._is_pausing = False
         self._last_response_at = time.monotonic()
         with suppress(BrokerError):
             self._control.check_lease()  # without a lease there is nothing to wait for
-
-    def _end_uncommitted(self) -> None:
-        """End partitions whose position cannot be committed, since their source topic was deleted."""
-        refused = [
-            copy
-            for copy in self.copies
-            if copy.commit_waits_for
-            and not copy.range.is_open
-            and not copy.state.stopped
-            and copy.state.refusal is None  # it stops for that
-        ]
-        if not refused:
-            return
-        with suppress(ShoalError):
-            self._metadata.refresh_source(refused)
-            for copy in refused:
-                end_deleted_source(copy, self._metadata, self._settings)

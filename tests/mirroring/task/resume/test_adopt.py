@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rig.copying import TaskResult
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec

@@ -28,22 +28,21 @@ from dataclasses import dataclass, replace
 from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
 from ....client.groups import describe_holder
-from ....client.offsets import EARLIEST, LATEST, log_end_offsets
+from ....client.offsets import LATEST, log_end_offsets
 from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
-from ....records import Decision
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
-from ...model.incidents import Incident, IncidentKind
+from ...model.incidents import IncidentKind
 from ...model.offset_map import OffsetMap, Stretch
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_position
-from .logs import DestinationLog, PartitionLogs, offset_at
+from .logs import Log, PartitionLogs, offset_at
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -65,14 +64,12 @@ class Watch:
     report_now: Callable[[], object]
 
 
-def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
+def is_to_adopt(settings: CopySettings, log: Log) -> bool:
     """Whether a partition without a position has a copy that the settings take over."""
     return settings.adopt and not settings.allows_other_writers and log.end > 0
 
 
-def adopt(
-    logs: PartitionLogs, others: OtherGroups, watch: Watch, incidents: list[Incident]
-) -> MirrorPosition:
+def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosition:
     """
     Compare a copy with its source; reads both from where the copy begins.
 
@@ -80,7 +77,6 @@ def adopt(
         logs: Both logs of the partition.
         others: The positions of other groups.
         watch: Receives the progress, and ends the comparison.
-        incidents: Receives the incident that the copy never had records of the source.
 
     Returns:
         The position to commit: the copy is the same as the source up to there.
@@ -90,21 +86,18 @@ def adopt(
         ShoalError: A cluster does not answer, or the task has to end: time can heal it.
 
     """
-    return _Adoption(logs, others, watch, incidents).run()
+    return _Adoption(logs, others, watch).run()
 
 
 class _Adoption:
-    def __init__(
-        self, logs: PartitionLogs, others: OtherGroups, watch: Watch, incidents: list[Incident]
-    ) -> None:
+    def __init__(self, logs: PartitionLogs, others: OtherGroups, watch: Watch) -> None:
         self._logs = logs
         self._clusters = logs.clusters
         self._copy = logs.copy
         self._log = logs.log
         self._others = others
         self._watch = watch
-        self._incidents = incidents
-        self._name = f"{logs.copy.destination} on {logs.clusters.destination}"
+        self._name = logs.name
 
     def run(self) -> MirrorPosition:
         try:
@@ -118,7 +111,9 @@ class _Adoption:
     def _adopt(self) -> MirrorPosition:
         self._check_holder()
         self._check_transactions()
-        source_log = self._source_log()
+        source, level = self._clusters.source, self._clusters.settings.source.isolation_level
+        start, end = self._logs.source.start, offset_at(source, self._copy.source, LATEST, level)
+        source_log = OffsetRange(start, max(start, end))
         report = self._compare(source_log)
         self._check_end()
         self._check_faithful(report)
@@ -168,12 +163,6 @@ class _Adoption:
             )
 
     # The comparison
-
-    def _source_log(self) -> OffsetRange:
-        source, partition = self._clusters.source, self._copy.source
-        level = self._clusters.settings.source.isolation_level
-        end, start = offset_at(source, partition, LATEST, level), offset_at(source, partition, EARLIEST)
-        return OffsetRange(start, max(start, end))
 
     def _compare(self, source_log: OffsetRange) -> PartitionReport:
         """Compare in a thread of its own, as long as the task has not to end."""
@@ -259,18 +248,14 @@ class _Adoption:
             f"on the source has {before} records before the copy's first one, which is at offset {first} "
             f"there{had}"
         )
-        if self._copy.continues_after(kind):
-            self._incidents.append(Incident(kind, reason, before - deleted, continued=True))
-            return
-        self._incidents.append(Incident(kind, reason))
-        advice = (
+        self._copy.meet(
+            kind,
+            reason,
             f"{before - deleted} records would be missing for good. Nothing was written. Use "
-            f"{kind.continuing} if they are not wanted, or mirror into an "
-            f"empty topic (--rename)"
+            f"{kind.continuing} if they are not wanted, or mirror into an empty topic (--rename)",
+            unmirrored_from=wanted_from,
         )
-        start = self._copy.range.start_offset
-        where = *self._copy.source, start
-        raise PartitionStopped(*where, f"{reason}: {advice}", wanted_from, can_heal=False, cause=kind)
+        self._copy.report_continued(kind, reason, before - deleted)
 
     def _count(self, start_offset: int, end_offset: int) -> int:
         """Return how many records the source has to mirror between two offsets."""
@@ -288,10 +273,7 @@ class _Adoption:
                 break
             if self._watch.stop_requested():
                 raise self._ended()
-            if decision in (Decision.COPY, Decision.REBUILD_APPEND_TIME):
-                # These have no holes. The end may lie in it: the copy was cut in another way.
-                count += min(batch.header.next_offset, end_offset) - batch.header.base_offset
-            elif not decision.is_drop:
+            if not decision.is_drop:
                 records = settings.records_to_mirror(batch, start_offset)
                 count += sum(record.offset < end_offset for record in records)
         return count
@@ -315,9 +297,11 @@ class _Adoption:
         return replace(position, milestones=begun.reached(source_offset, self._log.end, stretch))
 
     def _leader_epoch_before(self, position: int) -> int:
-        for batch in read_batches(self._clusters.source, self._copy.source, position - 1):
-            return batch.header.leader_epoch if batch.header.base_offset < position else -1
-        return -1
+        source, partition = self._clusters.source, self._copy.source
+        before = next(iter(read_batches(source, partition, position - 1)), None) if position else None
+        if before is not None and before.header.base_offset < position and before.header.leader_epoch >= 0:
+            return before.header.leader_epoch
+        return source.partition(partition).leader_epoch  # that of a leader which has all before the position
 
 
 def _can_heal(failure: ShoalError) -> bool:

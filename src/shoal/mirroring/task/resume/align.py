@@ -1,62 +1,34 @@
 """
-Align the partitions of a task with their destinations: by a map that is known, or by an inherited position.
+Align the partitions of a task with their destinations: from a map that is known to the position now.
 
-An alignment asks in few requests, each for all partitions of a leader: the group's maps, the ends and last
-batches of the copies, then the starts and epochs of the source's logs.
+An alignment asks in few requests, each for all partitions of a leader: the group's maps, both logs' ends and
+starts, the last batches of the copies, then the epochs of the source's logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TypeVar
 
 from ....client.cluster import Cluster
+from ....client.offsets import LATEST, epoch_end_offsets, list_offsets
 from ....errors import ShoalError
-from ....records import RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings, all_copy_rules
-from ...model.handover import InheritedPosition
-from ...model.incidents import Incident
 from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from ..committer import Commits
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
-from .logs import Clusters, DestinationLog, PartitionLogs, destination_logs, last_batches, source_logs
+from .logs import Clusters, Log, PartitionLogs, SourceLog, destination_logs, last_batches, source_logs
 from .resume import Resumption
 
-__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
+__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned"]
 
-
-@dataclass
-class _Alignment:
-    """
-    One partition's alignment.
-
-    Attributes:
-        known: The map that it begins with; None if the partition has none.
-        resumption: Its way from there; None if it begins.
-        position: The position to continue from.
-
-    """
-
-    copy: PartitionCopy
-    known: MirrorPosition | None
-    resumption: Resumption | None = None
-    position: MirrorPosition | None = None
-    incidents: list[Incident] = field(default_factory=list)
-
-    @property
-    def must_commit(self) -> bool:
-        """
-        Whether to commit the position before anything is sent: it does not follow from a map of this process.
-
-        A map that was only read may not be the newest one in the coordinator's log: the append of another may
-        have failed on a follower, and be read after the coordinator has moved.
-        """
-        return self.copy.committed is None or bool(self.incidents)
+T = TypeVar("T")
 
 
 def resume_partitions(
@@ -84,206 +56,180 @@ def resume_partitions(
         :class:`~shoal.errors.PartitionStopped`, or an error that time can heal.
 
     """
-    clusters = Clusters(source, destination, settings)
-    # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost tail.
-    known, consumed = _known_maps(copies, commits, settings)
-    logs, errors = destination_logs(destination, copies)
-    alignments = [_Alignment(copy, known.get(copy.source)) for copy in copies if copy.source not in errors]
-    to_adopt = [
-        each.copy
-        for each in alignments
-        if each.known is None and is_to_adopt(settings, logs[each.copy.destination])
-    ]
-    to_align = [each for each in alignments if each.copy not in to_adopt]
-    last = last_batches(
-        destination, settings, {each.copy.destination: logs[each.copy.destination] for each in to_align}
-    )
-    for each in to_align:
-        copy = each.copy
-        with _keeping_errors(each, errors):
-            _look_at_destination(
-                each, clusters, logs[copy.destination], last.get(copy.destination), consumed.get(copy.source)
-            )
-    _look_at_sources([each for each in to_align if each.copy.source not in errors], clusters, errors)
-    aligned = [each for each in to_align if each.copy.source not in errors]
-    errors.update(_commit(aligned, commits, watch))
-    for each in aligned:
-        if each.copy.source not in errors and each.position is not None:
-            if each.resumption is not None:
-                each.resumption.count_landed()
-            each.copy.align(each.position)
-    for copy in to_adopt:
-        if copy.is_slow:
-            errors.update(_adopt(clusters, copy, commits, watch))
-        else:
-            copy.align_slowly()
-    return errors
+    return _Alignment(Clusters(source, destination, settings), commits, watch).run(copies)
 
 
-def _known_maps(
-    copies: Sequence[PartitionCopy], commits: Commits, settings: CopySettings
-) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-    """Return the map that each partition begins with, and the consumers' offsets that count as positions."""
-    if settings.allows_other_writers:
-        # Acknowledged records are not sent again.
-        known = {copy.source: copy.position for copy in copies if copy.position}
-    else:
-        # Of a silent source nothing was in flight: its position may have passed what was dropped since.
-        known = {
-            copy.source: (copy.position if copy.is_slow else None) or copy.committed
-            for copy in copies
-            if copy.committed
-        }
-    read, others = commits.read_all([copy.source for copy in copies if copy.source not in known])
-    return known | read, others if settings.takes_over_offsets else {}
+class _Alignment:
+    """One alignment of some partitions."""
 
+    def __init__(self, clusters: Clusters, commits: Commits, watch: Watch) -> None:
+        self._clusters = clusters
+        self._settings = clusters.settings
+        self._commits = commits
+        self._watch = watch
+        self._errors: dict[TopicPartition, ShoalError] = {}
 
-@contextmanager
-def _keeping_errors(each: _Alignment, errors: dict[TopicPartition, ShoalError]) -> Iterator[None]:
-    """Keep an error as that of the partition."""
-    try:
-        yield
-    except ShoalError as error:
-        errors[each.copy.source] = error
-        # Those that did not stop it are met again the next time.
-        each.copy.count_incidents(incident for incident in each.incidents if not incident.continued)
-
-
-def _look_at_destination(
-    each: _Alignment,
-    clusters: Clusters,
-    log: DestinationLog,
-    last: RecordBatch | ShoalError | None,
-    consumed: int | None,
-) -> None:
-    """Find the place in the source by the copy alone, or begin."""
-    if isinstance(last, ShoalError):
-        raise last
-    logs = PartitionLogs(clusters, each.copy, log, last)
-    if each.known is None:
-        each.position = begin(logs, each.incidents, consumed)
-        return
-    each.resumption = Resumption(logs, each.known, each.incidents)
-    each.resumption.look_up_end()
-
-
-def _look_at_sources(
-    alignments: Sequence[_Alignment], clusters: Clusters, errors: dict[TopicPartition, ShoalError]
-) -> None:
-    """Check that the source's logs are those that were copied."""
-    resumptions = {each.copy.source: each.resumption for each in alignments if each.resumption}
-    logs = source_logs(
-        clusters.source,
-        [each.copy for each in alignments],
-        {partition: resumption.position for partition, resumption in resumptions.items()},
-    )
-    for each in alignments:
-        if each.resumption is None:
-            continue
-        with _keeping_errors(each, errors):
-            log = logs[each.copy.source]
-            if isinstance(log, ShoalError):
-                raise log
-            each.resumption.check_source(log)
-            position = _with_topic_ids(clusters, each.copy, each.resumption.position)
-            position = _skip(each.copy, position, each.incidents)
-            settings = clusters.settings
-            each.position = replace(
-                _counted_by(settings, position),
-                rules=settings.rules,
-                first_start=settings.first_start or position.first_start,
-            )
-
-
-def _commit(
-    aligned: Sequence[_Alignment], commits: Commits, watch: Watch
-) -> Mapping[TopicPartition, ShoalError]:
-    to_commit = {each.copy: each.position for each in aligned if each.position and each.must_commit}
-    if not to_commit:
-        return {}
-    # Reported first: if the process dies in between, the next one reports them again, rather than none.
-    news = [each.copy.report_incidents(each.incidents) for each in aligned]
-    if any(news):
-        watch.report_now()
-    return commits.commit_aligned(to_commit)
-
-
-def _adopt(
-    clusters: Clusters, copy: PartitionCopy, commits: Commits, watch: Watch
-) -> Mapping[TopicPartition, ShoalError]:
-    """Take one copy over and commit its position; return why not, if that cannot be."""
-    others = OtherGroups(
-        clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
-    )
-    incidents: list[Incident] = []
-    try:
-        # Asked again: to compare the copies before this one may have taken hours.
-        logs, errors = destination_logs(clusters.destination, [copy])
-        if errors:
-            return errors
-        position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch, incidents)
-        if copy.report_incidents(incidents):
-            watch.report_now()
-        refused = commits.commit_aligned({copy: position})
-        if not refused:
+    def run(self, copies: Sequence[PartitionCopy]) -> dict[TopicPartition, ShoalError]:
+        # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost
+        # tail.
+        known, consumed = self._known_maps(copies)
+        asked = self._ask(copies)
+        to_adopt = [
+            copy
+            for copy, (log, _) in asked.items()
+            if copy.source not in known and is_to_adopt(self._settings, log)
+        ]
+        logs = self._read({copy: ends for copy, ends in asked.items() if copy not in to_adopt})
+        positions: dict[PartitionCopy, MirrorPosition] = {}
+        resumptions: dict[PartitionCopy, Resumption] = {}
+        for copy, each in logs.items():
+            with self._keeping_errors(copy):
+                if copy.source in known:
+                    resumptions[copy] = self._look_up(each, known[copy.source])
+                else:
+                    positions[copy] = begin(each, consumed.get(copy.source))
+        positions |= self._check_sources(resumptions)
+        for copy, position in self._committed(positions).items():
+            if (resumption := resumptions.get(copy)) is not None:
+                resumption.count_landed()
+                copy.end_at(resumption.range_end)
             copy.align(position)
-            copy.state.report_waiting(None)
-    except ShoalError as error:
-        copy.count_incidents(each for each in incidents if not each.continued)
-        return {copy.source: error}
-    return refused
+        for copy in to_adopt:
+            if copy.is_slow:
+                self._adopt(copy)
+            else:
+                copy.align_slowly()
+        return self._errors
 
+    def _known_maps(
+        self, copies: Sequence[PartitionCopy]
+    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+        """Return the map that each partition begins with, and the offsets of consumers that count as such."""
+        if self._settings.allows_other_writers:
+            # Acknowledged records are not sent again.
+            known = {copy.source: copy.position for copy in copies if copy.position}
+        else:
+            known = {copy.source: copy.committed for copy in copies if copy.committed}
+        read, others = self._commits.read_all([copy.source for copy in copies if copy.source not in known])
+        return known | read, others if self._settings.takes_over_offsets else {}
 
-def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
-    """Complete a pair of clusters that had no topic ids, and were upgraded since."""
-    return replace(
-        position,
-        source_topic_id=position.source_topic_id or topic_id(clusters.source, copy.source),
-        destination_topic_id=position.destination_topic_id
-        or topic_id(clusters.destination, copy.destination),
-    )
+    def _ask(self, copies: Sequence[PartitionCopy]) -> dict[PartitionCopy, tuple[Log, SourceLog]]:
+        here = destination_logs(self._clusters.destination, copies)
+        logs = self._sound(copies, {copy: here[copy.destination] for copy in copies})
+        there = source_logs(self._clusters.source, list(logs))
+        found = self._sound(logs, {copy: there[copy.source] for copy in logs})
+        return {copy: (logs[copy], log) for copy, log in found.items()}
 
+    def _read(
+        self, asked: Mapping[PartitionCopy, tuple[Log, SourceLog]]
+    ) -> dict[PartitionCopy, PartitionLogs]:
+        """Read the last batches of the copies; of none that others may write to."""
+        ends = {copy.destination: log for copy, (log, _) in asked.items()}
+        last = {} if self._settings.allows_other_writers else last_batches(self._clusters.destination, ends)
+        read = self._sound(asked, {copy: last.get(copy.destination) for copy in asked})
+        return {copy: PartitionLogs(self._clusters, copy, *asked[copy], read[copy]) for copy in read}
 
-def _counted_by(settings: CopySettings, position: MirrorPosition) -> MirrorPosition:
-    """Make the position a milestone of its map, which trusts no count of another isolation level."""
-    offsets = position.offsets
-    if position.rules not in {settings.rules, *all_copy_rules(settings.source)}:
-        offsets = offsets.counted_otherwise()
-    return replace(position, milestones=offsets)
+    def _sound(
+        self, copies: Iterable[PartitionCopy], answers: Mapping[PartitionCopy, T | ShoalError]
+    ) -> dict[PartitionCopy, T]:
+        """Return the answers, and keep those that are errors."""
+        sound: dict[PartitionCopy, T] = {}
+        for copy in copies:
+            answer = answers[copy]
+            if isinstance(answer, ShoalError):
+                self._errors[copy.source] = answer
+            else:
+                sound[copy] = answer
+        return sound
 
+    @contextmanager
+    def _keeping_errors(self, copy: PartitionCopy) -> Iterator[None]:
+        try:
+            yield
+        except ShoalError as error:
+            self._errors[copy.source] = error
 
-def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
-    """Move a position past the batches that the destination refused, if nothing changed since."""
-    skipped = copy.take_skipped()
-    if skipped is None or skipped.after != position.source_offset:
-        return position  # the mirror meets the refused batch again
-    incidents.append(skipped.incident)
-    return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch, plan=())
+    def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> Resumption:
+        copy = logs.copy
+        position = copy.position
+        if copy.committed is not None and position and position.destination_offset == logs.log.end:
+            # Nothing was in flight: the position may have passed what was dropped since the commit.
+            known = position
+        resumption = Resumption(logs, known)
+        resumption.look_up_end()
+        return resumption
 
+    def _check_sources(
+        self, resumptions: Mapping[PartitionCopy, Resumption]
+    ) -> dict[PartitionCopy, MirrorPosition]:
+        """Check that the source's logs are those that were copied; return the positions that go on."""
+        source = self._clusters.source
+        epochs = {copy.source: each.position.source_leader_epoch for copy, each in resumptions.items()}
+        ends = epoch_end_offsets(source, epochs)
+        # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was mirrored, so it
+        # is believed only where the leader refused our offset as well.
+        doubted = [copy.source for copy in resumptions if copy.out_of_range and ends[copy.source] is None]
+        ends |= list_offsets(source, dict.fromkeys(doubted, LATEST))
+        positions: dict[PartitionCopy, MirrorPosition] = {}
+        for copy, same_up_to in self._sound(
+            resumptions, {copy: ends[copy.source] for copy in resumptions}
+        ).items():
+            with self._keeping_errors(copy):
+                resumptions[copy].check_source(same_up_to)
+                positions[copy] = self._completed(copy, resumptions[copy].position)
+        return positions
 
-# Without asking the clusters
+    def _completed(self, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
+        # The pair of clusters may have had no topic ids, and may have been upgraded since.
+        source, destination, settings = self._clusters.source, self._clusters.destination, self._settings
+        position = copy.skip(position)
+        offsets = position.offsets
+        if position.rules not in {settings.rules, *all_copy_rules(settings.source)}:
+            offsets = offsets.counted_otherwise()  # no count of another isolation level is trusted
+        return replace(
+            position,
+            milestones=offsets,
+            source_topic_id=position.source_topic_id or topic_id(source, copy.source),
+            destination_topic_id=position.destination_topic_id or topic_id(destination, copy.destination),
+            rules=settings.rules,
+            first_start=settings.first_start or position.first_start,
+        )
 
+    def _committed(
+        self, positions: Mapping[PartitionCopy, MirrorPosition]
+    ) -> dict[PartitionCopy, MirrorPosition]:
+        """
+        Commit the positions that do not follow from a map of this process; return those to go on from.
 
-def take_over(
-    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
-) -> list[tuple[PartitionCopy, InheritedPosition]]:
-    """
-    Align the partitions that a former task left, if nothing happened to either cluster since.
+        A map that was only read may not be the newest one in the coordinator's log: the append of another may
+        have failed on a follower, and be read after the coordinator has moved.
+        """
+        to_commit = {
+            copy: position
+            for copy, position in positions.items()
+            if copy.committed is None or copy.counters.incidents
+        }
+        if any(copy.counters.incidents for copy in to_commit):
+            # Reported first: if the process dies in between, the next one reports them again, rather than
+            # none.
+            self._watch.report_now()
+        if to_commit:
+            self._errors.update(self._commits.commit_aligned(to_commit))
+        return {copy: each for copy, each in positions.items() if copy.source not in self._errors}
 
-    This sends no request. A partition that is not taken over here has to be resumed.
-
-    Returns:
-        The partitions that are aligned now, and how they were left.
-
-    """
-    taken = []
-    for copy in copies:
-        left = copy.take_inherited()
-        if left is not None and _still_holds(left, copy, source, destination, settings):
-            copy.align(left.position)
-            copy.keep_leader_epochs(left.leader_epochs)
-            taken.append((copy, left))
-    return taken
+    def _adopt(self, copy: PartitionCopy) -> None:
+        """Take one copy over and commit its position."""
+        clusters = self._clusters
+        others = OtherGroups(
+            clusters.source, clusters.destination, self._settings.group, {copy.source: copy.destination}
+        )
+        # Asked again: to compare the copies before this one may have taken hours.
+        for log, source in self._ask([copy]).values():
+            with self._keeping_errors(copy):
+                position = adopt(PartitionLogs(clusters, copy, log, source), others, self._watch)
+                for aligned in self._committed({copy: position}).values():
+                    copy.align(aligned)
+                    copy.state.report_waiting(None)
 
 
 def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
@@ -304,26 +250,4 @@ def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) ->
         copy.leader_epochs == leader_epochs_of(copy, source, destination)
         and not is_another_topic(copy.position.source_topic_id, topic_id(source, copy.source))
         and not is_another_topic(copy.position.destination_topic_id, topic_id(destination, copy.destination))
-    )
-
-
-def _still_holds(
-    left: InheritedPosition,
-    copy: PartitionCopy,
-    source: Cluster,
-    destination: Cluster,
-    settings: CopySettings,
-) -> bool:
-    """Whether both topics are those of then, and neither partition has had an election since."""
-    position = left.position
-    try:
-        leader_epochs = leader_epochs_of(copy, source, destination)
-    except ShoalError:
-        return False
-    return (
-        copy.position in (None, position)
-        and position.rules == settings.rules
-        and position.source_topic_id == topic_id(source, copy.source)
-        and position.destination_topic_id == topic_id(destination, copy.destination)
-        and left.leader_epochs == leader_epochs
     )

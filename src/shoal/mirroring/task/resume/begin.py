@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from ....client.offsets import EARLIEST
 from ....errors import PartitionStopped
-from ...model.incidents import Incident, IncidentKind
+from ...model.incidents import IncidentKind
 from ...model.offset_map import OffsetMap
 from ...model.position import MirrorPosition, ProducerIdentity
-from ...other_groups import OtherGroups, topic_id
-from .logs import Clusters, PartitionLogs, offset_at, source_end
+from ...other_groups import topic_id
+from .logs import Clusters, PartitionLogs, present_end
 
 __all__ = ["begin", "first_position", "new_identity"]
 
 
-def begin(logs: PartitionLogs, incidents: list[Incident], consumed: int | None = None) -> MirrorPosition:
+def begin(logs: PartitionLogs, consumed: int | None = None) -> MirrorPosition:
     """
     Choose the first position and the writer.
 
     Args:
         logs: Both logs of the partition.
-        incidents: An incident that is found is added here.
         consumed: The position of a consumer of the group: everything before it counts as mirrored.
             None for none.
 
@@ -27,48 +25,36 @@ def begin(logs: PartitionLogs, incidents: list[Incident], consumed: int | None =
         PartitionStopped: The destination has records, and nothing says where the source continues.
 
     """
+    settings = logs.clusters.settings
     if consumed is not None:
         return first_position(logs, consumed)
-    if logs.log.start == logs.log.end or logs.settings.allows_other_writers:
+    if logs.log.start == logs.log.end or settings.allows_other_writers:
         return first_position(logs, logs.copy.range.start_offset)
-    return _behind_records(logs, incidents)
+    return _behind_records(logs)
 
 
-def _behind_records(logs: PartitionLogs, incidents: list[Incident]) -> MirrorPosition:
+def _behind_records(logs: PartitionLogs) -> MirrorPosition:
     """Begin behind the records of a former source topic, if the policy allows that; else stop."""
     clusters, copy, log = logs.clusters, logs.copy, logs.log
     what = (
-        f"group {clusters.settings.group!r} has no committed position for it, and {copy.destination} on "
-        f"{clusters.destination} has records from offset {log.start} to {log.end - 1}"
+        f"group {clusters.settings.group!r} has no committed position for it, and {logs.name} has records "
+        f"from offset {log.start} to {log.end - 1}"
     )
-    start = copy.range.start_offset
-    end = source_end(clusters, copy.source)
+    end = present_end(clusters.source, copy.source)
     if end < log.end:
         # Kafka deletes a topic's positions with it. A source that was never so long is another topic.
         kind = IncidentKind.SOURCE_RESET
         reason = f"{what}, but the source ends at offset {end}: its topic was created again"
-        if copy.continues_after(kind):
-            incidents.append(Incident(kind, reason, lost=None, continued=True))
-            # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
-            return first_position(logs, offset_at(clusters.source, copy.source, EARLIEST), may_repeat=True)
-        incidents.append(Incident(kind, reason))
         advice = f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)"
-        raise PartitionStopped(*copy.source, start, f"{reason}. {advice}", can_heal=False, cause=kind)
-    others = OtherGroups(
-        clusters.source, clusters.destination, clusters.settings.group, {copy.source: copy.destination}
-    )
-    other = others.position_of(copy.source)
-    use = "Use the group that mirrored them"
-    if other is not None:
-        before = other.position.source_offset
-        use = (
-            f"Use group {other.group!r}, which holds the position of this copy, before source offset {before}"
-        )
+        copy.meet(kind, reason, advice)
+        copy.report_continued(kind, reason, None)
+        # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
+        return first_position(logs, logs.source.start, may_repeat=True)
     raise PartitionStopped(
         *copy.source,
-        start,
-        f"{what}. {use}, or --adopt to compare the whole copy with the source and continue behind "
-        f"it, or mirror into an empty topic (--rename)",
+        copy.range.start_offset,
+        f"{what}. Use the group that mirrored them, or --adopt to compare the whole copy with the source and "
+        "continue behind it, or mirror into an empty topic (--rename)",
         can_heal=False,
     )
 
@@ -87,6 +73,7 @@ def first_position(
 
     """
     clusters, copy, end = logs.clusters, logs.copy, logs.log.end
+    settings = clusters.settings
     return MirrorPosition(
         source_offset=source_offset,
         destination_offset=end,
@@ -95,14 +82,14 @@ def first_position(
         last_batch=None,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
-        rules=clusters.settings.rules,
+        rules=settings.rules,
         source_leader_epoch=source_leader_epoch,
-        first_start=clusters.settings.first_start,
+        first_start=settings.first_start,
         milestones=OffsetMap.begun_at(
             source_offset,
             end,
             is_whole=end == 0,
-            is_repeated=may_repeat or clusters.settings.allows_other_writers,
+            is_repeated=may_repeat or settings.allows_other_writers,
         ),
         begin=end,
     )

@@ -1,36 +1,40 @@
-"""The logs of both sides: where they begin and end, and their batches as resuming reads them."""
+"""The logs of both sides: where they begin and end, and the destination's batches."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ....client.admin import init_producer_id
+from ....client.broker_state import last_sequence
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.metadata import Metadata
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
 from ....client.scan import read_batches, read_one_batch_each
 from ....error_codes import ErrorCode
-from ....errors import BrokerError, PartitionStopped, ShoalError
-from ....records import RecordBatch
+from ....errors import BrokerError, ShoalError
+from ....records import BatchHeader, RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
-from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 
 __all__ = [
     "Clusters",
-    "DestinationLog",
+    "Log",
     "PartitionLogs",
     "SourceLog",
     "destination_logs",
     "last_batches",
     "offset_at",
-    "source_end",
+    "present_end",
     "source_logs",
 ]
+
+#: A leader epoch that stands for the leader's present one.
+_PRESENT_EPOCH = -1
 
 
 @dataclass(frozen=True)
@@ -62,184 +66,194 @@ class Clusters:
             BrokerError: Retriable: a topic is another one by now.
 
         """
-        for cluster, newest, topic in (
-            (self.source, self._newest_of_source, copy.source.topic),
-            (self.destination, self._newest_of_destination, copy.destination.topic),
-        ):
+        topics = copy.source.topic, copy.destination.topic
+        for cluster, newest, topic in zip((self.source, self.destination), self._newest, topics, strict=True):
             now = newest.topics.get(topic)
             if cluster.topic_id(topic) != (now.topic_id if now else None):
                 where = f"topic {topic} on {cluster}"
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "it was created again meanwhile")
 
     @cached_property
-    def _newest_of_source(self) -> Metadata:
-        return _newest(self.source)
-
-    @cached_property
-    def _newest_of_destination(self) -> Metadata:
-        return _newest(self.destination)
+    def _newest(self) -> tuple[Metadata, Metadata]:
+        """Newer metadata; an alignment keeps those that it began with."""
+        return _newest(self.source), _newest(self.destination)
 
 
 def _newest(cluster: Cluster) -> Metadata:
-    """Ask for newer metadata; an alignment keeps those that it began with."""
     with Cluster(cluster.config, cluster.known) as another:
         return another.refresh(cluster.metadata.topics)
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationLog:
+class Log(NamedTuple):
     """A partition's log at the destination: its first offset, and the one after its last record."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLog:
+class SourceLog(NamedTuple):
     """
     A partition's log at the source.
 
     Attributes:
         start: Its first offset.
-        same_up_to: The offset up to which the log is the same as when the position
-            was committed: the end of the position's leader epoch, or of the log.
-            None if the source does not support the question.
+        end: The offset after its last record, and not only that of the high watermark; None if the range has
+            no end, or if the leader keeps no epochs, as for message formats 0 and 1.
 
     """
 
     start: int
-    same_up_to: int | None
+    end: int | None
 
 
 def destination_logs(
     destination: Cluster, copies: Sequence[PartitionCopy]
-) -> tuple[dict[TopicPartition, DestinationLog], dict[TopicPartition, ShoalError]]:
-    """
-    Ask for the logs' ends; one whose high watermark lags behind is not to be trusted yet.
-
-    Returns:
-        The logs by destination partition; and by source partition, why it is not known.
-
-    """
-    partitions = [copy.destination for copy in copies]
-    ends = log_end_offsets(destination, partitions)
+) -> dict[TopicPartition, Log | ShoalError]:
+    """Ask for the logs' ends; one whose high watermark lags behind is not to be trusted yet."""
+    ends = log_end_offsets(destination, [copy.destination for copy in copies])
     # Not of those whose leader does not answer: each question waits for its time-out.
-    answered = [partition for partition in partitions if not isinstance(ends[partition], ShoalError)]
+    answered = [partition for partition, end in ends.items() if not isinstance(end, ShoalError)]
     high_watermarks = list_offsets(destination, dict.fromkeys(answered, LATEST))
     starts = list_offsets(destination, dict.fromkeys(answered, EARLIEST))
-    logs: dict[TopicPartition, DestinationLog] = {}
-    errors: dict[TopicPartition, ShoalError] = {}
-    for copy in copies:
-        end = ends[copy.destination]
+    logs: dict[TopicPartition, Log | ShoalError] = {}
+    for partition, end in ends.items():
+        high_watermark, start = high_watermarks.get(partition, 0), starts.get(partition, 0)
         if isinstance(end, ShoalError):
-            errors[copy.source] = end
-            continue
-        high_watermark, start = high_watermarks[copy.destination], starts[copy.destination]
-        if isinstance(high_watermark, ShoalError):
-            errors[copy.source] = high_watermark
+            logs[partition] = end
+        elif isinstance(high_watermark, ShoalError):
+            logs[partition] = high_watermark
         elif isinstance(start, ShoalError):
-            errors[copy.source] = start
+            logs[partition] = start
         elif high_watermark < end:
             # An election could still take back what lies between the two.
-            where = f"{copy.destination} on {destination}: high watermark {high_watermark}, log end {end}"
-            errors[copy.source] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
+            where = f"{partition} on {destination}: high watermark {high_watermark}, log end {end}"
+            logs[partition] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
         else:
-            logs[copy.destination] = DestinationLog(start, end)
-    return logs, errors
-
-
-def last_batches(
-    destination: Cluster, settings: CopySettings, logs: Mapping[TopicPartition, DestinationLog]
-) -> dict[TopicPartition, RecordBatch | ShoalError]:
-    """Ask for the batches at the logs' ends, as far as they are small; see :func:`read_one_batch_each`."""
-    if settings.allows_other_writers:  # nothing is compared
-        return {}
-    return read_one_batch_each(
-        destination, {partition: log.end - 1 for partition, log in logs.items() if log.start < log.end}
-    )
+            logs[partition] = Log(start, end)
+    return logs
 
 
 def source_logs(
-    source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
+    source: Cluster, copies: Sequence[PartitionCopy]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
-    """Query the logs' first offsets, and the offsets up to which they have the mirrored records (KIP-320)."""
-    wanted = [copy for copy in copies if copy.source in positions]
-    starts = list_offsets(source, {copy.source: EARLIEST for copy in wanted})
-    epochs = {copy.source: positions[copy.source].source_leader_epoch for copy in wanted}
-    ends = epoch_end_offsets(source, epochs)
-    # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was
-    # mirrored, so it is believed only where the leader refused our offset as well.
-    doubted = [copy.source for copy in wanted if copy.out_of_range and ends[copy.source] is None]
-    high_watermarks = list_offsets(source, dict.fromkeys(doubted, LATEST))
+    """Ask for the logs' first offsets; and for the ends of those whose range has an end."""
+    starts = list_offsets(source, {copy.source: EARLIEST for copy in copies})
+    ends = epoch_end_offsets(
+        source, {copy.source: _PRESENT_EPOCH for copy in copies if not copy.range.is_open}
+    )
     logs: dict[TopicPartition, SourceLog | ShoalError] = {}
-    for copy in wanted:
-        start = starts[copy.source]
-        end = high_watermarks.get(copy.source, ends[copy.source])
+    for partition, start in starts.items():
+        end = ends.get(partition)
         if isinstance(start, ShoalError):
-            logs[copy.source] = start
+            logs[partition] = start
         elif isinstance(end, ShoalError):
-            logs[copy.source] = end
+            logs[partition] = end
         else:
-            logs[copy.source] = SourceLog(start, end)
+            logs[partition] = SourceLog(start, end)
     return logs
 
 
 @dataclass(frozen=True)
 class PartitionLogs:
     """
-    Both logs of one partition, read forwards.
+    Both logs of one partition.
 
     Attributes:
         clusters: Both clusters, and the settings.
         log: Its log at the destination, as of now.
-        last_batch: The batch at that log's end, if it was asked for with those of others.
+        source: Its log at the source.
+        read: The batch at the destination log's end, if it was read with those of others.
 
     """
 
     clusters: Clusters
     copy: PartitionCopy
-    log: DestinationLog
-    last_batch: RecordBatch | None = None
+    log: Log
+    source: SourceLog
+    read: RecordBatch | None = None
 
     @property
-    def settings(self) -> CopySettings:
-        """The mirror's settings."""
-        return self.clusters.settings
+    def name(self) -> str:
+        """The copy's name in messages."""
+        return f"{self.copy.destination} on {self.clusters.destination}"
 
-    def destination_batches(self, offset: int) -> Generator[RecordBatch]:
+    @cached_property
+    def last_batch(self) -> BatchHeader | None:
         """
-        Yield the destination's batches from an offset that was in its log a moment ago.
+        The header of the batch that ends the destination's log; None if it is empty, or compaction took it.
+
+        Raises:
+            BrokerError: Retriable: the log is another by now.
+
+        """
+        if self.log.start == self.log.end:
+            return None
+        header = self.header_at(self.log.end - 1)
+        if header is not None and header.next_offset > self.log.end:
+            # Two elections between two answers: this is not the log whose end was asked for.
+            raise self.changed()
+        return header
+
+    def header_at(self, offset: int) -> BatchHeader | None:
+        """Return the header of the destination's batch that has an offset, if there is one."""
+        if self.read is not None and offset == self.log.end - 1:
+            return self.read.header
+        header = next(self.headers(offset), None)
+        return header if header is not None and header.base_offset <= offset else None
+
+    def headers(self, offset: int) -> Generator[BatchHeader]:
+        """
+        Yield the headers of the destination's batches from an offset that was in its log a moment ago.
 
         Raises:
             BrokerError: Retriable: the offset is not in the log any more, or another error of the leader.
-            PartitionStopped: The leader reports twice that the log has the offset, and refuses it.
 
         """
-        if self.last_batch is not None and offset == self.log.end - 1:
-            yield self.last_batch
-            return
         try:
-            yield from read_batches(self.clusters.destination, self.copy.destination, offset)
+            for batch in read_batches(self.clusters.destination, self.copy.destination, offset):
+                yield batch.header
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             raise self.changed() from error
 
-    def changed(self) -> ShoalError:
-        """
-        Return the retriable error that the destination's log is not the one whose end was asked for.
+    def last_sequence(self, producer_id: int) -> int | None:
+        """Return the last sequence that the leader remembers of a producer; None if it remembers none."""
+        destination, partition = self.clusters.destination, self.copy.destination
+        try:
+            last = last_sequence(destination, partition, producer_id)
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return None
+        # In this order: a late request may have arrived in between.
+        if log_end_offsets(destination, [partition])[partition] != self.log.end:
+            raise self.changed()
+        return last
 
-        If its start and end were the same the last time, nothing changed, and the partition stops.
-        """
-        where = f"{self.copy.destination} on {self.clusters.destination}"
-        if not self.copy.is_log_as_doubted(self.log.start, self.log.end):
-            return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
-        reason = (
-            f"{where}: what the broker sends is not the log from offset {self.log.start} to {self.log.end} "
-            "that it reports, twice in a row. Look for the reason in the broker's log, or mirror the "
-            "partition with a new group into an empty topic"
-        )
-        return PartitionStopped(*self.copy.source, self.copy.next_offset, reason)
+    def changed(self) -> BrokerError:
+        """Return the retriable error that the destination's log is not the one whose end was asked for."""
+        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, "its log changed meanwhile")
+
+
+def last_batches(
+    destination: Cluster, logs: Mapping[TopicPartition, Log]
+) -> dict[TopicPartition, RecordBatch | ShoalError]:
+    """Read the batches at the logs' ends, as far as they are small; see :func:`read_one_batch_each`."""
+    ends = {partition: log.end - 1 for partition, log in logs.items() if log.start < log.end}
+    return read_one_batch_each(destination, ends)
+
+
+def present_end(source: Cluster, partition: TopicPartition) -> int:
+    """
+    Return where a log of the source ends, or raise the error.
+
+    Not the high watermark, as far as the leader keeps epochs: a new leader shows less for a moment (KIP-207).
+    """
+    end = epoch_end_offsets(source, {partition: _PRESENT_EPOCH})[partition]
+    if isinstance(end, ShoalError):
+        raise end
+    return offset_at(source, partition, LATEST) if end is None else end
 
 
 def offset_at(
@@ -253,34 +267,3 @@ def offset_at(
     if isinstance(offset, ShoalError):
         raise offset
     return offset
-
-
-def source_end(clusters: Clusters, partition: TopicPartition) -> int:
-    """
-    Return the offset up to which a partition of the source can be read.
-
-    A new leader learns only after a moment how far its followers are. Until then it shows less than the
-    leader before it did, and what was mirrored may lie behind that (KIP-207).
-
-    Raises:
-        BrokerError: Retriable: the high watermark has not reached yet where the leader's log ended when it
-            was elected.
-
-    """
-    source = clusters.source
-    high_watermark = offset_at(source, partition, LATEST)
-    leader_epoch = source.partition(partition).leader_epoch
-    if leader_epoch > 0:
-        elected_at = epoch_end_offsets(source, {partition: leader_epoch - 1})[partition]
-        if isinstance(elected_at, ShoalError):
-            raise elected_at
-        if elected_at is not None and high_watermark < elected_at:
-            reason = (
-                f"{partition} on {source}: its new leader shows the log up to offset {high_watermark}, and "
-                f"has it up to {elected_at}"
-            )
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, reason)
-    level = clusters.settings.source.isolation_level
-    if level is IsolationLevel.READ_UNCOMMITTED:
-        return high_watermark
-    return offset_at(source, partition, LATEST, level)
