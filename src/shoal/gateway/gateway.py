@@ -108,7 +108,7 @@ class Gateway:
         )
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
-        self._sessions: set[Session] = set()
+        self._open: set[_Place] = set()
         self._places = Budget(
             settings.most_connections,
             most_of_network=settings.most_connections_per_address,
@@ -173,9 +173,9 @@ class Gateway:
         """Stop listening, and hang up on every client."""
         with self._lock:
             self._stopped = True
-            sessions, listeners = list(self._sessions), list(self._listeners)
-        for session in sessions:
-            session.abort()
+            places, listeners = list(self._open), list(self._listeners)
+        for place in places:
+            place.end()
         deadline = time.monotonic() + _STOP_PATIENCE_S
         for listener in listeners:
             listener.stop(max(deadline - time.monotonic(), 0.1))
@@ -265,52 +265,40 @@ class Gateway:
         with self._lock:
             if self._stopped:
                 return
-        self._run(node_id, place)
+            self._open.add(place)
+        try:
+            self._run(node_id, place)
+        except (ClientGone, OSError) as reason:
+            _log.debug("a client's connection ends: %s", reason)
+        except LoginFailed as error:
+            self._warn_of(place, f"a login from {place.address} failed: {error}")
+        except (TooLarge, ShoalError) as error:
+            self._warn_of(place, str(error))
+        except Exception:
+            _log.exception("a request failed")
+        finally:
+            with self._lock:
+                self._open.discard(place)
 
     def _run(self, node_id: int | None, place: _Place) -> None:
-        own = connected = place.connected
-        try:
+        with contextlib.ExitStack() as stack:
+            own = place.connected
             if self._tls is not None:
-                own = begin_tls(connected, self._tls)
+                own = stack.enter_context(begin_tls(own, self._tls))
                 if self._settings.tls is not None and self._settings.tls.client_authorities is not None:
                     place.prove()
-            client = Client(own, self._settings.idle_s, place.address)
             session = Session(
                 self._settings,
                 self._nodes,
                 node_id,
-                client,
+                Client(own, self._settings.idle_s, place.address),
                 partial(self._connect, place),
                 self._warn,
                 self.memory,
                 place.prove,
             )
             place.abort = session.abort
-            with self._lock:
-                self._sessions.add(session)
-            try:
-                session.run()
-            finally:
-                with self._lock:
-                    self._sessions.discard(session)
-        except ClientGone as reason:
-            _log.debug("a client's connection ends: %s", reason)
-        except LoginFailed as error:
-            self._warn_of(place, f"a login from {place.address} failed: {error}")
-        except TooLarge as error:
-            self._warn_of(place, f"{error}. The gateway closed the client's connection")
-        except Disconnected as error:
-            self._warn_of(place, f"no connection to {error.address}: {error.reason}")
-        except ShoalError as error:
-            self._warn_of(place, str(error))
-        except OSError as error:
-            _log.debug("a client's connection ends: %s", error)
-        except Exception:
-            _log.exception("a request failed")
-        finally:
-            if own is not connected:
-                with contextlib.suppress(OSError):
-                    own.close()
+            session.run()
 
     def _connect(
         self, place: _Place, node_id: int | None, on_begun: Callable[[Connection], object]

@@ -105,7 +105,7 @@ class Upstream:
             raise TooLarge(
                 f"{self.connection.address} sent an answer of {size} bytes, and the limit is {largest}. If "
                 f"the cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
-                "--max-decompressed-bytes for a batch"
+                "--max-decompressed-bytes for a batch. The gateway closed the client's connection"
             )
 
     def _receive_rest(self, size: int) -> memoryview:

@@ -14,7 +14,8 @@ import struct
 from collections.abc import Iterable
 
 from ..errors import CorruptBatch
-from .batch import OFFSET_LIMIT, BatchHeader, RecordBatch
+from .batch import OFFSET_LIMIT, BatchHeader, Codec, RecordBatch
+from .record import read_key_value_headers, read_records
 
 __all__ = ["AbortedTransactions", "Marker", "read_marker"]
 
@@ -85,34 +86,14 @@ def read_marker(batch: RecordBatch) -> int:
     Control batches are never compressed: this opens no payload.
 
     Raises:
-        CorruptBatch: The batch is compressed, or its key has fewer than four bytes.
+        CorruptBatch: The batch is compressed, or its record is none, or has a key of less than four bytes.
 
     """
     base_offset = batch.header.base_offset
-    if batch.header.codec_id != 0:
+    if batch.header.codec_id != Codec.NONE:
         raise CorruptBatch("a control batch that is compressed", base_offset)
-    records = batch.payload
-    try:
-        _, position = _read_varint(records, 0)  # length
-        position += 1  # attributes
-        _, position = _read_varint(records, position)  # timestamp delta
-        _, position = _read_varint(records, position)  # offset delta
-        key_length, position = _read_varint(records, position)
-        marker: int = _KEY.unpack_from(records, position)[1]
-    except (IndexError, struct.error):
-        raise CorruptBatch("a control batch without a control record", base_offset) from None
-    if key_length < _KEY.size:
-        raise CorruptBatch(f"a control record with a key of {key_length} bytes", base_offset)
-    return marker
-
-
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """Read a zigzag varint of up to ten bytes; return it and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), position
-    raise IndexError(position)
+    records = read_records(batch, len(batch.payload))
+    key = read_key_value_headers(records[0])[0] if records else None
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatch("a control batch without a control record", base_offset)
+    return int(_KEY.unpack_from(key)[1])

@@ -6,14 +6,12 @@ decides about each batch from its header. If it drops a batch, it verifies the
 CRC. If that batch is a marker, it ends a transaction. :func:`decide_checked` takes
 the last three for one batch, and :func:`scan` all four for a record set.
 
-Three readers cannot take their batches from :func:`scan`:
+Two readers cannot take their batches from :func:`scan`:
 
 - The mirror's intake stamps plain batches where they lie, many in one call. Only
   those between two such walks are split and decided one by one.
 - Verify digests plain batches likewise. It continues behind a damaged batch,
   which :func:`split` refuses, and a damaged marker ends no transaction.
-- The down-conversion takes a batch only if it fits into the next chunk, and at the
-  offset that the client sent, whatever came before.
 
 The header alone decides whether a batch is dropped. So without the CRC a flipped
 attribute bit would turn records into a marker, and lose them without an error.
@@ -43,7 +41,7 @@ class CheckedCrcs(enum.Enum):
 def scan(
     record_set: memoryview,
     start_offset: int,
-    transactions: Iterable[tuple[int, int]] | None,
+    transactions: Iterable[tuple[int, int]] | AbortedTransactions | None,
     *,
     keep_append_time: bool = False,
     crcs: CheckedCrcs = CheckedCrcs.DROPPED,
@@ -55,7 +53,8 @@ def scan(
         record_set: Zero or more batches back to back, the last perhaps cut short.
         start_offset: The first wanted offset. Each batch that is yielded moves it to its own end.
         transactions: ``(producer_id, first_offset)`` of the aborted transactions, as the Fetch
-            response lists them; None with ``read_uncommitted``.
+            response lists them, or those that are left of several record sets; None with
+            ``read_uncommitted``.
         keep_append_time: See :func:`~shoal.records.decide`.
         crcs: The batches whose CRC is verified.
 
@@ -66,7 +65,9 @@ def scan(
         CorruptBatch: A header that no broker sends, a wrong CRC, or a marker without a control record.
 
     """
-    aborted = None if transactions is None else AbortedTransactions(transactions)
+    aborted = transactions
+    if aborted is not None and not isinstance(aborted, AbortedTransactions):
+        aborted = AbortedTransactions(aborted)
     for batch in split(record_set):
         if crcs is CheckedCrcs.ALL:
             verify_crc(batch)

@@ -70,12 +70,12 @@ def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
 def _up_converted(entry: ProducedPartition, limit_bytes: int, network: str) -> memoryview | ProduceOutcome:
     """Convert a message set, or refuse it with the error of an old broker."""
     try:
-        with turn(ConvertedApi.PRODUCE, network) as tally:
+        with turn(ConvertedApi.PRODUCE, network) as done:
             batch = up_convert(entry.record_set, limit_bytes)
             if batch is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)
             count = batch.header.records_count
-            tally.add(ConvertedCounts(1, count, len(entry.record_set), len(batch.view)))
+            done.append(ConvertedCounts(1, count, len(entry.record_set), len(batch.view)))
             return batch.view
     except NotConvertible as error:
         return _outcome(entry, error.code)

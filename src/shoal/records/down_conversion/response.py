@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from operator import add, sub
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
-from ..batch import HEADER_SIZE, RecordBatch, split
+from ..batch import HEADER_SIZE, RecordBatch
 from ..compression import DEFAULT_LIMIT_BYTES
 from ..decide import Decision
-from ..scan import decide_checked
+from ..scan import scan
 from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "ConvertedCounts", "DownConversion"]
@@ -34,6 +33,9 @@ _OVERFLOW = struct.Struct(">qi")
 _OVERFLOW_OFFSET = -1
 
 _Failed = (CorruptBatch, UnsupportedBatch)
+
+#: An old client has no form for these; it gets emptied batches as nothing.
+_LEFT_OUT = (Decision.DROP_CONTROL, Decision.DROP_ABORTED)
 
 
 class ConvertedCounts(NamedTuple):
@@ -53,13 +55,9 @@ class ConvertedCounts(NamedTuple):
     source_bytes: int = 0
     converted_bytes: int = 0
 
-    def plus(self, other: ConvertedCounts) -> ConvertedCounts:
+    def plus(self, others: Iterable[ConvertedCounts]) -> ConvertedCounts:
         """Return the sums."""
-        return ConvertedCounts(*map(add, self, other))
-
-    def minus(self, other: ConvertedCounts) -> ConvertedCounts:
-        """Return the differences."""
-        return ConvertedCounts(*map(sub, self, other))
+        return ConvertedCounts(*map(sum, zip(self, *others, strict=True)))
 
 
 class DownConversion:
@@ -74,13 +72,12 @@ class DownConversion:
 
     Attributes:
         size: How many bytes :meth:`chunks` gives in all.
-        counts: The work until now.
+        counts: The work until now; the owner may reset it.
         held_bytes: How many converted bytes are in memory here now.
 
     """
 
     size: int
-    counts = ConvertedCounts()
     held_bytes = 0
 
     def __init__(
@@ -119,6 +116,7 @@ class DownConversion:
         """
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is not 0 or 1")
+        self.counts = ConvertedCounts()
         self._source = batches
         self._aborted_pairs = aborted
         self._magic = magic
@@ -134,8 +132,8 @@ class DownConversion:
         self.size = max(source_bytes, len(self._first)) if self._first else 0
 
     def _begin(self) -> None:
-        self._batches = _Batches(self._source, self._fetch_offset)
-        self._aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
+        aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
+        self._batches = _Batches(self._source, self._fetch_offset, aborted)
 
     def release(self) -> None:
         """
@@ -200,13 +198,14 @@ class DownConversion:
         """Convert batches until there is something and the next would be too much; empty at the end."""
         chunk = bytearray()
         try:
-            while not chunk and (batch := self._batches.take()) is not None:
+            while not chunk and (found := self._batches.take()) is not None:
                 source_bytes = 0
-                while batch is not None:
+                while found is not None:
+                    decision, batch = found
                     source_bytes += batch.header.size
-                    if not self._is_left_out(batch):
+                    if decision not in _LEFT_OUT:
                         chunk += self._convert(batch)
-                    batch = self._batches.take(most_source_bytes - source_bytes)
+                    found = self._batches.take(most_source_bytes - source_bytes)
         except _Failed:
             if not chunk:
                 raise
@@ -216,13 +215,8 @@ class DownConversion:
     def _convert(self, batch: RecordBatch) -> bytearray | memoryview:
         converted = convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
         messages = batch.header.records_count if batch.header.magic == 2 else 1
-        self.counts = self.counts.plus(ConvertedCounts(1, messages, batch.header.size, len(converted)))
+        self.counts = self.counts.plus([ConvertedCounts(1, messages, batch.header.size, len(converted))])
         return converted
-
-    def _is_left_out(self, batch: RecordBatch) -> bool:
-        """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
-        decision = decide_checked(batch, self._fetch_offset, self._aborted)
-        return decision in (Decision.DROP_CONTROL, Decision.DROP_ABORTED)
 
     def _overflow(self, remaining: int) -> bytearray:
         """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
@@ -231,24 +225,26 @@ class DownConversion:
 
 
 class _Batches:
-    """The batches of a record set, one at a time; and how far they were taken."""
+    """The batches of record sets and the decisions about them, one at a time; and how far they were taken."""
 
-    def __init__(self, views: Iterable[memoryview], fetch_offset: int) -> None:
-        self._batches = _split_all(views)
-        self._upcoming: RecordBatch | None = None
+    def __init__(
+        self, views: Iterable[memoryview], fetch_offset: int, aborted: AbortedTransactions | None
+    ) -> None:
+        self._batches = _scan_all(views, aborted)
+        self._upcoming: tuple[Decision, RecordBatch] | None = None
         self.next_offset = fetch_offset
 
-    def take(self, most_bytes: int | None = None) -> RecordBatch | None:
+    def take(self, most_bytes: int | None = None) -> tuple[Decision, RecordBatch] | None:
         """Return the next batch, unless it is larger than that, or there is none."""
         if most_bytes is not None and most_bytes <= 0:
             return None
-        batch = self._upcoming or next(self._batches, None)
-        if batch is None or (most_bytes is not None and batch.header.size > most_bytes):
-            self._upcoming = batch
+        found = self._upcoming or next(self._batches, None)
+        if found is None or (most_bytes is not None and found[1].header.size > most_bytes):
+            self._upcoming = found
             return None
         self._upcoming = None
-        self.next_offset = batch.header.next_offset
-        return batch
+        self.next_offset = found[1].header.next_offset
+        return found
 
     def close(self) -> None:
         """Let there be no more."""
@@ -256,12 +252,14 @@ class _Batches:
         self._batches = iter(())
 
 
-def _split_all(views: Iterable[memoryview]) -> Iterator[RecordBatch]:
+def _scan_all(
+    views: Iterable[memoryview], aborted: AbortedTransactions | None
+) -> Iterator[tuple[Decision, RecordBatch]]:
     for view in views:
         whole_bytes = 0
-        for batch in split(view):
+        for decision, batch in scan(view, 0, aborted):
             whole_bytes += batch.header.size
-            yield batch
+            yield decision, batch
         if whole_bytes < len(view):
             return
 
