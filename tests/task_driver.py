@@ -14,6 +14,7 @@ from shoal.client.lot import Gate
 from shoal.errors import BrokerError, PartitionStopped, Stopped
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import follow_documents
@@ -67,7 +68,7 @@ class Following:
     def _follow(self, driver: Driver, begins: Callable[[], object]) -> TaskResult:
         begins()
         try:
-            follow_documents(driver.brokers.settings, self.control)
+            driver.follow(driver.brokers.settings, self.control)
         except Killed:
             self.control.close()  # as the system does for a process that died
             raise
@@ -88,9 +89,14 @@ class Following:
 class Driver:
     """A mirror's driver for its tasks."""
 
-    def __init__(self, brokers: TwoBrokers) -> None:
-        """Listen for tasks, as no member of the mirror's group."""
+    def __init__(
+        self,
+        brokers: TwoBrokers,
+        follow: Callable[[CopySettings, ControlConnection], None] = follow_documents,
+    ) -> None:
+        """Listen for tasks, which run ``follow``, as no member of the mirror's group."""
         self.brokers = brokers
+        self.follow = follow
         self.reports: list[dict[str, Any]] = []
         self.stopped: dict[TopicPartition, str] = {}
         self.stops: list[PartitionStopped] = []

@@ -29,7 +29,7 @@ def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     """An error that the verb raises, its exit code and its sentence."""
     error: Exception = request.param[0]
 
-    def fail(*_: object) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise error
 
     monkeypatch.setattr(verify, "parse_clusters", fail)

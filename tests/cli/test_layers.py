@@ -68,6 +68,8 @@ SAYINGS = {
     "replication-factor": ("2", ["2"]),
     "adopt": ("true", []),
     "fetch-buffer-bytes": ("8388608", ["8388608"]),
+    "segment-bytes": ("8388608", ["8388608"]),
+    "segment-seconds": ("60", ["60"]),
     "refresh": ("60", ["60"]),
     "max-new-partitions": ("50", ["50"]),
     "sync": ('["configs", "acls"]', ["configs,acls"]),

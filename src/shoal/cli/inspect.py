@@ -64,7 +64,7 @@ class _Command:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    source = parse_cluster("source", "from", args.from_servers, args.from_config)
+    source = parse_cluster("source", "from", args.from_servers, args.from_config, archives=True)
     if args.all and args.sample is not None:
         raise ConfigError("--all and --sample exclude each other. Remove one of them")
     options = InspectOptions(**given(InspectOptions, vars(args)))

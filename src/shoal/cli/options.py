@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .. import kinds
+from ..archive.store import check_url, is_directory_url
 from ..client.config import ClientConfig
 from ..declare import add_options, declared, option
 from ..errors import ConfigError
@@ -36,7 +37,12 @@ class Clusters:
     """The options of both clusters."""
 
     from_servers: str | None = option(
-        _SERVERS, "bootstrap servers of the source cluster", default=None, group="clusters", name="from"
+        _SERVERS,
+        "bootstrap servers of the source cluster. mirror, verify and inspect also take the directory of an "
+        "archive: a path, or a URL of s3, gs, abfss, hdfs or file (docs/archive.md)",
+        default=None,
+        group="clusters",
+        name="from",
     )
     from_config: str | None = option(
         kinds.FILE,
@@ -45,7 +51,12 @@ class Clusters:
         group="clusters",
     )
     to_servers: str | None = option(
-        _SERVERS, "bootstrap servers of the destination cluster", default=None, group="clusters", name="to"
+        _SERVERS,
+        "bootstrap servers of the destination cluster. mirror and verify also take the directory of an "
+        "archive",
+        default=None,
+        group="clusters",
+        name="to",
     )
     to_config: str | None = option(
         kinds.FILE,
@@ -96,22 +107,31 @@ def parse_topics(args: argparse.Namespace) -> TopicSelection:
     return TopicSelection(args.topics, args.exclude, args.rename)
 
 
-def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig]:
+def parse_clusters(args: argparse.Namespace, *, archives: bool = False) -> tuple[ClientConfig, ClientConfig]:
     """
     Return how to reach the source and the destination, and warn of properties without effect.
+
+    Args:
+        archives: Whether an archive may stand in place of a cluster.
 
     Raises:
         ConfigError: A file cannot be read, a property is not supported, or the servers are missing.
 
     """
     return (
-        parse_cluster("source", "from", args.from_servers, args.from_config),
-        parse_cluster("destination", "to", args.to_servers, args.to_config),
+        parse_cluster("source", "from", args.from_servers, args.from_config, archives=archives),
+        parse_cluster("destination", "to", args.to_servers, args.to_config, archives=archives),
     )
 
 
 def parse_cluster(
-    name: str, option: str, servers: str | None, file: str | None, *, login_of_others: bool = False
+    name: str,
+    option: str,
+    servers: str | None,
+    file: str | None,
+    *,
+    login_of_others: bool = False,
+    archives: bool = False,
 ) -> ClientConfig:
     """
     Return how to reach one cluster, and warn of properties without effect.
@@ -119,6 +139,7 @@ def parse_cluster(
     Args:
         name: The cluster's name in messages.
         option: The option of the servers. With ``-config`` appended, it is the option of the file.
+        archives: Whether an archive may stand in place of the cluster.
         login_of_others: Whether clients log in over the connections. Then SASL is required, but no login.
 
     Raises:
@@ -128,7 +149,10 @@ def parse_cluster(
     properties = read_properties_file(f"--{option}-config", file) if file else {}
     if servers is not None:
         try:
-            parse_bootstrap(servers)
+            if is_directory_url(servers):
+                check_url(f"--{option}", servers)
+            else:
+                parse_bootstrap(servers)
         except ValueError as error:
             raise ConfigError(f"--{option}: {error}") from None
         properties["bootstrap.servers"] = servers
@@ -140,6 +164,11 @@ def parse_cluster(
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:
         warn(warning)
+    if config.directory is not None and not archives:
+        raise ConfigError(
+            f"--{option} {config.servers!r} is a directory, and this command needs a cluster. mirror, "
+            "verify and inspect take an archive"
+        )
     return config
 
 

@@ -145,7 +145,7 @@ def _comparing(
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     _check_options(args)
-    source, destination = parse_clusters(args)
+    source, destination = parse_clusters(args, archives=True)
     selection = parse_topics(args)
     extent = Extent.parse(vars(args))
     _reach(source, destination)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from ..archive.broker import connect as connect_archive
+from ..archive.broker import problem_of
+from ..archive.store import shown_url
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..net.address import Address
@@ -17,7 +21,7 @@ from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Connection
 from .metadata import Metadata, PartitionMetadata, read_metadata
-from .opening import with_advertiser
+from .opening import open_socket, with_advertiser
 from .refused_logins import logins
 
 __all__ = ["Cluster", "is_transient", "patiently"]
@@ -102,6 +106,17 @@ class Cluster:
         self._told_by: Address | None = None
         self._connecting: Address | None = None
         self._begun: Connection | None = None
+        self._keeper = None if config.keeper is None else Cluster(config.keeper)
+
+    @property
+    def keeper(self) -> Cluster:
+        """The cluster that holds the groups: this one, unless this is an archive."""
+        return self._keeper or self
+
+    def problem_of(self, partition: TopicPartition | None) -> ShoalError | None:
+        """Return the sentence behind an error code, if this is an archive; None stands for its topics."""
+        directory = self.config.directory
+        return None if directory is None else problem_of(directory, partition)
 
     @property
     def name(self) -> str:
@@ -109,6 +124,8 @@ class Cluster:
         return self.config.name
 
     def __str__(self) -> str:
+        if self.config.directory is not None:
+            return f"the {self.name} archive at {shown_url(self.config.directory)}"
         return f"the {self.name} cluster at {self.config.servers}"
 
     # Metadata
@@ -201,7 +218,9 @@ class Cluster:
         if _answered.get(self.config.bootstrap) == address:
             _answered.pop(self.config.bootstrap, None)
 
-    def _nobody_answers(self, errors: Sequence[ShoalError]) -> Disconnected:
+    def _nobody_answers(self, errors: Sequence[ShoalError]) -> ShoalError:
+        if (problem := self.problem_of(None)) is not None:
+            return problem
         reasons = ", ".join(dict.fromkeys(map(_reason, errors))) or "no broker is known"
         if errors and all(isinstance(each, Unreachable) and each.unresolved for each in errors):
             return Unreachable(str(self), reasons, unresolved=True)
@@ -262,11 +281,16 @@ class Cluster:
                     security=security,
                     on_begun=self._begin,
                     sizes=self.config.answer_sizes,
+                    open_with=self._open_socket,
                 )
         except Unreachable as error:
             raise self.explain(address, error) from error
         finally:
             self._connecting = self._begun = None
+
+    def _open_socket(self, address: Address, timeout_s: float) -> socket.socket:
+        directory = self.config.directory
+        return open_socket(address, timeout_s) if directory is None else connect_archive(directory)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""
@@ -411,6 +435,8 @@ class Cluster:
 
     def abort(self) -> None:
         """End the wait of the thread that uses this cluster (:meth:`Connection.abort`)."""
+        if self._keeper is not None:
+            self._keeper.abort()
         self.abort_connecting()
         for connection in self.open:
             connection.abort()
@@ -423,6 +449,8 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections, except those that callers own."""
+        if self._keeper is not None:
+            self._keeper.close()
         for connection in self._all():
             connection.close()
         self._connections.clear()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ..archive.store import check_url, is_directory_url
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
@@ -23,6 +24,9 @@ from .security import (
 __all__ = ["KNOWN_PROPERTIES", "ClientConfig", "IsolationLevel"]
 
 DEFAULT_CLIENT_ID = "shoal"
+
+#: The only broker of an archive, which is reached in this process alone.
+ARCHIVE_SERVER = "archive.invalid:9092"
 
 #: The timeout of short requests that delay others; it is less than the lease of a mirror's tasks.
 _SHORT_REQUEST_TIMEOUT_MS = 8_000
@@ -96,6 +100,8 @@ class ClientConfig:
         security: TLS and SASL with their secrets; None for PLAINTEXT.
         answer_sizes: The bounds of the brokers' responses.
         timing: How long to wait for one of several brokers, and to write rows of a data frame.
+        directory: The URL or path of an archive in place of a cluster; None for a cluster.
+        keeper: The cluster that holds the groups of an archive, which has none; None for a cluster.
 
     """
 
@@ -109,10 +115,20 @@ class ClientConfig:
     security: Security | None = None
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
     timing: Timing = DEFAULT_TIMING
+    directory: str | None = None
+    keeper: ClientConfig | None = None
 
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
-        return replace(self, request_timeout_ms=min(self.request_timeout_ms, _SHORT_REQUEST_TIMEOUT_MS))
+        return replace(
+            self,
+            request_timeout_ms=min(self.request_timeout_ms, _SHORT_REQUEST_TIMEOUT_MS),
+            keeper=self.keeper and self.keeper.impatient(),
+        )
+
+    def kept_by(self, other: ClientConfig) -> ClientConfig:
+        """Return the same configuration; for an archive, with the cluster that holds its groups."""
+        return self if self.directory is None else replace(self, keeper=other)
 
     @classmethod
     def given(
@@ -165,8 +181,12 @@ class ClientConfig:
                 warnings.append(f"{where}: shoal ignores the unknown property {key!r}")
         if "bootstrap.servers" not in properties:
             raise ConfigError(f"{where}: no bootstrap.servers. Set them to HOST:PORT of some brokers")
+        servers = properties["bootstrap.servers"].strip()
+        directory = servers if is_directory_url(servers) else None
         try:
-            bootstrap = parse_bootstrap(properties["bootstrap.servers"])
+            if directory is not None:
+                check_url(f"{where}:", directory)
+            bootstrap = parse_bootstrap(ARCHIVE_SERVER if directory is not None else servers)
         except ValueError as error:
             raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
         if properties.get("client.dns.lookup") == _CANONICAL:
@@ -179,6 +199,7 @@ class ClientConfig:
             bootstrap=tuple(bootstrap),
             security=read_security(properties, where),
             answer_sizes=read_into(AnswerSizes, properties, where),
+            directory=directory,
         )
         login = config.security.login if config.security else None
         if isinstance(login, PasswordLogin) and login.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
@@ -218,8 +239,8 @@ class ClientConfig:
 
     @property
     def servers(self) -> str:
-        """The value of ``bootstrap.servers``: ``HOST:PORT[,HOST:PORT…]``."""
-        return ",".join(map(str, self.bootstrap))
+        """The value of ``bootstrap.servers``: ``HOST:PORT[,HOST:PORT…]``, or the directory."""
+        return self.directory or ",".join(map(str, self.bootstrap))
 
 
 #: All properties that shoal reads, refuses or ignores.

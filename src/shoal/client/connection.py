@@ -81,6 +81,7 @@ class Connection(ReceivingEnd):
         security: Security | None = None,
         on_begun: Callable[[Connection], object] | None = None,
         sizes: AnswerSizes | None = None,
+        open_with: Callable[[Address, float], socket.socket] = open_socket,
     ) -> None:
         """
         Connect, ask for the supported versions, and log in.
@@ -95,12 +96,13 @@ class Connection(ReceivingEnd):
             on_begun: Called with this connection before the first request: from then on another thread may
                 :meth:`abort` it.
             sizes: The bounds of responses; by default those of :class:`AnswerSizes`.
+            open_with: Opens the socket, within a number of seconds.
 
         Raises:
             AccessRefused: The broker, or this client, refuses a certificate or a password.
 
         """
-        connected = open_socket(address, min(timeout_s, CONNECT_S))
+        connected = open_with(address, min(timeout_s, CONNECT_S))
         super().__init__(connected, address, timeout_s=timeout_s, security=security, sizes=sizes)
         self.client_id = client_id
         self._renew_at: float | None = None

@@ -63,6 +63,7 @@ def ask_coordinator(
             default, and after None, the request has the newest version that both sides support.
 
     """
+    cluster = cluster.keeper
     try:
         connection = cluster.coordinator(group)
         version = pick_version(connection) if pick_version is not None else None

@@ -210,6 +210,7 @@ def has_coordinator(cluster: Cluster, group: str) -> bool:
         BrokerError: This principal may not describe the group.
 
     """
+    cluster = cluster.keeper
     silent = False
     for node_id in cluster.metadata.brokers:
         try:

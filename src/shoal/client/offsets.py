@@ -73,6 +73,7 @@ def list_offsets(
                 each.error_code,
                 each.offset,
                 f"ListOffsets of {answered.name}-{each.partition_index} on {cluster}",
+                cluster.problem_of(TopicPartition(answered.name, each.partition_index)),
             )
             for answered in response.topics
             for each in answered.partitions
@@ -188,8 +189,8 @@ def epoch_end_offsets(
     }
 
 
-def _answer(error_code: int, offset: int, where: str) -> int | ShoalError:
-    return BrokerError(error_code, where) if error_code else offset
+def _answer(error_code: int, offset: int, where: str, problem: ShoalError | None = None) -> int | ShoalError:
+    return (problem or BrokerError(error_code, where)) if error_code else offset
 
 
 def _by_topic(

@@ -87,7 +87,8 @@ def prepare_socket(connected: socket.socket, timeout_s: float, *, abort_on_close
     timeval = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if abort_on_close:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))

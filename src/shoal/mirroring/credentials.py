@@ -46,7 +46,8 @@ class Credentials:
 
     def into(self, config: ClientConfig) -> ClientConfig:
         """Return how to reach a cluster with its credentials, and with no others."""
-        return replace(config, security=self.by_cluster.get(config.name))
+        keeper = config.keeper and self.into(config.keeper)
+        return replace(config, security=self.by_cluster.get(config.name), keeper=keeper)
 
     def seal(self, key: str) -> str:
         """Return them for the wire."""

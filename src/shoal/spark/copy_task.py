@@ -76,6 +76,8 @@ class CopyTask:
         # Only tasks need these modules, and the driver imports this one while a user waits.
         if self.settings.handling is not None:
             from shoal.mirrormaker.task import follow_documents
+        elif self.settings.destination.directory is not None:
+            from shoal.mirroring.task.archiving import follow_documents
         else:
             from shoal.mirroring.task.task import follow_documents
         address = self.control.host, self.control.port

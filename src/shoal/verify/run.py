@@ -83,6 +83,7 @@ def verify(
 
     """
     started, at = time.monotonic(), datetime.now(UTC)
+    source = source.kept_by(destination)
     before = read_state(state) if state is not None else earlier
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)

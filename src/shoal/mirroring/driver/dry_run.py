@@ -8,7 +8,7 @@ joins no group, commits nothing, and does not start Spark.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
@@ -175,7 +175,7 @@ class _DryRunner:
     def _acls(self, changes: Prepared) -> tuple[Acl, ...]:
         topics = changes.topics.values()
         hidden = hidden_topics(self._options.topics, self._source).named
-        return needed_acls(
+        needed = needed_acls(
             {topic.source: topic.destination for topic in topics} | hidden,
             changes.group,
             created=[*(topic.destination for topic in topics if topic.creation), *hidden.values()],
@@ -185,6 +185,16 @@ class _DryRunner:
             consumer_groups=self._consumer_groups,
             first_mirror_group=first_mirror_group(self._options),
         )
+        return tuple(self._of_clusters(needed))
+
+    def _of_clusters(self, acls: Iterable[Acl]) -> Iterator[Acl]:
+        """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""
+        for acl in acls:
+            config = self._options.source if acl.cluster == "source" else self._options.destination
+            if config.directory is None:
+                yield acl
+            elif config.keeper is not None and acl.resource_type == "group":
+                yield replace(acl, cluster="destination")
 
     def _differences(self, changes: Prepared) -> tuple[str, ...]:
         """Return the differences of copies that exist."""
@@ -193,7 +203,8 @@ class _DryRunner:
             for topic in changes.topics.values()
             if not topic.creation and topic.deleted is None
         }
-        if not names:
+        is_archive = self._options.source.directory or self._options.destination.directory
+        if not names or is_archive:
             return ()
         return tuple(
             compare_followers(
@@ -226,6 +237,8 @@ class _DryRunner:
         return missing
 
     def _destination_before_2_8(self) -> bool:
+        if self._options.destination.directory is not None:
+            return False
         return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
 
     # Positions
@@ -241,7 +254,7 @@ class _DryRunner:
         if others := warning_of_others(changes.group, foreign):
             self._warnings.append(others)
         expiry = patiently(
-            lambda: warning_of_expiry(self._source, changes.group), patience_s=self._patience_s
+            lambda: warning_of_expiry(self._source.keeper, changes.group), patience_s=self._patience_s
         )
         if expiry:
             self._warnings.append(expiry)

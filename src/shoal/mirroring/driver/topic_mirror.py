@@ -79,7 +79,9 @@ class TopicMirror:
         control = run.listen(schedule, resources)
         options = self._options
         name = self._identity.name
-        lock = GroupLock(options.source, prepared.group, name, control.renew, options.timing)
+        lock = GroupLock(
+            options.source.keeper or options.source, prepared.group, name, control.renew, options.timing
+        )
         resources.callback(lock.release)
         control.use_group(lock.begin_generation)
         with run.signals.interrupting():
@@ -193,7 +195,7 @@ class TopicMirror:
             if warning := warning_of_others(prepared.group, state.others):
                 self._run.warn(warning)
             expiry = patiently(
-                lambda: warning_of_expiry(cluster, prepared.group), patience_s=START_PATIENCE_S
+                lambda: warning_of_expiry(cluster.keeper, prepared.group), patience_s=START_PATIENCE_S
             )
             if expiry:
                 self._run.warn(expiry)

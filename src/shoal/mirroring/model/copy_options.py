@@ -45,6 +45,8 @@ _LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES = _MIB, 1024 * _MIB
 
 _LARGEST_INT32 = 2**31 - 1
 
+_LEAST_SEGMENT_BYTES, _MOST_SEGMENT_BYTES = _MIB, 1024 * _MIB
+
 #: Kafka's default of ``producer.id.expiration.ms``, for brokers that do not report theirs.
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
@@ -192,6 +194,20 @@ class CopyOptions:
         "decoded and compressed again",
         default=False,
         group="guarantees",
+    )
+    segment_bytes: int = option(
+        kinds.size(_LEAST_SEGMENT_BYTES, _MOST_SEGMENT_BYTES),
+        "to a directory: a segment is archived once it has so many bytes",
+        default=256 * _MIB,
+        group="archive",
+    )
+    segment_s: float = option(
+        kinds.seconds(1, 86_400),
+        "to a directory: a segment is archived at the latest so long after its first batch. Until then its "
+        "records are not archived, and the lag has them",
+        default=600.0,
+        group="archive",
+        name="segment-seconds",
     )
     max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
     multi_batch: bool = True

@@ -13,7 +13,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from ... import kinds
-from ...client.config import ClientConfig
+from ...client.config import ClientConfig, IsolationLevel
 from ...declare import option, read_fields
 from ...errors import ConfigError
 from ...net.address import Address
@@ -198,6 +198,8 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             config = ClientConfig.given(name, getattr(self, name), ignored.append)
             object.__setattr__(self, name, config)
         object.__setattr__(self, "ignored", tuple(ignored))
+        # An archive has no groups: that of a restore is where the records go.
+        object.__setattr__(self, "source", self.source.kept_by(self.destination))
         if isinstance(self.topics, str):
             object.__setattr__(self, "topics", TopicSelection(self.topics))
         read_fields(self)
@@ -226,6 +228,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
+        self._check_archives()
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
@@ -235,6 +238,32 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
                 "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
                 "writers cannot be compared with the source. Set one of the two"
             )
+
+    def _check_archives(self) -> None:
+        """Refuse options that have no meaning if one end is an archive."""
+        is_from, is_to = self.source.directory is not None, self.destination.directory is not None
+        if is_from and is_to:
+            raise ConfigError(
+                "--from and --to are both directories. Copy an archive with the tools of its store: its "
+                "objects never change"
+            )
+        refused = {
+            "--groups": self.groups and (is_from or is_to),
+            "--sync": self.sync and (is_from or is_to),
+            "--from-certificate": self.from_certificate and (is_from or is_to),
+            "--rename": self.topics.rename and is_from,
+            "a message handler": self.handling and (is_from or is_to),
+            "--rebatch": self.rebatch and is_to,
+            "--adopt": self.adopt and is_to,
+            "--keep-append-time": self.keep_append_time and is_to,
+            "--delivery at-least-once": self.allows_other_writers and is_to,
+            "isolation.level=read_uncommitted": is_to
+            and self.source.isolation_level is IsolationLevel.READ_UNCOMMITTED,
+        }
+        for name, is_set in refused.items():
+            if is_set:
+                end = "--from" if is_from else "--to"
+                raise ConfigError(f"{name} has no meaning if {end} is a directory. Leave it out")
 
     @property
     def group_selection(self) -> GroupSelection | None:

@@ -27,6 +27,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
+from .archive import inspect_for_archive
 from .changes import Prepared, PreparedTopic
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import (
@@ -114,6 +115,16 @@ class _Inspection:
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()
+        if self._options.destination.directory is not None:
+            return inspect_for_archive(
+                self._options,
+                self._source,
+                names,
+                self._warnings,
+                on_group,
+                patience_s=self._patience_s,
+                creates=self._creates,
+            )
         # Metadata of the copies, and of all brokers for the replication factor.
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)

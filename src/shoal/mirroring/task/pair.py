@@ -23,6 +23,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 
+from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
 from ...client.fetch import FetchFrom
 from ...error_codes import ErrorCode, named_code
@@ -304,6 +305,13 @@ class Pair(Worker):
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         offset = copy.intake.fetch_offset
+        problem = self._source.problem_of(copy.source)
+        if problem is not None and is_transient(problem):
+            copy.wait(str(problem))
+            return
+        if problem is not None:
+            copy.stop(str(problem))
+            return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.
             copy.lose_offset()

@@ -1,0 +1,406 @@
+"""
+Answers Kafka's requests from an archive, over a pair of sockets in this process.
+
+So whatever reads a cluster reads an archive: a mirror, a comparison, an inspection. The archive is one broker
+that leads all partitions. It answers ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch and
+DescribeConfigs, and has no groups. Each connection has a thread of its own.
+
+An answer has no room for the sentence of an error. It is kept, by the partition, for :func:`problem_of`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..error_codes import ErrorCode
+from ..errors import Disconnected, ProtocolError, ShoalError
+from ..printable import logger
+from ..protocol.apis import ApiKey
+from ..protocol.codec import (
+    RequestHeader,
+    decode_request,
+    encode_response,
+    read_request_header,
+    response_class,
+)
+from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
+from ..records.compression import DEFAULT_LIMIT_BYTES
+from ..topic_partition import TopicPartition
+from .directory import Archive, ArchivedTopic, PartitionObjects
+from .reading import PartitionReader
+
+__all__ = ["ARCHIVE_HOST", "connect", "problem_of"]
+
+_log = logger("shoal.archive")
+
+#: The name and port of the only broker; nothing connects to them.
+ARCHIVE_HOST, _PORT = "archive.invalid", 9092
+_NODE = 0
+
+_VERSIONS = {
+    ApiKey.API_VERSIONS: (0, 0),
+    ApiKey.METADATA: (4, 12),
+    ApiKey.LIST_OFFSETS: (1, 7),
+    ApiKey.FETCH: (4, 11),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (3, 3),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+}
+
+_LATEST = -1
+_SET_ON_TOPIC, _DEFAULT = 1, 5
+_TOPIC_RESOURCE = 2
+
+#: How old a listing may be.
+_FRESH_S = 10.0
+
+#: An object is read against its digest before it is sent, which takes seconds. An answer waits for no more.
+_LONGEST_ANSWER_S = 5.0
+
+_SIZE = struct.Struct(">i")
+_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
+
+#: The error of each partition whose last answer was one; None stands for all of an archive.
+_problems: dict[tuple[str, TopicPartition | None], ShoalError] = {}
+
+
+def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
+    """Return why an archive's last answer about a partition, or about its topics, was an error."""
+    return _problems.get((url, partition))
+
+
+def connect(url: str) -> socket.socket:
+    """
+    Open an archive; return a socket that is connected to its broker.
+
+    Raises:
+        ShoalError: The directory is no archive, or its store does not answer.
+
+    """
+    archive = Archive.open(url)
+    ours, theirs = socket.socketpair()
+    served = _Served(archive, url, theirs)
+    threading.Thread(target=served.run, name="shoal-archive", daemon=True).start()
+    return ours
+
+
+@dataclass(slots=True)
+class _Partition:
+    reader: PartitionReader
+    looked_at: float
+
+    @property
+    def objects(self) -> PartitionObjects:
+        return self.reader.objects
+
+    def end(self) -> int:
+        return self.objects.end_offset or 0
+
+    def start(self) -> int:
+        return self.objects.start_offset or 0
+
+
+class _Served:
+    """One connection."""
+
+    def __init__(self, archive: Archive, url: str, client: socket.socket) -> None:
+        self._archive = archive
+        self._url = url
+        self._client = client
+        self._topics: Mapping[str, ArchivedTopic] = {}
+        self._listed_at = float("-inf")
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._answers: Mapping[int, Callable[[Any], Any]] = {
+            ApiKey.API_VERSIONS: self._api_versions,
+            ApiKey.METADATA: self._metadata,
+            ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self._leader_epochs,
+            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.FETCH: self._fetch,
+        }
+
+    def run(self) -> None:
+        with self._client, contextlib.suppress(OSError):
+            try:
+                while (frame := self._receive()) is not None:
+                    self._answer(frame)
+            except ShoalError as error:
+                _problems[self._url, None] = error
+                _log.debug("an archive's connection ends: %s", error)
+            finally:
+                for each in self._partitions.values():
+                    each.reader.close()
+
+    def _receive(self) -> memoryview | None:
+        head = self._read(_SIZE.size)
+        if len(head) < _SIZE.size:
+            return None
+        size = _SIZE.unpack(head)[0]
+        if not 0 < size <= _LARGEST_REQUEST_BYTES:
+            raise ProtocolError(f"a request of {size} bytes")
+        frame = self._read(size)
+        return memoryview(frame) if len(frame) == size else None
+
+    def _read(self, size: int) -> bytearray:
+        received = bytearray()
+        while len(received) < size and (part := self._client.recv(size - len(received))):
+            received += part
+        return received
+
+    def _answer(self, frame: memoryview) -> None:
+        header = read_request_header(frame)
+        oldest, newest = _VERSIONS.get(ApiKey(header.api_key), (1, 0))
+        if not oldest <= header.api_version <= newest:
+            raise ProtocolError(
+                f"API {header.api_key} v{header.api_version}, which an archive does not serve"
+            )
+        response = self._answers[header.api_key](decode_request(header, frame))
+        for part in _encode(header, response):
+            self._client.sendall(part)
+
+    # Topics
+
+    def _find(self, name: str) -> ArchivedTopic | None:
+        """Return a topic; the listing may be old if it has the topic."""
+        if name not in self._topics or time.monotonic() - self._listed_at > _FRESH_S:
+            self._topics = self._archive.topics()
+            self._listed_at = time.monotonic()
+            _problems.pop((self._url, None), None)
+        return self._topics.get(name)
+
+    def _api_versions(self, request: Any) -> Any:
+        message = response_class(ApiKey.API_VERSIONS)
+        return message(
+            error_code=0,
+            api_keys=[
+                message.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+                for key, (oldest, newest) in _VERSIONS.items()
+            ],
+        )
+
+    def _metadata(self, request: Any) -> Any:
+        message = response_class(ApiKey.METADATA)
+        if request.topics is None:
+            self._find("")  # lists all
+            names = list(self._topics)
+        else:
+            names = list(dict.fromkeys(each.name for each in request.topics))
+        return message(
+            brokers=[message.MetadataResponseBroker(node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, rack=None)],
+            cluster_id=self._archive.id,
+            controller_id=_NODE,
+            topics=[self._described(name) for name in names],
+        )
+
+    def _described(self, name: str) -> Any:
+        message = response_class(ApiKey.METADATA).MetadataResponseTopic
+        topic = self._find(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return message(name=name, error_code=code, is_internal=False, partitions=[])
+        replicas = list(range(topic.replication_factor))
+        described = message(
+            name=name,
+            error_code=0,
+            is_internal=False,
+            partitions=[
+                message.MetadataResponsePartition(
+                    error_code=0,
+                    partition_index=number,
+                    leader_id=_NODE,
+                    leader_epoch=0,
+                    replica_nodes=replicas,
+                    isr_nodes=replicas,
+                    offline_replicas=[],
+                )
+                for number in range(topic.partitions)
+            ],
+        )
+        if topic.topic_id is not None:
+            described.topic_id = topic.topic_id
+        return described
+
+    def _describe_configs(self, request: Any) -> Any:
+        message = response_class(ApiKey.DESCRIBE_CONFIGS)
+        return message(
+            results=[self._configs_of(message.DescribeConfigsResult, each) for each in request.resources]
+        )
+
+    def _configs_of(self, message: Any, wanted: Any) -> Any:
+        topic = self._find(wanted.resource_name) if wanted.resource_type == _TOPIC_RESOURCE else None
+        found = message(
+            error_code=0,
+            error_message=None,
+            resource_type=wanted.resource_type,
+            resource_name=wanted.resource_name,
+            configs=[],
+        )
+        if topic is None:
+            if wanted.resource_type == _TOPIC_RESOURCE:
+                found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return found
+        sources = ((topic.defaults, _DEFAULT), (topic.configs, _SET_ON_TOPIC))
+        found.configs = [
+            message.DescribeConfigsResourceResult(
+                name=name, value=value, config_source=source, config_type=0, documentation=None
+            )
+            for configs, source in sources
+            for name, value in configs.items()
+        ]
+        return found
+
+    # Partitions
+
+    def _partition(self, topic: str, number: int) -> _Partition | None:
+        """Return a partition whose listing is fresh; None if the archive has no such partition."""
+        partition, now = TopicPartition(topic, number), time.monotonic()
+        known = self._partitions.get(partition)
+        found = self._find(topic)
+        if found is None or not 0 <= number < found.partitions:
+            return None
+        if known is None:
+            objects = self._archive.objects(topic, found.directory_id, number)
+            known = self._partitions[partition] = _Partition(PartitionReader(objects), now)
+        elif now - known.looked_at > _FRESH_S:
+            known.objects.look()
+            known.looked_at = now
+        return known
+
+    def _try(self, topic: str, number: int, answer: Any, fill: Callable[[_Partition], object]) -> Any:
+        """Fill a partition's answer; an error becomes its code, and its sentence is kept."""
+        key = self._url, TopicPartition(topic, number)
+        try:
+            partition = self._partition(topic, number)
+            if partition is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                fill(partition)
+                _problems.pop(key, None)
+        except ShoalError as error:
+            _problems[key] = error
+            answer.error_code = _code_of(error)
+        return answer
+
+    def _list_offsets(self, request: Any) -> Any:
+        message = response_class(ApiKey.LIST_OFFSETS)
+        topic_message = message.ListOffsetsTopicResponse
+
+        def at(topic: str, wanted: Any) -> Any:
+            answer = topic_message.ListOffsetsPartitionResponse(
+                partition_index=wanted.partition_index, error_code=0, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+
+            def fill(partition: _Partition) -> None:
+                if wanted.timestamp == _LATEST:
+                    answer.offset = partition.end()
+                elif wanted.timestamp < 0:
+                    answer.offset = partition.start()
+                elif (found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES)) is not None:
+                    answer.offset, answer.timestamp = found
+
+            return self._try(topic, wanted.partition_index, answer, fill)
+
+        return message(
+            topics=[
+                topic_message(
+                    name=each.name, partitions=[at(each.name, wanted) for wanted in each.partitions]
+                )
+                for each in request.topics
+            ]
+        )
+
+    def _leader_epochs(self, request: Any) -> Any:
+        """Return the end for every epoch: an archive is never truncated."""
+        message = response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        topic_message = message.OffsetForLeaderTopicResult
+
+        def at(topic: str, wanted: Any) -> Any:
+            answer = topic_message.EpochEndOffset(
+                error_code=0, partition=wanted.partition, leader_epoch=wanted.leader_epoch, end_offset=-1
+            )
+
+            def fill(partition: _Partition) -> None:
+                answer.end_offset = partition.end()
+
+            return self._try(topic, wanted.partition, answer, fill)
+
+        return message(
+            topics=[
+                topic_message(
+                    topic=each.topic, partitions=[at(each.topic, wanted) for wanted in each.partitions]
+                )
+                for each in request.topics
+            ]
+        )
+
+    # Fetch
+
+    def _fetch(self, request: Any) -> FetchResponse:
+        began_at = time.monotonic()
+        left = request.max_bytes
+        found = []
+        is_empty = True
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                may_read = left > 0 and (is_empty or time.monotonic() - began_at < _LONGEST_ANSWER_S)
+                most_bytes = left if may_read else 0
+                fetched = self._fetch_from(topic.topic, wanted, most_bytes, request.isolation_level)
+                left -= len(fetched.record_set)
+                is_empty = is_empty and not len(fetched.record_set) and not fetched.error_code
+                found.append(fetched)
+        if is_empty:
+            # Nothing new; the client may hang up meanwhile.
+            select.select([self._client], [], [], request.max_wait_ms / 1000)
+        return FetchResponse(0, 0, 0, found)
+
+    def _fetch_from(self, topic: str, wanted: Any, most_bytes: int, isolation_level: int) -> FetchedPartition:
+        answer = _Fetched()
+
+        def fill(partition: _Partition) -> None:
+            offset = wanted.fetch_offset
+            answer.start, answer.end = partition.start(), partition.end()
+            if not answer.start <= offset <= answer.end:
+                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif most_bytes > 0 and offset < answer.end:
+                read = partition.reader.read(offset, min(most_bytes, max(1, wanted.partition_max_bytes)))
+                if read is not None:
+                    answer.record_set = memoryview(read.record_set)
+                    answer.aborted = read.aborted if isolation_level else ()
+
+        self._try(topic, wanted.partition, answer, fill)
+        return FetchedPartition(
+            topic,
+            wanted.partition,
+            answer.error_code,
+            answer.end,
+            answer.end,
+            answer.start,
+            answer.aborted,
+            answer.record_set,
+        )
+
+
+@dataclass(slots=True)
+class _Fetched:
+    error_code: int = 0
+    start: int = -1
+    end: int = -1
+    aborted: Any = ()
+    record_set: memoryview = field(default_factory=lambda: memoryview(b""))
+
+
+def _code_of(error: ShoalError) -> ErrorCode:
+    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, Disconnected) else ErrorCode.CORRUPT_MESSAGE
+
+
+def _encode(header: RequestHeader, response: Any) -> list[bytes | memoryview]:
+    if isinstance(response, FetchResponse):
+        return encode_fetch_response(response, header.api_version, header.correlation_id)
+    return [encode_response(response, header.correlation_id, header.api_version)]

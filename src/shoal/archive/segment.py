@@ -1,0 +1,298 @@
+"""
+A segment: batches as they were fetched, first on the local disk, then three files of the archive.
+
+``.log`` is Kafka's own format: the batches one after the other. ``.txnindex`` is there if a transaction was
+aborted in it. ``.json`` describes both, with their digests, and is written last: without it the others do not
+count.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from ..errors import CorruptBatch, Disconnected
+from ..records import PACKED_FINGERPRINT, RecordBatch, fingerprint_plain, read_header, split, verify_crc
+from ..records.batch import MAX_TIMESTAMP_OFFSET
+from .aborted import OpenAborted
+from .names import ObjectName
+from .store import Store, pieces_of
+
+__all__ = ["FORMAT", "OpenSegment", "SegmentFacts", "digest_of"]
+
+#: The number of the layout, in each file of JSON.
+FORMAT = 1
+
+_LARGEST_OFFSET = 2**63 - 1
+_MAX_TIMESTAMP = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFacts:
+    """
+    The description of a segment: its ``.json``.
+
+    Attributes:
+        next_offset: The offset behind its last batch.
+        follows: The offset up to which the archive had the partition before. It is less than the base offset
+            if the source had deleted the records in between.
+        batches: The number of batches.
+        records: The number of records, control records included.
+        log_bytes: The size of ``.log``.
+        log_digest: The XXH3-128 of ``.log``, in hexadecimal digits.
+        index_bytes: The size of ``.txnindex``; 0 if there is none.
+        index_digest: Its XXH3-128.
+        least_ms: The least base timestamp of its batches, in milliseconds since 1970; -1 if none has any.
+        newest_ms: The newest timestamp of its batches; -1 if none has any.
+        leader_epoch: The source's leader epoch of its last batch.
+        aborted_later: ``[producer id, first offset]`` of aborted transactions whose marker is not in it.
+        written_ms: The time at which it was written.
+
+    """
+
+    next_offset: int
+    follows: int
+    batches: int
+    records: int
+    log_bytes: int
+    log_digest: str
+    index_bytes: int
+    index_digest: str
+    least_ms: int
+    newest_ms: int
+    leader_epoch: int
+    aborted_later: tuple[tuple[int, int], ...]
+    written_ms: int
+
+    def encode(self) -> bytes:
+        """Return the JSON."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return (json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> SegmentFacts:
+        """
+        Read the JSON.
+
+        Raises:
+            ValueError: The JSON is no description of a segment.
+
+        """
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ValueError("it is no JSON") from None
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        aborted = values.get("aborted_later")
+        if not isinstance(aborted, list) or not all(_is_pair(each) for each in aborted):
+            raise ValueError("aborted_later is no list of pairs")
+        given: dict[str, Any] = {"aborted_later": tuple((each[0], each[1]) for each in aborted)}
+        for each in fields(cls):
+            if each.name == "aborted_later":
+                continue
+            value = values.get(each.name)
+            wanted = str if each.name.endswith("_digest") else int
+            if type(value) is not wanted:
+                raise ValueError(f"{each.name} is missing, or has another type")
+            if isinstance(value, int) and not -1 <= value <= _LARGEST_OFFSET:
+                raise ValueError(f"{each.name} {value} is out of range")
+            given[each.name] = value
+        return cls(**given)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of an object."""
+    return xxhash.xxh3_128(data).hexdigest()
+
+
+class OpenSegment:
+    """
+    Batches of one partition that are on the local disk, and not archived yet.
+
+    Attributes:
+        next_offset: The offset behind its last batch.
+        size: The bytes of its batches.
+        began_at: The time of its first batch, on the monotonic clock.
+        batches: The number of batches.
+        records: The number of records.
+
+    """
+
+    def __init__(self, file: Path, offset: int, aborted: OpenAborted, *, follows: int) -> None:
+        """
+        Begin without batches.
+
+        Args:
+            file: The file for the batches, which does not exist.
+            offset: The offset of the partition from which batches come.
+            aborted: The partition's aborted transactions.
+            follows: The offset up to which the archive has the partition.
+
+        """
+        self._file = file
+        self._aborted = aborted
+        self._follows = follows
+        self._base_offset = self.next_offset = offset
+        self._index = bytearray()
+        self._digest = xxhash.xxh3_128()
+        self.size = self.batches = self.records = 0
+        self._least_ms = self._newest_ms = self._leader_epoch = -1
+        self.began_at = time.monotonic()
+
+    def take(self, record_set: memoryview) -> int:
+        """
+        Add the whole batches of a record set that end behind :attr:`next_offset`; return their bytes.
+
+        Raises:
+            CorruptBatch: A batch is damaged, or is not behind the one before it. All before it are added.
+            Disconnected: The local disk does not take them, and the segment is of no use.
+
+        """
+        begin = _behind(record_set, self.next_offset)
+        end = begin
+        try:
+            while True:
+                end = self._take_plain(record_set, end)
+                batch = next(split(record_set[end:]), None)
+                if batch is None:
+                    return end - begin
+                self._take_one(batch)
+                end += len(batch.view)
+        finally:
+            if end > begin:
+                self._append(record_set[begin:end])
+
+    def _take_plain(self, record_set: memoryview, position: int) -> int:
+        """Count plain batches whose CRCs are right, from a position on; return the position behind them."""
+        first_offset = self.next_offset
+        found = fingerprint_plain(
+            record_set, position, first_offset=first_offset, end_offset=_LARGEST_OFFSET, transactional=True
+        )
+        if not found.records_count:
+            return position
+        for _, size, _, _, base_ms in PACKED_FINGERPRINT.iter_unpack(found.packed):
+            newest_ms = _MAX_TIMESTAMP.unpack_from(record_set, position + MAX_TIMESTAMP_OFFSET)[0]
+            self._see_times(base_ms, newest_ms)
+            last, position = position, position + size
+            self.batches += 1
+        self.records += found.records_count
+        self.next_offset = first_offset + found.records_count
+        self._leader_epoch = read_header(record_set, last).leader_epoch
+        return position
+
+    def _take_one(self, batch: RecordBatch) -> None:
+        """Count one batch of any kind."""
+        header = batch.header
+        verify_crc(batch)
+        is_modern = header.magic == 2
+        if self.batches and is_modern and header.base_offset < self.next_offset:
+            raise CorruptBatch(
+                f"a batch from {header.base_offset} on follows one that ends at {self.next_offset}",
+                header.base_offset,
+            )
+        entry = self._aborted.see(batch)
+        if entry is not None:
+            self._index += entry.encode()
+        if not self.batches and is_modern:
+            self._base_offset = header.base_offset
+        self.batches += 1
+        self.records += header.records_count
+        self.next_offset = header.next_offset
+        self._leader_epoch = header.leader_epoch
+        self._see_times(header.base_timestamp, header.max_timestamp)
+
+    def _see_times(self, base_ms: int, newest_ms: int) -> None:
+        if newest_ms >= 0:
+            self._newest_ms = max(self._newest_ms, newest_ms)
+            least_ms = min(base_ms, newest_ms)
+            self._least_ms = least_ms if self._least_ms < 0 else min(self._least_ms, least_ms)
+
+    def _append(self, view: memoryview) -> None:
+        try:
+            # Opened for each: a task of a thousand partitions has no thousand open files.
+            with self._file.open("ab", buffering=0) as file:
+                left = view
+                while left:
+                    left = left[file.write(left) :]
+        except OSError as error:
+            raise Disconnected(
+                f"the local disk ({self._file.parent})", error.strerror or str(error)
+            ) from error
+        self._digest.update(view)
+        self.size += len(view)
+
+    def pass_over(self, offset: int) -> None:
+        """Let the segment end at a later offset: the source has no batch before it."""
+        self.next_offset = max(self.next_offset, offset)
+
+    def publish(
+        self, store: Store, directory: str, generation: int, may_count: Callable[[], object]
+    ) -> tuple[ObjectName, SegmentFacts]:
+        """
+        Write the segment's files.
+
+        Args:
+            directory: The path of the partition.
+            generation: That of the new object.
+            may_count: Called before the last file is written; raises if the segment may not count.
+
+        Raises:
+            ShoalError: The store does not take them, or ``may_count`` raises. A later attempt has another
+                name.
+
+        """
+        # Random: whatever an earlier attempt has left, or still sends, has another name.
+        name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
+        path = f"{directory}/{name}"
+        store.write(f"{path}.log", pieces_of(self._file))
+        if self._index:
+            store.write(f"{path}.txnindex", [bytes(self._index)])
+        facts = self._facts()
+        may_count()
+        store.write(f"{path}.json", [facts.encode()])
+        return name, facts
+
+    def _facts(self) -> SegmentFacts:
+        index = bytes(self._index)
+        return SegmentFacts(
+            next_offset=self.next_offset,
+            follows=self._follows,
+            batches=self.batches,
+            records=self.records,
+            log_bytes=self.size,
+            log_digest=self._digest.hexdigest(),
+            index_bytes=len(index),
+            index_digest=digest_of(index) if index else "",
+            least_ms=self._least_ms,
+            newest_ms=self._newest_ms,
+            leader_epoch=self._leader_epoch,
+            aborted_later=tuple(self._aborted.before(self.next_offset)),
+            written_ms=time.time_ns() // 1_000_000,
+        )
+
+    def drop(self) -> None:
+        """Delete the local file."""
+        self._file.unlink(missing_ok=True)
+
+
+def _behind(record_set: memoryview, offset: int) -> int:
+    """Return the position of the first batch that ends behind an offset: a source may send earlier ones."""
+    position = 0
+    for batch in split(record_set):
+        if batch.header.last_offset >= offset:
+            break
+        position += len(batch.view)
+    return position

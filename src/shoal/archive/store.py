@@ -1,0 +1,359 @@
+"""
+A directory in the local file system, or in an object store through ``pyarrow.fs``.
+
+A file appears only when it is whole, and shoal never overwrites or deletes one. In the local file system and
+in HDFS it is written under a temporary name, and renamed. An object store shows an object only once its
+upload is complete. But a stream of pyarrow publishes what it has when it is closed or collected, also after
+an error. So the small file that makes others count is written last (:mod:`.segment`), in one piece.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError
+
+__all__ = [
+    "Listed",
+    "Store",
+    "StoredFile",
+    "check_url",
+    "is_directory_url",
+    "open_store",
+    "pieces_of",
+    "shown_url",
+]
+
+#: The parameters of a URL, by its scheme. None of them is a secret.
+_PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "s3": frozenset({"region", "endpoint_override", "scheme"}),
+        "gs": frozenset({"endpoint_override", "scheme", "retry_limit_seconds"}),
+        "abfss": frozenset(),
+        "hdfs": frozenset({"replication"}),
+    }
+)
+_LOCAL = "file"
+
+#: Parts of the error messages of object stores.
+_REFUSED = re.compile(
+    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKeyId|Signature|403|Unauthenti"
+)
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
+
+_COPY_BYTES = 8 * 1024 * 1024
+
+
+class Listed(NamedTuple):
+    """An entry of a directory: its name, whether it is a directory itself, and its size in bytes."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class StoredFile(Protocol):
+    """A file that is read."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return so many bytes, or fewer at its end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Store(Protocol):
+    """
+    A directory. Paths are relative to it, with slashes, and built by :mod:`.names` alone.
+
+    Each method raises :class:`Disconnected` if a retry may help. It raises :class:`AccessRefused` if the
+    store refuses the credentials, and :class:`ConfigError` if there is no such bucket.
+    """
+
+    @property
+    def url(self) -> str:
+        """Its URL or path, for messages."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is in the file system of this machine."""
+
+    def names(self, path: str) -> list[Listed]:
+        """List a directory; one that does not exist has no entries."""
+
+    def open(self, path: str) -> StoredFile:
+        """Open a file; raises FileNotFoundError if it does not exist."""
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file that does not exist."""
+
+
+def is_directory_url(text: str) -> bool:
+    """Whether a text that names an end is a directory, not the servers of a cluster."""
+    return "://" in text or text.startswith(("/", "./", "../")) or text in (".", "..")
+
+
+def shown_url(url: str) -> str:
+    """Return a directory's URL without its parameters."""
+    return url.partition("?")[0].rstrip("/") or "/"
+
+
+def check_url(option: str, url: str) -> None:
+    """
+    Check a directory's URL, without any access to it.
+
+    Raises:
+        ConfigError: The scheme is unknown, or the URL has a secret or a parameter that it may not have.
+
+    """
+    if "://" not in url:
+        return
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    where = f"{option} {scheme}://…"
+    if scheme != _LOCAL and scheme not in _PARAMETERS:
+        raise ConfigError(f"{where}: no such kind of directory. Use s3, gs, abfss, hdfs, file, or a path")
+    if parts.password is not None or (parts.username is not None and scheme != "abfss"):
+        raise ConfigError(
+            f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
+            "Credentials come from the environment or a role"
+        )
+    unknown = parse_qs(parts.query, keep_blank_values=True).keys() - _PARAMETERS.get(scheme, frozenset())
+    if unknown or parts.fragment:
+        allowed = ", ".join(sorted(_PARAMETERS.get(scheme, ()))) or "none"
+        name = min(unknown, default="a fragment")
+        raise ConfigError(
+            f"{where}: the URL may not have {name!r}. Its parameters may be: {allowed}. Credentials come "
+            "from the environment or a role"
+        )
+    if not parts.netloc and scheme != _LOCAL:
+        raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
+    if scheme == _LOCAL and parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"{where}: {parts.netloc!r} is another machine. Use file:///PATH")
+
+
+def open_store(url: str) -> Store:
+    """
+    Return a directory's store.
+
+    Raises:
+        ConfigError: As :func:`check_url`; or pyarrow is missing, or there is no such bucket.
+
+    """
+    check_url("directory", url)
+    if "://" not in url:
+        return _LocalStore(Path(url).absolute(), url)
+    parts = urlsplit(url)
+    if parts.scheme.lower() == _LOCAL:
+        return _LocalStore(Path(unquote(parts.path)).absolute(), shown_url(url))
+    return _remote(url)
+
+
+class _LocalFile:
+    def __init__(self, path: Path, where: str) -> None:
+        self._where = where
+        self._file = path.open("rb", buffering=0)
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        try:
+            return os.pread(self._file.fileno(), size, position)
+        except OSError as error:
+            raise Disconnected(self._where, error.strerror or str(error)) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _LocalStore:
+    is_local = True
+
+    def __init__(self, root: Path, url: str) -> None:
+        self._root = root
+        self.url = shown_url(url)
+
+    def _path(self, path: str) -> Path:
+        found = self._root / path
+        # A link in the archive may lead elsewhere.
+        if not found.resolve().is_relative_to(self._root.resolve()):
+            raise ConfigError(f"{self.url}/{path} leads out of the directory. Remove the link")
+        return found
+
+    @contextlib.contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except PermissionError as error:
+            raise AccessRefused(f"{self.url}/{path}", f"{error.strerror}. Allow it to this user") from error
+        except OSError as error:
+            raise Disconnected(f"{self.url}/{path}", error.strerror or str(error)) from error
+
+    def names(self, path: str) -> list[Listed]:
+        with self._errors(path):
+            try:
+                entries = list(os.scandir(self._path(path)))
+            except FileNotFoundError:
+                return []
+            except NotADirectoryError:
+                raise ConfigError(f"{self.url}/{path} is no directory") from None
+            found = []
+            for each in entries:
+                with contextlib.suppress(FileNotFoundError):  # a temporary name
+                    found.append(Listed(each.name, each.is_dir(), each.stat().st_size))
+            return found
+
+    def open(self, path: str) -> StoredFile:
+        with self._errors(path):
+            return _LocalFile(self._path(path), f"{self.url}/{path}")
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        final = self._path(path)
+        temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+        with self._errors(path):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb", buffering=0) as file:
+                    for chunk in chunks:
+                        _write_all(file.fileno(), chunk)
+                    os.fsync(file.fileno())
+                os.link(temporary, final)  # a rename would overwrite
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_directory(final.parent)
+
+
+def _write_all(descriptor: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remote(url: str) -> Store:
+    try:
+        from pyarrow.fs import FileSystem, FileType
+    except ImportError:
+        raise ConfigError(
+            f"{shown_url(url)}: pyarrow is not installed, which reads and writes such a directory. Run: pip "
+            "install 'shoal[archive]'"
+        ) from None
+    shown = shown_url(url)
+    with _remote_errors(shown):
+        system, root = FileSystem.from_uri(url)
+        bucket = root.split("/", 1)[0]
+        if system.type_name != "hdfs" and system.get_file_info(bucket).type == FileType.NotFound:
+            raise ConfigError(
+                f"{shown}: bucket {bucket!r} is not there. Create it, or correct --from or --to"
+            )
+    return _RemoteStore(system, root.rstrip("/"), shown)
+
+
+@contextlib.contextmanager
+def _remote_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _sentence(where, error) from error
+    except ValueError as error:  # pyarrow's ArrowInvalid: a URL or a region that it does not take
+        raise ConfigError(f"{where}: {_first_line(error)}") from error
+
+
+def _sentence(where: str, error: OSError) -> ShoalError:
+    text = _first_line(error)
+    if _NO_BUCKET.search(text):
+        return ConfigError(f"{where}: the bucket is not there. Create it, or correct --from or --to")
+    if _REFUSED.search(text):
+        return AccessRefused(
+            where, f"{text}. Check the credentials in the environment, or the role, and the region in the URL"
+        )
+    return Disconnected(where, text)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]
+
+
+class _RemoteFile:
+    def __init__(self, file: Any, where: str) -> None:
+        self._file = file
+        self._where = where
+        self.size = int(file.size())
+
+    def read_at(self, position: int, size: int) -> bytes:
+        with _remote_errors(self._where):
+            found: bytes = self._file.read_at(min(size, max(0, self.size - position)), position)
+            return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _RemoteStore:
+    is_local = False
+
+    def __init__(self, system: Any, root: str, url: str) -> None:
+        self._system = system
+        self._root = root
+        self.url = url
+        #: Whether a stream shows a file before it is whole.
+        self._renames = system.type_name == "hdfs"
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def names(self, path: str) -> list[Listed]:
+        from pyarrow.fs import FileSelector, FileType
+
+        selector = FileSelector(self._path(path), allow_not_found=True)
+        with _remote_errors(f"{self.url}/{path}"):
+            return [
+                Listed(each.base_name, each.type == FileType.Directory, each.size or 0)
+                for each in self._system.get_file_info(selector)
+            ]
+
+    def open(self, path: str) -> StoredFile:
+        where = f"{self.url}/{path}"
+        with _remote_errors(where):
+            return _RemoteFile(self._system.open_input_file(self._path(path)), where)
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        final = self._path(path)
+        written = f"{final}.{secrets.token_hex(4)}.tmp" if self._renames else final
+        with _remote_errors(f"{self.url}/{path}"):
+            if self._renames:
+                self._system.create_dir(final.rpartition("/")[0], recursive=True)
+            with self._system.open_output_stream(written) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            if self._renames:
+                self._system.move(written, final)
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Yield a local file piece by piece."""
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_COPY_BYTES):
+            yield piece

@@ -1,0 +1,133 @@
+"""
+Prepare an archive for a mirror: make the directory, and describe the topics in it.
+
+An archive takes whatever batches a cluster has, so nothing of the source's configurations has to be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...archive.directory import Archive, ArchivedTopic, now_ms
+from ...archive.names import check_topic, topic_directory_id
+from ...client.cluster import Cluster
+from ...errors import ConfigError
+from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
+from ..model.options import MirrorOptions
+from ..model.text import first_few
+from .changes import Prepared, PreparedTopic
+from .descriptions import describe_topics
+
+__all__ = ["archive_topics", "inspect_for_archive"]
+
+
+def inspect_for_archive(
+    options: MirrorOptions,
+    source: Cluster,
+    names: Mapping[str, str],
+    warnings: list[str],
+    on_group: Callable[[str], object],
+    *,
+    patience_s: float,
+    creates: bool,
+) -> Prepared:
+    """
+    Check the directory and the names, and with ``creates`` describe the topics in the archive.
+
+    Args:
+        source: Its metadata have the topics.
+        names: The names in the archive by the names at the source.
+        warnings: Those of the selection.
+        on_group: Called with the group as soon as it is known.
+        patience_s: Patience with transient errors.
+        creates: Whether the archive is written next. If not, it has to be there.
+
+    Raises:
+        ConfigError: An option or a name does not fit to an archive.
+        ShoalError: The store does not answer, or refuses.
+
+    """
+    directory = options.destination.directory
+    assert directory is not None, "the destination is an archive"
+    if options.group is not None:
+        raise ConfigError(
+            f"--group {options.group!r}: the group of an archive has its name from the archive's id, so "
+            "that no two mirrors write it. Leave the option out"
+        )
+    archive = Archive.create(directory) if creates else Archive.open(directory)
+    _check_names(archive, names.values())
+    group = options.group_between(source.metadata.cluster_id, archive.id)
+    on_group(group)
+    topics = source.metadata.topics
+    if creates:
+        refused = archive_topics(archive, source, names, patience_s)
+        if refused:
+            warnings.append(
+                f"topics {first_few(refused)} of {source} may not be described by this principal, so their "
+                "configurations are not archived. Allow DESCRIBE_CONFIGS on them"
+            )
+    return Prepared(
+        group,
+        source.metadata.cluster_id,
+        archive.id,
+        {
+            name: PreparedTopic(
+                name, copy, len(topics[name].partitions), present_partitions=len(topics[name].partitions)
+            )
+            for name, copy in names.items()
+        },
+        tuple(warnings),
+        DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    )
+
+
+def _check_names(archive: Archive, names: Iterable[str]) -> None:
+    """Refuse names that have no path of their own."""
+    by_lower: dict[str, str] = {}
+    for name in (*(archive.topic_names() if archive.store.is_local else ()), *names):
+        check_topic(name)
+        other = by_lower.setdefault(name.lower(), name) if archive.store.is_local else name
+        if other != name:
+            raise ConfigError(
+                f"topics {other} and {name} differ in case alone, and many file systems have one directory "
+                "for both. Give one of them another name by --rename, or use an object store"
+            )
+
+
+def archive_topics(
+    archive: Archive, source: Cluster, names: Mapping[str, str], patience_s: float
+) -> Sequence[str]:
+    """
+    Describe topics in an archive, if they have changed; return those whose configurations are unknown.
+
+    Args:
+        source: Its metadata have the topics.
+        names: The names in the archive by the names at the source.
+        patience_s: Patience with transient errors.
+
+    """
+    described, refused = describe_topics(source, list(names), patience_s)
+    for name, copy in names.items():
+        topic = source.metadata.topics[name]
+        configs = described.get(name, {})
+        archive.describe(
+            ArchivedTopic(
+                copy,
+                topic_directory_id(topic.topic_id, source.metadata.cluster_id),
+                len(topic.partitions),
+                max(1, min((len(each.replicas) for each in topic.partitions.values()), default=1)),
+                {
+                    key: each.value
+                    for key, each in configs.items()
+                    if each.set_on_topic and each.value is not None
+                },
+                {
+                    key: each.value
+                    for key, each in configs.items()
+                    if not each.set_on_topic and each.value is not None
+                },
+                name,
+                now_ms(),
+            )
+        )
+    return refused

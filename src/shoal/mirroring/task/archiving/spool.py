@@ -1,0 +1,66 @@
+"""The local directory in which a task gathers its open segments."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ....errors import Disconnected
+
+__all__ = ["MOST_SPOOL_BYTES", "Spool", "open_spool"]
+
+#: The most bytes in the open segments of a task. Above it, the largest one is closed.
+MOST_SPOOL_BYTES = 4 * 1024 * 1024 * 1024
+
+_PREFIX = f"shoal-spool-{os.getuid()}-"
+_LOCK = "lock"
+
+
+class Spool:
+    """Gives each segment a file of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = itertools.count()
+
+    def new_file(self) -> Path:
+        """Return the path of a file that does not exist."""
+        return self._directory / f"{next(self._numbers)}.log"
+
+
+@contextlib.contextmanager
+def open_spool() -> Iterator[Spool]:
+    """
+    Make a directory until the end of the block, and delete those of tasks that were killed.
+
+    Raises:
+        Disconnected: The local disk takes no directory.
+
+    """
+    where = Path(tempfile.gettempdir())
+    try:
+        _delete_left(where)
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = (directory / _LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as error:
+        raise Disconnected(f"the local disk ({where})", error.strerror or str(error)) from error
+    with lock:
+        try:
+            yield Spool(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _delete_left(where: Path) -> None:
+    """Delete the directories whose owner holds their lock no more."""
+    for directory in where.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), (directory / _LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)

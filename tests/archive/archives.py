@@ -1,0 +1,68 @@
+"""Archives that tests write by shoal's own writer, and batches that are not shoal's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from shoal.archive.aborted import OpenAborted
+from shoal.archive.directory import Archive, ArchivedTopic, PartitionObjects
+from shoal.archive.names import ObjectName
+from shoal.archive.reading import PartitionReader
+from shoal.archive.segment import OpenSegment, SegmentFacts
+from tests import batches
+
+__all__ = ["TOPIC_ID", "add", "described", "new_archive", "objects_of", "plain", "reader_of"]
+
+TOPIC_ID = uuid.UUID("11111111-2222-3333-4444-555555555555")
+
+
+def plain(*counts: int, base_offset: int = 0, timestamp: int = 1_000) -> bytes:
+    """Return batches with these numbers of records, one behind the other."""
+    made = b""
+    for count in counts:
+        values = [b"value at %d" % (base_offset + number) for number in range(count)]
+        made += batches.batch(values, base_offset=base_offset, base_timestamp=timestamp)
+        base_offset += count
+    return made
+
+
+def described(partitions: int = 1, name: str = "orders") -> ArchivedTopic:
+    return ArchivedTopic(name, str(TOPIC_ID), partitions, 3, {"retention.ms": "1000"}, {}, name, 1)
+
+
+def new_archive(directory: Path | str, partitions: int = 1) -> Archive:
+    archive = Archive.create(str(directory))
+    archive.describe(described(partitions))
+    return archive
+
+
+def objects_of(archive: Archive, partition: int = 0) -> PartitionObjects:
+    return archive.objects("orders", str(TOPIC_ID), partition)
+
+
+def reader_of(archive: Archive, partition: int = 0) -> PartitionReader:
+    return PartitionReader(objects_of(archive, partition))
+
+
+def add(
+    archive: Archive,
+    record_set: bytes,
+    spool: Path,
+    *,
+    offset: int = 0,
+    generation: int = 1,
+    aborted: Iterable[tuple[int, int]] = (),
+    follows: int | None = None,
+    sliced: Sequence[bytes] = (),
+) -> tuple[ObjectName, SegmentFacts]:
+    """Archive record sets as one segment of partition 0."""
+    known = OpenAborted()
+    known.learn(aborted)
+    segment = OpenSegment(spool / "spool.log", offset, known, follows=offset if follows is None else follows)
+    for each in (record_set, *sliced):
+        segment.take(memoryview(each))
+    found = segment.publish(archive.store, objects_of(archive).path, generation, lambda: None)
+    segment.drop()
+    return found

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.archive.directory import Archive, DamagedObject
+from shoal.archive.names import UnsafeName
+from shoal.errors import ConfigError
+from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of
+
+
+def test_create_makes_an_archive_once(tmp_path: Path) -> None:
+    made = Archive.create(str(tmp_path / "new"))
+    assert Archive.create(str(tmp_path / "new")).id == made.id
+    assert Archive.open(str(tmp_path / "new")).id == made.id
+
+
+def test_create_refuses_a_directory_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"notes\.txt"):
+        Archive.create(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"format": 9, "id": "x"}', '{"format": 1, "id": 7}', "x" * 5_000_000]
+)
+def test_open_refuses_an_archive_file_that_shoal_does_not_write(tmp_path: Path, content: str) -> None:
+    (tmp_path / "archive.json").write_text(content)
+    with pytest.raises(DamagedObject, match=r"archive\.json"):
+        Archive.open(str(tmp_path))
+
+
+def test_open_refuses_a_directory_without_an_archive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no archive"):
+        Archive.open(str(tmp_path))
+
+
+def test_describe_writes_a_description_for_each_change(tmp_path: Path) -> None:
+    archive = Archive.create(str(tmp_path))
+    assert archive.describe(described())
+    assert not archive.describe(replace(described(), written_ms=2))
+    assert archive.describe(replace(described(partitions=4), written_ms=3))
+    assert archive.topics()["orders"].partitions == 4
+    assert len(list((tmp_path / "topics" / "orders" / str(TOPIC_ID)).iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"format": 1, "partitions": -1}', '{"format": 1, "partitions": true}']
+)
+def test_topics_refuses_a_damaged_description(tmp_path: Path, content: str) -> None:
+    archive = new_archive(tmp_path)
+    (file,) = (tmp_path / "topics" / "orders" / str(TOPIC_ID)).iterdir()
+    file.write_text(content)
+    with pytest.raises(DamagedObject, match=file.name):
+        Archive.open(archive.store.url).topics()
+
+
+def test_topics_refuses_a_directory_that_no_topic_has(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path)
+    (tmp_path / "topics" / "or ders").mkdir()
+    with pytest.raises(UnsafeName):
+        archive.topics()
+
+
+def test_objects_end_with_the_last_one_that_counts(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    objects = objects_of(archive)
+    assert (objects.start_offset, objects.end_offset) == (0, 5)
+
+
+def test_objects_begin_later_if_the_store_has_deleted_the_first(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    first, _ = add(archive, plain(3), tmp_path)
+    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    for suffix in ("log", "json"):
+        (tmp_path / "a" / objects_of(archive).path / f"{first}.{suffix}").unlink()
+    assert objects_of(archive).start_offset == 3
+
+
+def test_objects_name_a_missing_one(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    middle, _ = add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    add(archive, plain(2, base_offset=5), tmp_path, offset=5)
+    for suffix in ("log", "json"):
+        (tmp_path / "a" / objects_of(archive).path / f"{middle}.{suffix}").unlink()
+    with pytest.raises(DamagedObject, match="offsets from 3 to 4"), closing(reader_of(archive)) as reader:
+        reader.read(3, 1_000)
+
+
+def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    later = plain(2, base_offset=50)
+    add(archive, later, tmp_path, offset=50, follows=3)
+    with closing(reader_of(archive)) as reader:
+        read = reader.read(3, 1_000)
+    assert read is not None
+    assert read.record_set == later
+
+
+def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    late = plain(2, 2, 2)
+    add(archive, late, tmp_path, generation=1)
+    add(archive, plain(2), tmp_path, generation=2)
+    add(archive, plain(2, base_offset=2, timestamp=9_000), tmp_path, offset=2, generation=2)
+    offset, found = 0, b""
+    with closing(reader_of(archive)) as reader:
+        while (read := reader.read(offset, 60)) is not None:
+            found += read.record_set
+            offset += 2
+    assert found == plain(2) + plain(2, base_offset=2, timestamp=9_000) + plain(2, base_offset=4)
+    assert objects_of(archive).end_offset == 6

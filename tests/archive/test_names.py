@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from shoal.archive.names import (
+    ObjectName,
+    UnsafeName,
+    check_topic,
+    partition_path,
+    read_topic_file,
+    topic_directory_id,
+    topic_file,
+    topic_id_of_directory,
+    topic_path,
+)
+
+ID = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.mark.parametrize("name", ["a", "a.b_c-D", "..a", "x" * 249])
+def test_check_topic_takes_names_of_kafka(name: str) -> None:
+    assert check_topic(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "a\\b", "a\0", "ä", "a\n", "x" * 250, "a b", "%2e"]
+)
+def test_check_topic_refuses_names_that_kafka_refuses(name: str) -> None:
+    with pytest.raises(UnsafeName):
+        check_topic(name)
+
+
+@pytest.mark.parametrize(
+    "directory", ["..", "x", "", ID.upper().replace("1", "A"), "{" + ID + "}", "no-id-", "no-id-../x"]
+)
+def test_topic_path_refuses_directories_that_are_no_topic_id(directory: str) -> None:
+    with pytest.raises(UnsafeName):
+        topic_path("orders", directory)
+
+
+@pytest.mark.parametrize("number", ["-1", "01", "1x", "", "..", str(2**31), "١"])
+def test_partition_path_refuses_text_that_is_no_number(number: str) -> None:
+    with pytest.raises(UnsafeName):
+        partition_path("orders", ID, number)
+
+
+def test_partition_path_has_topic_id_and_number() -> None:
+    assert partition_path("orders", ID, 7) == f"topics/orders/{ID}/7"
+
+
+def test_topic_directory_id_of_a_cluster_without_topic_ids_is_the_clusters() -> None:
+    assert topic_directory_id(None, "abc_-9") == "no-id-abc_-9"
+    assert topic_id_of_directory("no-id-abc_-9") is None
+    assert topic_id_of_directory(topic_directory_id(uuid.UUID(ID), "abc")) == uuid.UUID(ID)
+
+
+@pytest.mark.parametrize("cluster_id", [None, "", "../x", "a/b", "x" * 65])
+def test_topic_directory_id_refuses_a_cluster_id_that_is_no_name(cluster_id: str | None) -> None:
+    with pytest.raises(UnsafeName):
+        topic_directory_id(None, cluster_id)
+
+
+def test_object_name_has_twenty_digits_generation_and_attempt() -> None:
+    name = ObjectName(7, 2, 99)
+    assert str(name) == "00000000000000000007.2-99"
+    assert ObjectName.parse("00000000000000000007.2-99.txnindex") == (name, "txnindex")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "7.2-99.log",
+        "00000000000000000007.2.log",
+        "00000000000000000007.2-99.tmp",
+        ".00000000000000000007.2-99.log.ab.tmp",
+    ],
+)
+def test_object_name_parse_ignores_other_files(name: str) -> None:
+    assert ObjectName.parse(name) is None
+
+
+def test_topic_file_has_the_time_of_its_change() -> None:
+    assert topic_file(12) == "topic.00000000000000000012.json"
+    assert read_topic_file(topic_file(12)) == 12
+    assert read_topic_file("topic.json") is None

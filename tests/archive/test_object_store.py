@@ -1,0 +1,75 @@
+"""Archives in S3's protocol, by moto's server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from shoal.archive.directory import Archive
+from shoal.archive.store import open_store
+from shoal.errors import ConfigError, Disconnected
+from tests.archive.archives import add, new_archive, objects_of, plain, reader_of
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def bucket(endpoint: str, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.replace("_", "-")[:60].rstrip("-")
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=name)
+    return f"s3://{name}/kafka?region=us-east-1&endpoint_override={endpoint}"
+
+
+def test_archive_in_a_bucket_is_read_again(bucket: str, tmp_path: Path) -> None:
+    archive = new_archive(bucket)
+    first, second = plain(3, 1), plain(2, base_offset=4)
+    add(archive, first, tmp_path)
+    add(archive, second, tmp_path, offset=4)
+    again = Archive.open(bucket)
+    assert again.id == archive.id
+    assert again.topics()["orders"].partitions == 1
+    with closing(reader_of(again)) as reader:
+        read = [reader.read(0, 10_000), reader.read(4, 10_000), reader.read(6, 10_000)]
+    assert [each and each.record_set for each in read] == [first, second, None]
+
+
+def test_archive_ignores_an_upload_without_its_description(bucket: str, tmp_path: Path) -> None:
+    archive = new_archive(bucket)
+    archive.store.write(f"{objects_of(archive).path}/00000000000000000000.1-1.log", [plain(3)])
+    objects = objects_of(archive)
+    assert (objects.end_offset, objects.next_generation) == (None, 2)
+    assert objects.uncounted == ["00000000000000000000.1-1.log"]
+
+
+def test_bucket_that_is_not_there_is_a_sentence(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        open_store(f"s3://nowhere/kafka?region=us-east-1&endpoint_override={endpoint}")
+
+
+def test_store_that_does_not_answer_may_be_tried_again() -> None:
+    url = "s3://bucket/kafka?region=us-east-1&endpoint_override=http://127.0.0.1:1"
+    with pytest.raises(Disconnected, match="s3://bucket/kafka"):
+        open_store(url)
+
+
+def test_messages_have_no_parameters_of_the_url(bucket: str) -> None:
+    assert "endpoint" not in open_store(bucket).url

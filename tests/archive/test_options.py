@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.errors import ConfigError
+from shoal.mirroring.driver.dry_run import dry_run
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.prepare.inspect import inspect_topics
+from shoal_broker import Broker
+from tests.archive.archives import new_archive
+
+
+def options_of(source: str, destination: str, topics: str, **given: Any) -> MirrorOptions:
+    """Give a mirror its ends as texts."""
+    make: Any = MirrorOptions
+    made: MirrorOptions = make(source, destination, topics, **given)
+    return made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"rebatch": "64k"}, {"adopt": True}, {"groups": ".*"}, {"sync": "configs"}, {"keep_append_time": True}],
+)
+def test_options_refuse_settings_that_an_archive_cannot_have(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="--to is a directory"):
+        options_of("a:9092", "/archive", "orders", **given)
+
+
+@pytest.mark.parametrize("given", [{"groups": ".*"}, {"sync": "configs"}])
+def test_options_refuse_settings_that_a_restore_cannot_have(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="--from is a directory"):
+        options_of("/archive", "a:9092", "orders", **given)
+
+
+def test_options_refuse_two_directories() -> None:
+    with pytest.raises(ConfigError, match="both directories"):
+        options_of("/a", "/b", "orders")
+
+
+def test_options_let_the_destination_hold_the_group_of_a_restore() -> None:
+    options = options_of("/archive", "a:9092", "orders")
+    assert options.source.keeper == options.destination
+    assert options_of("a:9092", "/archive", "orders").source.keeper is None
+
+
+def inspected(options: MirrorOptions) -> str:
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        return inspect_topics(options, source, destination, creates=True).group
+
+
+def test_group_of_an_archive_has_its_id(tmp_path: Path) -> None:
+    with Broker(cluster_id="a") as broker:
+        broker.create_topic("orders", 2)
+        options = options_of(broker.bootstrap, str(tmp_path / "new"), "orders")
+        group = inspected(options)
+        assert group == inspected(options)
+        archive = new_archive(tmp_path / "new")
+        assert group == f"shoal.a.{archive.id}"
+
+
+def test_group_of_the_user_is_refused_for_an_archive(tmp_path: Path) -> None:
+    with Broker(cluster_id="a") as broker:
+        broker.create_topic("orders", 2)
+        with pytest.raises(ConfigError, match="mine"):
+            inspected(options_of(broker.bootstrap, str(tmp_path), "orders", group="mine"))
+
+
+def test_names_that_differ_in_case_alone_are_refused_in_a_local_directory(tmp_path: Path) -> None:
+    with Broker(cluster_id="a") as broker:
+        broker.create_topic("orders", 1)
+        broker.create_topic("Orders", 1)
+        with pytest.raises(ConfigError, match="case"):
+            inspected(options_of(broker.bootstrap, str(tmp_path), "orders,Orders"))
+
+
+def test_dry_run_of_a_restore_lists_the_archived_partitions(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "archive", partitions=2)
+    with Broker(cluster_id="b") as broker:
+        found = dry_run(options_of(str(tmp_path / "archive"), broker.bootstrap, "orders", once=True))
+    assert found.refusal is None
+    assert found.group == f"shoal.{archive.id}.b"
+    assert [len(each.partitions) for each in found.topics] == [2]
+
+
+def test_properties_keep_the_directory() -> None:
+    config = ClientConfig.given("source", "s3://bucket/kafka?region=eu-west-1", None)
+    assert ClientConfig.given("source", config.to_properties(), None).directory == config.directory
+    assert "region" not in str(Cluster(config))

@@ -1,0 +1,148 @@
+"""Restores by the copy task of every mirror, from an archive that stands in place of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.archive.directory import Archive
+from shoal.client.admin import describe_topic_configs
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
+from shoal.client.offsets import EARLIEST, LATEST, list_offsets
+from shoal.errors import ConfigError
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.positions import GroupPositions
+from shoal.records import Codec
+from shoal.topic_partition import TopicPartition
+from tests import batches
+from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
+from tests.two_brokers import Killed, Mortal, TwoBrokers, content_of, content_of_batch
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Restoring:
+    """An archive of one partition, and a cluster that it is restored to."""
+
+    def __init__(self, directory: Path, brokers: TwoBrokers) -> None:
+        self.directory = directory
+        self.archive = new_archive(directory / "archive")
+        self.brokers = brokers
+        self.source = ClientConfig.given("source", str(directory / "archive"), None).kept_by(
+            brokers.settings.destination
+        )
+        brokers.destination.create_topic("orders", 1)
+
+    def add(self, record_set: bytes, **how: object) -> None:
+        end = objects_of(self.archive).end_offset or 0
+        add(self.archive, record_set, self.directory, offset=end, **how)  # type: ignore[arg-type]
+
+    def run(self, control: Mortal | None = None) -> list[str]:
+        """Restore to the end; return why the partition stopped."""
+        end = objects_of(self.archive).end_offset or 0
+        restoring = self.brokers.with_settings(source=self.source)
+        result = restoring.run([CopyRange("orders", 0, "orders", 0, end)], control)
+        return [each.reason for each in result.stopped]
+
+    @property
+    def log(self) -> object:
+        return self.brokers.destination.log("orders", 0)
+
+
+@pytest.fixture
+def restoring(tmp_path: Path) -> Iterator[Restoring]:
+    with TwoBrokers.started() as brokers:
+        yield Restoring(tmp_path, brokers)
+
+
+def transaction(offset: int, producer_id: int, ends: int) -> bytes:
+    data = batches.batch(
+        [b"t"], base_offset=offset, flags=batches.TRANSACTIONAL, producer_id=producer_id, producer_epoch=0
+    )
+    return bytes(data + batches.marker(ends, producer_id, base_offset=offset + 1))
+
+
+def test_restore_has_the_records_in_order_without_aborted_ones(restoring: Restoring) -> None:
+    first = plain(3, 1)
+    second = bytes(batches.batch([b"x", b"y"], base_offset=4, codec=Codec.ZSTD))
+    third = plain(5, base_offset=10)
+    restoring.add(first)
+    restoring.add(second + transaction(6, 7, ends=0) + transaction(8, 8, ends=1), aborted=[(7, 6)])
+    restoring.add(third)
+    assert restoring.run() == []
+    committed = transaction(8, 8, ends=1)[: -len(batches.marker(1, 8))]
+    expected = [
+        content
+        for each in (plain(3), plain(1, base_offset=3), second, committed, third)
+        for _, content in content_of_batch(each)
+    ]
+    assert content_of(restoring.brokers.destination.log("orders", 0)) == expected
+
+
+def test_restore_keeps_its_position_at_the_destination(restoring: Restoring) -> None:
+    restoring.add(plain(3))
+    restoring.run()
+    with Cluster(restoring.source) as archive:
+        positions = GroupPositions(archive, restoring.brokers.settings.group, MemberId).read([ORDERS])
+    assert positions[ORDERS].source_offset == 3
+    assert positions[ORDERS].source_topic_id == str(TOPIC_ID)
+    restoring.add(plain(2, base_offset=3))
+    assert restoring.run() == []
+    assert len(content_of(restoring.brokers.destination.log("orders", 0))) == 5
+
+
+@pytest.mark.parametrize("at_check", range(1, 14, 2))
+def test_restore_that_was_killed_continues_exactly_once(restoring: Restoring, at_check: int) -> None:
+    for offset in range(0, 40, 4):
+        restoring.add(plain(4, base_offset=offset))
+    mortal = Mortal(at_check)
+    try:
+        restoring.run(mortal)
+    except Killed:
+        mortal.orphan()
+    assert restoring.run() == []
+    values = [each.value for each in content_of(restoring.brokers.destination.log("orders", 0))]
+    assert values == [b"value at %d" % number for number in range(40)]
+
+
+def test_restore_stops_at_a_damaged_object_and_names_it(restoring: Restoring) -> None:
+    restoring.add(plain(3))
+    restoring.add(plain(2, base_offset=3))
+    objects = objects_of(restoring.archive)
+    file = restoring.directory / "archive" / objects.path / f"{objects.names[1]}.log"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    (reason,) = restoring.run()
+    assert file.name in reason
+    assert len(content_of(restoring.brokers.destination.log("orders", 0))) == 3
+
+
+def test_archive_answers_as_a_cluster_does(restoring: Restoring) -> None:
+    restoring.add(plain(3, timestamp=1_000))
+    restoring.add(plain(2, base_offset=3, timestamp=5_000))
+    with Cluster(restoring.source) as archive:
+        topic = archive.refresh().topics["orders"]
+        assert (topic.topic_id, len(topic.partitions), len(topic.partitions[0].replicas)) == (TOPIC_ID, 1, 3)
+        assert archive.metadata.cluster_id == restoring.archive.id
+        assert list_offsets(archive, {ORDERS: EARLIEST}) == {ORDERS: 0}
+        assert list_offsets(archive, {ORDERS: LATEST}) == {ORDERS: 5}
+        assert list_offsets(archive, {ORDERS: 2_000}) == {ORDERS: 3}
+        assert describe_topic_configs(archive, ["orders"])["orders"]["retention.ms"].value == "1000"
+        assert "nothing" in archive.refresh(["nothing"]).errors
+
+
+def test_archive_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    with Cluster(ClientConfig.given("source", str(tmp_path), None)) as archive, pytest.raises(ConfigError):
+        archive.refresh()
+
+
+def test_archive_shows_a_topic_that_is_described_later(restoring: Restoring) -> None:
+    with Cluster(restoring.source) as archive:
+        assert "later" not in archive.refresh().topics
+        Archive.open(restoring.archive.store.url).describe(described(name="later"))
+        assert "later" in archive.refresh(["later"]).topics

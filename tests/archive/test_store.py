@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.archive.store import check_url, is_directory_url, open_store
+from shoal.errors import ConfigError, ShoalError
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://bucket/x", "/x", "./x", "../x", ".", "file:///x", "gs://b", "hdfs://host/x"]
+)
+def test_is_directory_url_takes_urls_and_paths(text: str) -> None:
+    assert is_directory_url(text)
+
+
+@pytest.mark.parametrize("text", ["localhost:9092", "a:1,b:2", "[::1]:9092"])
+def test_is_directory_url_leaves_servers(text: str) -> None:
+    assert not is_directory_url(text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://user@bucket/x",
+        "s3://key:secret@bucket/x",
+        "s3://bucket/x?access_key=a",
+        "s3://bucket/x?secret_key=a",
+        "s3://bucket/x#key",
+        "gs://bucket/x?sig=1",
+        "abfss://container:password@account/x",
+        "abfss://container@account/x?sv=1&sig=2",
+        "ftp://host/x",
+        "s3:///x",
+        "file://other/x",
+    ],
+)
+def test_check_url_refuses_secrets_and_unknown_kinds(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_url("--to", url)
+    assert "secret" not in str(refused.value).replace("secret_key", "")
+    assert "password@" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://b/x?region=eu-central-1&endpoint_override=http://127.0.0.1:1",
+        "abfss://c@a.dfs.core.windows.net/x",
+    ],
+)
+def test_check_url_takes_regions_and_endpoints(url: str) -> None:
+    check_url("--to", url)
+
+
+def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/deep/er")
+    assert store.names("") == []
+    store.write("a/b.log", [b"one", b"two"])
+    assert [(each.name, each.is_directory, each.size) for each in store.names("a")] == [("b.log", False, 6)]
+    file = store.open("a/b.log")
+    assert (file.size, file.read_at(2, 3), file.read_at(5, 9)) == (6, b"etw", b"o")
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        store.open("a/c.log")
+
+
+def test_local_store_never_overwrites(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write("a", [b"first"])
+    with pytest.raises(ShoalError):
+        store.write("a", [b"second"])
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_local_store_shows_nothing_of_a_write_that_fails(tmp_path: Path) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"a part"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ShoalError, match="No space left"):
+        open_store(str(tmp_path)).write("a", failing())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_store_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
+    inside = tmp_path / "archive"
+    inside.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    (inside / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match="leads out"):
+        open_store(str(inside)).open("link")

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shoal.archive.directory import Archive, PartitionObjects
+from shoal.archive.reading import PartitionReader
+from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
+from shoal.errors import ConfigError
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.task.archiving import follow_documents
+from shoal.records import Codec, split
+from tests import batches
+from tests.task_driver import Driver, Following
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of, lose_tail, wait_until
+
+
+@dataclass
+class Archiving:
+    """A source, an archive, and a driver whose tasks archive the one to the other."""
+
+    brokers: TwoBrokers
+    archive: Archive
+    driver: Driver
+
+    @classmethod
+    @contextmanager
+    def started(cls, directory: Path, **settings: object) -> Iterator[Archiving]:
+        archive = Archive.create(str(directory))
+        destination = ClientConfig.given("destination", str(directory), None)
+        with TwoBrokers.started() as brokers:
+            brokers = brokers.with_settings(
+                destination=destination,
+                group=f"shoal.source.{archive.id}",
+                **{"segment_s": 3_600.0, **settings},
+            )
+            driver = Driver(brokers, follow_documents)
+            try:
+                yield cls(brokers, archive, driver)
+            finally:
+                driver.server.close()
+
+    def start(self) -> Following:
+        return self.driver.start()
+
+    @property
+    def fetched_bytes(self) -> int:
+        """The bytes that tasks have fetched, by their reports."""
+        newest = {
+            part["since"]: part["bytes_in"]
+            for report in list(self.driver.reports)
+            for part in report["partitions"]
+        }
+        return sum(newest.values())
+
+    def objects(self, partition: int = 0) -> PartitionObjects:
+        topic_id = self.brokers.source.topics.topic("topic").topic_id
+        return self.archive.objects("topic", str(topic_id), partition)
+
+    def content(self, partition: int = 0) -> bytes:
+        """The batches of a partition, as a reader gets them."""
+        found, offset = b"", self.objects(partition).start_offset or 0
+        with closing(PartitionReader(self.objects(partition))) as reader:
+            while (read := reader.read(offset, 100_000)) is not None:
+                found += read.record_set
+                offset = [*split(memoryview(read.record_set))][-1].header.next_offset
+        return found
+
+    def end(self, partition: int = 0) -> int | None:
+        return self.objects(partition).end_offset
+
+    def incidents(self) -> list[str]:
+        return [
+            each[0]
+            for report in self.driver.reports
+            for part in report["partitions"]
+            for each in part["incidents"]
+        ]
+
+
+@pytest.fixture
+def archiving(tmp_path: Path) -> Iterator[Archiving]:
+    with Archiving.started(tmp_path / "archive") as started:
+        yield started
+
+
+def stored(history: History, end: int | None = None) -> bytes:
+    """The bytes of a source's log, as the test wrote them, up to an offset."""
+    found = batches_of(history.log)
+    return b"".join(bytes(each.view) for each in found if end is None or each.header.base_offset < end)
+
+
+def test_task_archives_every_kind_of_batch_byte_for_byte(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3, 1, 20).plain(2, codec=Codec.LZ4).plain(1, flags=batches.LOG_APPEND_TIME)
+    history.transaction(2, 3, ends=ABORT).transaction(4, ends=COMMIT).gap(7).empty().holed(5, [0, 3]).plain(1)
+    task = archiving.start()
+    archiving.driver.want(0, end=history.next_offset)
+    wait_until(lambda: archiving.driver.server.is_done)
+    archiving.driver.end(task)
+    assert archiving.content() == stored(history)
+    assert archiving.end() == history.next_offset
+
+
+def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    # Aborted behind an open transaction: its marker is not archived, and its records must not look committed.
+    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=5, producer_epoch=0))
+    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=6, producer_epoch=0))
+    history.marker(ABORT, 5)
+    task = archiving.start()
+    archiving.driver.want(0, end=4)
+    wait_until(lambda: archiving.driver.server.is_done)
+    archiving.driver.end(task)
+    assert archiving.content() == stored(history, end=4)
+    with closing(PartitionReader(archiving.objects())) as reader:
+        read = reader.read(0, 100_000)
+    assert read is not None
+    assert list(read.aborted) == [(5, 3)]
+
+
+def test_task_writes_a_segment_when_it_is_full(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 3)
+        history.plain(2)
+        wait_until(lambda: archiving.end() == 5)
+        archiving.driver.end(task)
+        assert [each.base_offset for each in archiving.objects().names] == [0, 3]
+        assert archiving.content() == stored(history)
+
+
+def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_s=0.05) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 3)
+        archiving.driver.end(task)
+
+
+def test_task_that_leaves_archives_its_open_segment(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    task = archiving.start()
+    archiving.driver.want(0)
+    wait_until(lambda: archiving.fetched_bytes > 0)
+    assert archiving.end() is None
+    archiving.driver.end(task)
+    assert archiving.end() == 3
+
+
+def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    first = archiving.start()
+    archiving.driver.want(0)
+    wait_until(lambda: archiving.fetched_bytes > 0)
+    archiving.driver.end(first)
+    history.plain(2)
+    killed = archiving.start()
+    seen = archiving.fetched_bytes
+    wait_until(lambda: archiving.fetched_bytes > seen)
+    killed.kill()
+    assert archiving.end() == 3
+    seen = archiving.fetched_bytes
+    last = archiving.start()
+    wait_until(lambda: archiving.fetched_bytes > seen)
+    archiving.driver.end(last)
+    assert archiving.content() == stored(history)
+    generations = [each.generation for each in archiving.objects().names]
+    assert generations == sorted(set(generations))
+
+
+def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    task = archiving.start()
+    archiving.driver.want(0)
+    wait_until(lambda: archiving.fetched_bytes > 0)
+    archiving.driver.server.renew(MemberId(), -1.0)
+    archiving.driver.server.end_one(task.job)
+    task.running.result()
+    task.control.close()
+    assert archiving.end() is None
+
+
+def test_task_continues_in_another_directory_if_the_topic_was_created_again(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 3)
+        before = archiving.objects()
+        topics = archiving.brokers.source.topics
+        topics.delete(topics.topic("topic"))
+        archiving.brokers.source.create_topic("topic", 1)
+        again = History(topics.topic("topic").logs[0]).plain(1)
+        wait_until(lambda: archiving.end() == 1)
+        archiving.driver.end(task)
+        assert archiving.content() == stored(again)
+        assert before.end_offset == 3
+        assert len(archiving.archive.creations("topic")) == 2
+
+
+def test_task_stops_a_partition_whose_source_lost_archived_records(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3, 2)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 5)
+        History(lose_tail(archiving.brokers.source, "topic", 4)).plain(4)
+        wait_until(lambda: bool(archiving.driver.stopped))
+        archiving.driver.end(task)
+        assert archiving.incidents() == [IncidentKind.SOURCE_RESET.value]
+        assert archiving.end() == 5
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_task_counts_records_that_the_source_deleted(tmp_path: Path, continues: bool) -> None:
+    allowed = frozenset({IncidentKind.SOURCE_RETENTION} if continues else ())
+    with Archiving.started(tmp_path / "archive", segment_bytes=1, continue_after=allowed) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 3)
+        archiving.driver.end(task)
+        history.plain(2, 4)
+        history.log.delete_records(5)
+        later = archiving.start()
+        wait_until(lambda: archiving.end() == 9 if continues else bool(archiving.driver.stopped))
+        archiving.driver.end(later)
+        assert archiving.incidents() == [IncidentKind.SOURCE_RETENTION.value]
+        with closing(PartitionReader(archiving.objects())) as reader:
+            read = reader.read(3, 100_000)
+        assert (read is not None and read.record_set) == (continues and stored(history))
+
+
+def test_task_stops_at_a_damaged_batch_and_archives_the_batches_before_it(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1_000_000) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        damaged = history.batch(2)
+        damaged[-1] ^= 1
+        history.store(damaged)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: bool(archiving.driver.stopped))
+        archiving.driver.end(task)
+        assert archiving.end() == 3
+
+
+def test_task_refuses_a_directory_that_is_not_the_drivers(archiving: Archiving) -> None:
+    archiving.driver.brokers = archiving.brokers.with_settings(group="shoal.source.another")
+    task = archiving.start()
+    with pytest.raises(ConfigError, match="another directory"):
+        task.running.result()
+    task.control.close()
