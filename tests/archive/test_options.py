@@ -81,7 +81,10 @@ def test_names_that_differ_in_case_alone_are_refused_in_a_local_directory(tmp_pa
 def test_dry_run_of_a_restore_lists_the_archived_partitions(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "archive", partitions=2)
     with Broker(cluster_id="b") as broker:
-        found = dry_run(options_of(str(tmp_path / "archive"), broker.bootstrap, "orders", once=True))
+        warnings: list[str] = []
+        restore = options_of(str(tmp_path / "archive"), broker.bootstrap, "orders", once=True)
+        found = dry_run(restore, on_warning=warnings.append)
+    assert warnings == []
     assert found.refusal is None
     assert found.group == f"shoal.{archive.id}.b"
     assert [len(each.partitions) for each in found.topics] == [2]

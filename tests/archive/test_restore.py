@@ -10,6 +10,7 @@ import pytest
 from shoal.archive.directory import Archive
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
@@ -88,6 +89,7 @@ def test_restore_keeps_its_position_at_the_destination(restoring: Restoring) -> 
     restoring.run()
     with Cluster(restoring.source) as archive:
         positions = GroupPositions(archive, restoring.brokers.settings.group, MemberId).read([ORDERS])
+        assert fetch_offsets(archive, restoring.brokers.settings.group, [ORDERS])[ORDERS].offset == 3
     assert positions[ORDERS].source_offset == 3
     assert positions[ORDERS].source_topic_id == str(TOPIC_ID)
     restoring.add(plain(2, base_offset=3))

@@ -88,6 +88,7 @@ def fetch_offsets(
             wanted[topic].append(number)
         if not wanted:
             return {}
+    cluster = cluster.keeper
     answers = read_offsets(cluster, cluster.coordinator_node(group), {group: wanted}, stable=True)
     answer = answers[group]
     if isinstance(answer, ShoalError):

@@ -57,8 +57,10 @@ class Finding:
 
 
 def cluster_warnings(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about a cluster that answers."""
+    """Yield sentences about a cluster that answers; an archive has no brokers to look at."""
     config = cluster.config
+    if config.directory is not None:
+        return
     for error in unreachable_brokers(cluster, config.bootstrap):
         yield f"{error}. Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
     security = config.security
