@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from rig.copying import TaskResult
 from shoal.errors import Stopped
@@ -26,8 +27,16 @@ _LATEST_CHECK = 40
 #: Ten times the time that tasks need to catch up, or to leave partitions, on a busy machine.
 _CATCH_UP_S, _LEAVE_S = 60.0, 30.0
 
+_SHORT_TIMEOUT_MS, _LONG_TIMEOUT_MS = 150, 120_000
+
 #: A broker may answer as late as it likes: a task gives it up sooner.
-_PATIENCE = {"stalled_s": 0.2, "isolate_s": 0.4, "end_patience_s": 0.3, "give_up_patience_s": 0.1}
+_PATIENCE = {
+    "stalled_s": 0.2,
+    "isolate_s": 0.4,
+    "end_patience_s": 0.3,
+    "give_up_patience_s": 0.1,
+    "last_commit_patience_s": 2.0,
+}
 
 
 class _Mirror:
@@ -122,6 +131,15 @@ class _Mirror:
 @runs(weight=4)
 def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Tasks begin, end and die, and get partitions from each other, while producers write."""
+    settings = world.brokers.settings
+    if dice.random() < 0.3:  # a commit that is held has an unknown outcome
+        world.set(source=replace(settings.source, request_timeout_ms=_SHORT_TIMEOUT_MS))
+    elif not world.setup.has_incidents:  # a task that leaves partitions waits for no answer; but see a gap
+        world.set(
+            source=replace(settings.source, request_timeout_ms=_LONG_TIMEOUT_MS),
+            destination=replace(settings.destination, request_timeout_ms=_LONG_TIMEOUT_MS),
+        )
+    world.at_the_end_of_the_step(world.be_patient)
     with world.driven(**_PATIENCE) as driver:
         mirror = _Mirror(world, driver, dice)
         driver.want_ranges(world.open_ranges())
@@ -129,13 +147,13 @@ def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
         for _ in range(dice.randint(1, 6)):
             for each in world.partitions:
                 if dice.random() < 0.5:
-                    each.batch()
+                    dice.choice([each.batch, each.batch_behind_a_gap, each.transaction])()
             happen = [mirror.begin, mirror.kill, mirror.end, mirror.recall, mirror.interrupt, mirror.revoke]
             dice.choice([*happen, mirror.hold_requests_back, mirror.let_requests_go])()
             mirror.replace_dead()
             time.sleep(dice.choice([0.0, 0.01, 0.05]))  # the tasks may come to any point
         mirror.let_requests_go()
-        ends = [each.end_offset for each in world.closed_ranges()]
+        ends = world.reachable_ends()
         if not mirror.catch_up(ends):
             world.problems.append(f"the tasks of a driver do not reach {ends}: {driver.waits_for()}")
         mirror.stop()

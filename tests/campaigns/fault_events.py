@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,6 +16,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal.records import Codec
+from shoal.records.compression import DEFAULT_LIMIT_BYTES
 from shoal_broker.clock import now_ms
 from tests.two_brokers import QUICK, answers, batches_of, lagging
 from tests.world.source import DAY_MS
@@ -260,10 +262,12 @@ def source_answers_without_records(world: TaskWorld, dice: random.Random) -> Non
     answer_without_records(world, dice.randint(1, 12))
 
 
-def answer_without_records(world: TaskWorld, times: int) -> None:
-    """Let the source answer so many fetches without records; one that may wait for longer brings them."""
+def answer_without_records(
+    world: TaskWorld, times: int, to: Callable[[Any], bool] = lambda request: _is_hasty(request)
+) -> None:
+    """Let the source answer so many fetches without records; by default, one that may wait brings them."""
     for node in world.source.nodes:
-        answers(node, ApiKey.FETCH, _without_records, times, to=_is_hasty)
+        answers(node, ApiKey.FETCH, _without_records, times, to=to)
 
 
 def _is_hasty(request: Any) -> bool:
@@ -345,6 +349,13 @@ def copy_accepts_small_batches_alone(world: TaskWorld, dice: random.Random) -> N
     """The destination's ``max.message.bytes`` is small, until the next step; a larger record is refused."""
     _limit_messages(world, dice.choice([450, 700, 900]))
     world.at_the_end_of_the_step(lambda: _limit_messages(world, _DEFAULT_MAX_MESSAGE_BYTES))
+
+
+@happens(Family.FAULTS, stops=["the maximum size of a decompressed batch"])
+def few_bytes_may_be_decompressed(world: TaskWorld, dice: random.Random) -> None:
+    """The task's limit is small until the next step: a larger batch is not joined, or stops its partition."""
+    world.set(max_decompressed_bytes=dice.choice([100, 300, 900]), rebatch=some_rebatch(dice))
+    world.at_the_end_of_the_step(lambda: world.set(max_decompressed_bytes=DEFAULT_LIMIT_BYTES))
 
 
 def _limit_messages(world: TaskWorld, max_message_bytes: int) -> None:

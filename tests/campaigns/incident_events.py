@@ -180,7 +180,10 @@ def source_sends_no_records_for_long(world: TaskWorld, dice: random.Random) -> N
     """The source answers fetches without records for longer than a range with an end waits, or not quite."""
     world.be_hasty_about_gaps()
     world.at_the_end_of_the_step(world.be_patient)
-    answer_without_records(world, dice.randint(6, 40))
+    if dict(world.setup.source_config) or dice.random() < 0.5:
+        answer_without_records(world, dice.randint(6, 40))
+    else:  # without a cleaner, nothing proves that there are none
+        answer_without_records(world, dice.randint(6, 40), lambda request: True)
 
 
 @happens(Family.INCIDENTS, weight=2, incidents=[IncidentKind.SOURCE_GAP])

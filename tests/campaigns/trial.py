@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task.sender import wall_clock_ms
-from shoal.native import NATIVE
+from shoal.native import NATIVE, Native
 from tests.verifying import verified
 from tests.world.quiet import check_in_quiet
 from tests.world.tasks import Outcome, TaskWorld
@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 def run_trial(plan: TaskPlan) -> Result:
     """Run a trial, up to the first step after which anything is wrong."""
-    native = NATIVE if plan.setup.sends_natively else None
+    native = _Counted(NATIVE) if NATIVE and plan.setup.sends_natively else None
     started = TaskWorld.started(plan.setup, random.Random(f"{plan.seed}/world"))
     with patch.object(send, "NATIVE", native), started as world:
         for number, step in enumerate(plan.steps):
@@ -52,10 +52,26 @@ def run_trial(plan: TaskPlan) -> Result:
         _settle(world)
         is_damaged = any(each.is_damaged for each in world.partitions)
         if not (world.problems or world.blocked or is_damaged):
+            before = native and native.requests, world.copied_records
             check_in_quiet(world)
+            if native and native.requests == before[0] and world.copied_records > before[1]:
+                world.problems.append("nothing was sent natively")
         if not (world.compared or world.blocked):
             world.problems.append("no record was compared")
         return Result([f"at the end: {each}" for each in world.problems], world.compared)
+
+
+class _Counted:
+    """The native sender, which counts the requests that it sends."""
+
+    def __init__(self, native: Native) -> None:
+        self.requests = 0
+        self._native = native
+
+    def send(self, *args: Any, **more: Any) -> Any:
+        sent = self._native.send(*args, **more)
+        self.requests += sent[-1]
+        return sent
 
 
 def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 
@@ -71,6 +72,7 @@ def wrong_translations(
     *,
     log_start: int,
     is_exact: bool,
+    certain_before: float = math.inf,
 ) -> Iterator[str]:
     """
     Yield what is wrong with some translations of a map.
@@ -79,51 +81,45 @@ def wrong_translations(
 
     Args:
         pieces: The source's offsets, see :func:`pieces_of`.
-        places: Source offset and copy's offset of each record of the copy.
+        places: Source offset and copy's offset of each record of the copy, which may have a record twice.
         log_start: The source's first offset.
         is_exact: Whether each offset before the position has an exact translation: no incident lies before
             it, and nothing has deleted records.
+        certain_before: The source offset from which on records may be copied again.
 
     """
-    first, last = found.milestones[0], found.milestones[-1]
+    begin, end = found.milestones[0], found.milestones[-1]
+    copies: dict[int, list[int]] = {}
+    for source, copy in places:
+        copies.setdefault(source, []).append(copy)
 
-    def at_other_side(offset: int, *, is_source: bool) -> Translation:
-        return translate(found, Question(offset, is_source), pieces, log_start)
+    def check(offset: int, *, is_source: bool) -> Iterator[str]:
+        there, exactness = translate(found, Question(offset, is_source), pieces, log_start)
+        missed, again = [], []
+        for source, at in copies.items():
+            is_wanted = (source if is_source else min(at)) >= offset
+            reads = sum(each >= there for each in at) if is_source else source >= there
+            if is_wanted and not reads and source < certain_before:
+                missed.append(source)
+            if reads > is_wanted:
+                again.append(source)
+        what = f"{'source' if is_source else 'destination'} offset {offset} is translated to {there}"
+        if missed:
+            yield f"{what}, behind {len(missed)} records from source offset {min(missed)} on"
+        if again and exactness is Exactness.EXACT:
+            yield f"{what}, and source offsets {again} are read again"
+        first, last = (begin.source, end.source) if is_source else (begin.destination, end.destination)
+        if is_exact and first <= offset <= last and exactness is not Exactness.EXACT:
+            yield f"{what}, {exactness}, and nothing prevents an exact one"
 
     edges = [each.source + by for each in found.milestones for by in (-1, 0, 1)]
-    inside = [source for source, _ in places]
-    for offset in _some([*edges, *inside], dice):
-        translated = at_other_side(offset, is_source=True)
-        wanted = [copy for source, copy in places if source >= offset]
-        again = [copy for source, copy in places if source < offset]
-        yield from _wrong(f"source offset {offset}", translated, wanted, again)
-        if is_exact and first.source <= offset <= last.source and translated.exactness is not Exactness.EXACT:
-            yield f"source offset {offset} is translated to {translated}, and nothing prevents an exact one"
+    for offset in _some([*edges, *copies], dice):
+        yield from check(offset, is_source=True)
     edges = [each.destination + by for each in found.milestones for by in (-1, 0, 1)]
-    inside = [copy for _, copy in places]
-    for offset in _some([*edges, *inside], dice):
-        translated = at_other_side(offset, is_source=False)
-        wanted = [source for source, copy in places if copy >= offset]
-        again = [source for source, copy in places if copy < offset]
-        yield from _wrong(f"destination offset {offset}", translated, wanted, again)
-        if (
-            is_exact
-            and first.destination <= offset <= last.destination
-            and translated.exactness is not Exactness.EXACT
-        ):
-            yield f"destination offset {offset} is translated to {translated}, not exactly"
+    for offset in _some([*edges, *(copy for _, copy in places)], dice):
+        yield from check(offset, is_source=False)
 
 
 def _some(offsets: Sequence[int], dice: random.Random) -> list[int]:
     those = sorted({each for each in offsets if each >= 0})
     return dice.sample(those, min(_MOST_OFFSETS, len(those)))
-
-
-def _wrong(what: str, translated: Translation, wanted: Sequence[int], again: Sequence[int]) -> Iterator[str]:
-    offset, exactness = translated
-    missed = [each for each in wanted if each < offset]
-    if missed:
-        yield f"{what} is translated to {translated}, behind {len(missed)} records from {min(missed)} on"
-    repeated = [each for each in again if each >= offset]
-    if repeated and exactness is Exactness.EXACT:
-        yield f"{what} is translated to {translated}, before {len(repeated)} records up to {max(repeated)}"

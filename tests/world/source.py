@@ -106,6 +106,13 @@ class SourcePartition:
         """Whether each of its batches has a leader epoch."""
         return all(each.header.magic == 2 for each in batches_of(self.log))
 
+    @property
+    def last_batch_end(self) -> int:
+        """The offset behind the last batch: a mirror may not pass a gap behind it."""
+        return max(
+            (each.header.next_offset for each in batches_of(self.log)), default=self.log.log_start_offset
+        )
+
     # Producers
 
     def grow(self) -> None:
