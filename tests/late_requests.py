@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from shoal.client import connection as connection_module
+from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
@@ -56,7 +56,7 @@ class Requests:
                 raise self._failures.pop()
             return sent
 
-        monkeypatch.setattr(connection_module, "open_socket", tapped)
+        monkeypatch.setattr(cluster_module, "open_socket", tapped)
         monkeypatch.setattr(destination_leader, "send", recorded)
 
     def die_after(self, requests: int) -> None:
