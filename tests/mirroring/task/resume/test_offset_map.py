@@ -18,6 +18,7 @@ from tests.two_brokers import (
     Acting,
     History,
     TwoBrokers,
+    Watched,
     die_after,
     lose_tail,
 )
@@ -153,6 +154,25 @@ def test_lost_tail_of_the_copy_cuts_the_map(brokers: TwoBrokers, history: Histor
     lose_tail(brokers.destination, "topic", 5)
     run(brokers)
     assert milestones(brokers) == MIRRORED
+
+
+@pytest.mark.parametrize(("lost_from", "again_from"), [(8, 9), (4, 3), (0, 0)])
+def test_lost_tail_with_other_writers_is_copied_again(
+    brokers: TwoBrokers, history: History, lost_from: int, again_from: int
+) -> None:
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    with_transactions(brokers, history)
+    copied = brokers.copied()
+    lose_tail(brokers.destination, "topic", lost_from)
+    stopped = brokers.with_settings(continue_after=frozenset()).start().result().stopped
+    assert [each.cause for each in stopped] == [IncidentKind.DESTINATION_LOSS]
+    control = Watched()
+    assert brokers.start(control=control).result().complete
+    reports = [each for report in control.reports for each in report["partitions"]]
+    reasons = [incident[1] for each in reports for incident in each["incidents"]]
+    assert [f"source offsets {again_from} to 14 are copied again" in each for each in reasons] == [True]
+    assert brokers.destination.log("topic").log_end_offset == 11
+    assert brokers.copied() == copied
 
 
 def test_lost_tail_inside_a_dense_stretch_cuts_the_map_there(brokers: TwoBrokers, history: History) -> None:

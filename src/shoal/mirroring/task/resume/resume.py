@@ -97,16 +97,18 @@ class Resumption:
                     "and the topic of this name is empty now"
                 )
             self._meet_loss(reason, self._mirror_again_from_the_begin)
-        elif self._clusters.settings.allows_other_writers:
-            # Whatever was written after the position is written again, by another: nothing to look up.
-            self._continue_at(position.source_offset, identity=new_identity(self._clusters, end))
         elif end < position.destination_offset:
             self._meet_loss(
                 f"{self._logs.name} ends at offset {end}, but the acknowledged records, those before source "
                 f"offset {position.source_offset}, end at {position.destination_offset}: the destination "
                 "lost its tail (unclean leader election?)",
-                self._mirror_again_behind_ours,
+                self._mirror_again_before_the_loss
+                if self._clusters.settings.allows_other_writers
+                else self._mirror_again_behind_ours,
             )
+        elif self._clusters.settings.allows_other_writers:
+            # Whatever was written after the position is written again, by another: nothing to look up.
+            self._continue_at(position.source_offset, identity=new_identity(self._clusters, end))
         elif self._is_ours_to_the_end():
             self._followed = position
             self.position = position.at(end)
@@ -312,6 +314,14 @@ class Resumption:
         milestones = OffsetMap.begun_at(first.source, self._log.end, is_whole=self._log.end == 0)
         self._continue_at(first.source, identity=identity, milestones=milestones)
         return first.destination
+
+    def _mirror_again_before_the_loss(self) -> int:
+        """Go on, as a new writer, before all records behind the log's end: these, and others, come again."""
+        end, offsets = self._log.end, self.position.offsets
+        source_offset = max(offsets.source_of(end).offset, offsets.milestones[0].source)
+        kept = offsets.cut(source_offset, end)
+        self._continue_at(source_offset, identity=new_identity(self._clusters, end), milestones=kept)
+        return 0
 
     def _mirror_again_behind_ours(self) -> int:
         end, last = self._log.end, self._logs.last_batch
