@@ -77,11 +77,15 @@ def linked(send_buffer: int | None) -> Iterator[tuple[Connection, Ends]]:
         stack.enter_context(broker)
         with mock.patch.multiple(
             connection_module,
-            open_socket=lambda *_: watched,
             prepare_socket=lambda *_, **__: None,
             ask_versions=lambda *_: {ApiKey.PRODUCE: (3, 12)},
         ):
-            connection = Connection(Address("localhost", 9092), client_id="shoal", timeout_s=60.0)
+            connection = Connection(
+                Address("localhost", 9092),
+                client_id="shoal",
+                timeout_s=60.0,
+                open_with=lambda *_: watched,
+            )
         yield stack.enter_context(connection), Ends(watched, broker, array("Q", [NEVER, 0]))
 
 
