@@ -15,6 +15,7 @@ from shoal.client.group_offsets import CommittedValue
 from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
@@ -117,6 +118,30 @@ def test_round_among_transactions_reads_all_partitions_together(
     assert report.counts == {"committed": partitions * len(offsets), "exact": partitions * len(offsets)}
     report = groups.prove(report)
     assert all(each.proof and each.proof.is_same for group in report.groups for each in group.offsets)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_round_counts_records_as_the_mirror_copied_them(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """The isolation level is the mirror's, whatever that of the program is that translates."""
+    monkeypatch.setattr(moving_map, "MOST_EDGES", 0)
+    (history,) = groups.two.topic()
+    for _ in range(6):
+        history.plain(2).transaction(3, ends=ABORT).transaction(1, ends=COMMIT)
+    two = groups.two if is_committed else groups.two.read_uncommitted()
+    two.with_settings(rules=copy_rules(two.settings.source, COPY_DEFAULTS)).run(two.ranges())
+    other = groups.two.read_uncommitted() if is_committed else groups.two
+    groups.two = other.with_settings(rules=copy_rules(other.settings.source, COPY_DEFAULTS))
+    shown = history.committed if is_committed else history.uncommitted
+    places = [int((each.value or b"").split()[-1]) for each in shown]
+    for offset in range(history.next_offset):
+        groups.commit("source", f"at {offset}", offset)
+    report = groups.round()
+    for offset in range(history.next_offset):
+        row = row_of(report, f"at {offset}")
+        before = sum(place < offset for place in places)
+        assert (row.translated, row.exactness) == (before, Exactness.EXACT), offset
 
 
 def test_round_never_moves_an_offset_of_others_backwards(groups: Groups) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ... import kinds
-from ...client.config import ClientConfig
+from ...client.config import ClientConfig, IsolationLevel
 from ...declare import option
 from ...errors import ConfigError
 from ...option_values import check_range, parse_bytes
@@ -35,6 +35,7 @@ __all__ = [
     "Rebatch",
     "all_copy_rules",
     "copy_rules",
+    "isolation_level_of",
 ]
 
 _MIB = 1024 * 1024
@@ -282,16 +283,24 @@ def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
         Sixteen hexadecimal digits, the same for the same rules in every version of shoal.
 
     """
-    return _digest(source, keep_append_time=options.keep_append_time)
+    return _digest(source.isolation_level, keep_append_time=options.keep_append_time)
 
 
 def all_copy_rules(source: ClientConfig) -> frozenset[str]:
     """Return :func:`copy_rules` of all options that a mirror of this source may have had."""
-    return frozenset(_digest(source, keep_append_time=keep) for keep in (False, True))
+    return frozenset(_digest(source.isolation_level, keep_append_time=keep) for keep in (False, True))
 
 
-def _digest(source: ClientConfig, *, keep_append_time: bool) -> str:
-    decisive = {"isolation.level": source.isolation_level.name.lower()}
+def isolation_level_of(rules: str) -> IsolationLevel | None:
+    """Return the isolation level of :func:`copy_rules`; None if they are not of this version."""
+    for level in IsolationLevel:
+        if rules in {_digest(level, keep_append_time=keep) for keep in (False, True)}:
+            return level
+    return None
+
+
+def _digest(level: IsolationLevel, *, keep_append_time: bool) -> str:
+    decisive = {"isolation.level": level.name.lower()}
     if keep_append_time:
         decisive["append.time"] = "kept"
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

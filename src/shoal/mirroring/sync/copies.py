@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed
@@ -19,7 +19,7 @@ from ...client.coordinator import MemberId
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
-from ..model.copy_options import CopySettings, all_copy_rules
+from ..model.copy_options import CopySettings, isolation_level_of
 from ..model.counting import Question
 from ..model.offset_map import OffsetMap, Stretch
 from ..model.options import default_group
@@ -77,9 +77,7 @@ class Copies:
         self._source = source
         self._destination = destination
         self._settings = settings
-        level = settings.source.isolation_level
-        self._log = MirroredLog(source, level, settings.records_to_mirror)
-        self._first_logs: dict[IsolationLevel, MirroredLog] = {}
+        self._logs: dict[tuple[Cluster, IsolationLevel], MirroredLog] = {}
         self._reader = GroupOffsetsReader(source)
         self._topics: Mapping[str, str] = {}
         self._sources: Mapping[str, str] = {}
@@ -184,7 +182,9 @@ class Copies:
         offsets = position.offsets
         ids = position.source_topic_id, position.destination_topic_id
         destination = TopicPartition(self._topics[partition.topic], partition.partition)
-        found = CopyMap(partition, offsets, ids, self._log)
+        # Counted as they were copied, whatever the isolation level of this program is.
+        level = isolation_level_of(position.rules) or self._settings.source.isolation_level
+        found = CopyMap(partition, offsets, ids, self._log(self._source, level))
         return MirroredCopy(partition, destination, found, _had_incident(offsets))
 
     def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
@@ -210,8 +210,10 @@ class Copies:
         then = position.source_topic_id, position.destination_topic_id
         if position.source_offset > cut.destination or any(map(is_another_topic, then, ids)):
             return None
-        log = self._first_log(position)
-        return None if log is None else CopyMap(copy.destination, position.offsets, then, log)
+        level = isolation_level_of(position.rules)
+        if level is None:
+            return None
+        return CopyMap(copy.destination, position.offsets, then, self._log(self._destination, level))
 
     def _read_first(self) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the positions of the groups that the first mirror may have had, read once in a round."""
@@ -229,15 +231,10 @@ class Copies:
                 self._first_positions = {**self._first_positions, **state.positions}
         return self._first_positions
 
-    def _first_log(self, position: MirrorPosition) -> MirroredLog | None:
-        """Return the log that the first mirror read, with its rules; None if they are not known."""
-        for level in IsolationLevel:
-            config = replace(self._settings.destination, isolation_level=level)
-            if position.rules in all_copy_rules(config):
-                settings = replace(self._settings, source=config, destination=self._settings.source)
-                found = MirroredLog(self._destination, level, settings.records_to_mirror)
-                return self._first_logs.setdefault(level, found)
-        return None
+    def _log(self, cluster: Cluster, level: IsolationLevel) -> MirroredLog:
+        """Return the logs of a cluster as a mirror with this level reads them."""
+        log = MirroredLog(cluster, level, self._settings.records_to_mirror)
+        return self._logs.setdefault((cluster, level), log)
 
 
 def _had_incident(offsets: OffsetMap) -> bool:
