@@ -389,7 +389,8 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
 
     monkeypatch.setattr(Worker, "fence", keep)
     _, other = brokers.topic("topic", 2)
-    brokers = brokers.with_timing(end_patience_s=0.1, give_up_patience_s=0.1)
+    # The other worker has to begin its last commit before that, also on a busy machine.
+    brokers = brokers.with_timing(end_patience_s=0.1, give_up_patience_s=2.0)
     with led_by_a_second(brokers.destination, 1):
         control = BlockedReports()
         running = brokers.start(open_ranges(2), control)
