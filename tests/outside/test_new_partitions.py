@@ -44,7 +44,7 @@ def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers
     ]
     limited = [*command, "--refresh", "1", "--max-new-partitions", "3"]
     with Shoal("mirror", "--json", *limited, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 2)
+        mirror.wait_for(lambda line: line["type"] == "progress" and line["states"].get("up to date") == 2)
         grow(source, "orders", 4)
         wait_until(lambda: partitions(destination, "orders") == 4, 60)
 
@@ -82,7 +82,7 @@ def test_topic_that_the_destination_refuses_takes_no_room_from_later_ones(
         *("--group", "g", "--master", "local[1]", "--refresh", "1", "--max-new-partitions", "3"),
     ]
     with Shoal("mirror", "--json", *command, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 1)
+        mirror.wait_for(lambda line: line["type"] == "progress" and line["states"].get("up to date") == 1)
         create(source, "orders-refused", 3)
         assert destination.faults.wait_for(refused, 2, 60)
         create(source, "orders-late", 3)

@@ -11,7 +11,7 @@ import pytest
 
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, wait_until
+from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -25,11 +25,12 @@ def arguments(source: Broker, destination: Broker, *options: str) -> list[str]:
 
 def hourly(brokers: TwoBrokers) -> list[History]:
     """Fill both partitions of a topic with a batch of three records for each half of the last three hours."""
+    now_ms = int(time.time() * 1000)
     brokers.source.create_topic("orders", 2)
     histories = [History(log) for log in brokers.source.topics.topic("orders").logs]
     for history in histories:
         for half in range(6):
-            history.base_timestamp = NOW_MS - (175 - 30 * half) * MINUTE_MS
+            history.base_timestamp = now_ms - (175 - 30 * half) * MINUTE_MS
             history.plain(3)
     return histories
 

@@ -103,6 +103,7 @@ class PartitionCopy:
         self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
+        self._doubted_log: tuple[int, int] | None = None
         self.seen_interruptions = 0
         self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
@@ -222,11 +223,17 @@ class PartitionCopy:
         self.source_topic_id = source_topic_id
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = self.is_slow = False
+        self._doubted_log = None
         self._accepted = None  # later incidents stop the partition again
         self._reported.clear()  # and are reported again
         self.state.become(PartitionState.COPYING)
         self.intake.rewind()
         self._reaches_end()
+
+    def is_log_as_doubted(self, log: tuple[int, int]) -> bool:
+        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
+        is_same, self._doubted_log = self._doubted_log == log, log
+        return is_same
 
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
         """Keep the leader epochs of source and destination in which the partition was aligned."""

@@ -15,7 +15,7 @@ from ....client.metadata import Metadata
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
 from ....client.scan import read_batches, read_one_batch_each
 from ....error_codes import ErrorCode
-from ....errors import BrokerError, ShoalError
+from ....errors import BrokerError, PartitionStopped, ShoalError
 from ....records import BatchHeader, RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
@@ -231,9 +231,20 @@ class PartitionLogs:
             raise self.changed()
         return last
 
-    def changed(self) -> BrokerError:
-        """Return the retriable error that the destination's log is not the one whose end was asked for."""
-        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, "its log changed meanwhile")
+    def changed(self) -> ShoalError:
+        """
+        Return the retriable error that the destination's log is not the one whose end was asked for.
+
+        If its start and end were the same the last time, nothing changed, and the partition stops.
+        """
+        if not self.copy.is_log_as_doubted(self.log):
+            return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, "its log changed meanwhile")
+        reason = (
+            f"{self.name}: what the broker sends is not the log from offset {self.log.start} to "
+            f"{self.log.end} that it reports, twice in a row. Look for the reason in the broker's log, or "
+            "mirror the partition with a new group into an empty topic"
+        )
+        return PartitionStopped(*self.copy.source, self.copy.next_offset, reason)
 
 
 def last_batches(
