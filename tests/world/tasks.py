@@ -643,21 +643,26 @@ class TaskWorld:
         if position is None:
             return
         may_repeat = self.setup.delivery is Delivery.AT_LEAST_ONCE
-        if self.level_has_changed:
-            return  # the source's offsets are counted by one level, and were copied by another
         if may_repeat:  # a late request may repeat records behind the position
             places = [(source, copy) for source, copy in places if copy < position.destination_offset]
         are_all_there = not any(each.may_lack for each in partition.records)
         wrong = wrong_translations(
             position.offsets,
-            pieces_of(partition, reads_committed=self.reads_committed),
+            # Counted as they were copied: the next task has not aligned by other rules yet.
+            pieces_of(partition, reads_committed=self._read_committed_by(position)),
             places,
             self.dice,
             log_start=partition.log.log_start_offset,
-            is_exact=are_all_there and not self.expected and not may_repeat,
+            is_exact=are_all_there and not (self.expected or may_repeat or self.level_has_changed),
             certain_before=position.source_offset if may_repeat else math.inf,
         )
         self.problems += [f"partition {partition.number}: {each}" for each in wrong]
+
+    def _read_committed_by(self, position: MirrorPosition) -> bool:
+        """Whether a position's mirror left out records of aborted transactions."""
+        levels = {level.name: level for level in IsolationLevel}
+        level = levels.get(position.rules)
+        return self.setup.reads_committed if level is None else level is IsolationLevel.READ_COMMITTED
 
     def has_caught_up(self, control: Reporting, ends: Sequence[int]) -> bool:
         """Whether each partition reports that it has copied up to an end, or has stopped."""
