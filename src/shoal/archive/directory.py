@@ -7,7 +7,6 @@ Listings are as old as the last look. Descriptions never change, so each is read
 from __future__ import annotations
 
 import base64
-import json
 import time
 import uuid
 from bisect import bisect_right, insort
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from ..errors import ConfigError, ShoalError
+from . import description
 from .names import (
     ARCHIVE_FILE,
     ARCHIVE_TOPICS,
@@ -27,7 +27,7 @@ from .names import (
     topic_id_of_directory,
     topic_path,
 )
-from .segment import FORMAT, SegmentFacts
+from .segment import SegmentFacts
 from .store import Store, open_store
 
 __all__ = ["Archive", "ArchivedTopic", "DamagedObject", "PartitionObjects", "now_ms"]
@@ -195,7 +195,7 @@ class Archive:
                 "directory"
             )
         archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        _write_json(store, ARCHIVE_FILE, {"id": archive_id})
+        store.write(ARCHIVE_FILE, [description.encode({"id": archive_id})])
         return cls(store, _read_id(store))
 
     # Topics
@@ -250,7 +250,7 @@ class Archive:
         if known is not None and known.says_the_same(topic):
             return False
         path = f"{topic_path(topic.name, topic.directory_id)}/{topic_file(topic.written_ms)}"
-        _write_json(self.store, path, topic.to_json_object())
+        self.store.write(path, [description.encode(topic.to_json_object())])
         return True
 
     def objects(self, topic: str, directory_id: str, partition: int) -> PartitionObjects:
@@ -446,15 +446,6 @@ def _read_small(store: Store, path: str) -> bytes:
 def _read_json(store: Store, path: str) -> Mapping[str, object]:
     data = _read_small(store, path)
     try:
-        values = json.loads(data)
-    except (ValueError, RecursionError):
-        raise DamagedObject(f"{store.url}/{path}", "it is no JSON") from None
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise DamagedObject(
-            f"{store.url}/{path}", f"its format is not {FORMAT}: another version of shoal wrote it"
-        )
-    return values
-
-
-def _write_json(store: Store, path: str, values: Mapping[str, object]) -> None:
-    store.write(path, [(json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode()])
+        return description.decode(data)
+    except ValueError as error:
+        raise DamagedObject(f"{store.url}/{path}", str(error)) from None

@@ -8,7 +8,6 @@ count.
 
 from __future__ import annotations
 
-import json
 import secrets
 import struct
 import time
@@ -23,14 +22,12 @@ import xxhash
 from ..errors import CorruptBatch, Disconnected
 from ..records import PACKED_FINGERPRINT, RecordBatch, fingerprint_plain, read_header, split, verify_crc
 from ..records.batch import MAX_TIMESTAMP_OFFSET
+from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
 from .store import Store, pieces_of
 
-__all__ = ["FORMAT", "OpenSegment", "SegmentFacts", "digest_of"]
-
-#: The number of the layout, in each file of JSON.
-FORMAT = 1
+__all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
 _LARGEST_OFFSET = 2**63 - 1
 _MAX_TIMESTAMP = struct.Struct(">q")
@@ -75,8 +72,7 @@ class SegmentFacts:
 
     def encode(self) -> bytes:
         """Return the JSON."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return (json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode()
+        return description.encode({each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
     def decode(cls, data: bytes) -> SegmentFacts:
@@ -87,12 +83,7 @@ class SegmentFacts:
             ValueError: The JSON is no description of a segment.
 
         """
-        try:
-            values = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ValueError("it is no JSON") from None
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
+        values = description.decode(data)
         aborted = values.get("aborted_later")
         if not isinstance(aborted, list) or not all(_is_pair(each) for each in aborted):
             raise ValueError("aborted_later is no list of pairs")
