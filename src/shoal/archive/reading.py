@@ -82,9 +82,9 @@ class PartitionReader:
             opened = self._open_at(offset)
             if opened is None:
                 return None
-            found, end, next_offset = _read_whole(opened, self._position, most_bytes, self.objects)
+            found, next_offset = _read_until(opened, self._position, most_bytes, self.objects)
             if found:
-                self._position, self._offset = end, next_offset
+                self._position, self._offset = self._position + len(found), next_offset
                 return ReadBatches(found, self._aborted(opened, offset, next_offset))
             # Nothing is left of the object: the next one begins behind it.
             offset = max(offset, min(opened.until, self.objects.facts(opened.name).next_offset))
@@ -220,14 +220,10 @@ def _walk(data: memoryview, see: Callable[[int, int], bool]) -> int:
     return position
 
 
-def _read_whole(
+def _read_until(
     opened: _Opened, position: int, most_bytes: int, objects: PartitionObjects
-) -> tuple[bytes, int, int]:
-    """Return whole batches from a position on, the position behind them, and the offset behind them."""
-    size = opened.file.size
-    if position >= size:
-        return b"", position, 0
-    data = opened.file.read_at(position, min(max(most_bytes, HEADER_SIZE), size - position))
+) -> tuple[bytes, int]:
+    """Return whole batches from a position on that begin before `until`, and the offset behind them."""
     next_offset = 0
 
     def see(base: int, behind: int) -> bool:
@@ -237,6 +233,21 @@ def _read_whole(
         next_offset = behind
         return True
 
+    return _read_whole(opened, position, most_bytes, objects, see), next_offset
+
+
+def _read_whole(
+    opened: _Opened,
+    position: int,
+    most_bytes: int,
+    objects: PartitionObjects,
+    see: Callable[[int, int], bool],
+) -> bytes:
+    """Return whole batches from a position on, up to the first for which a function returns False."""
+    size = opened.file.size
+    if position >= size:
+        return b""
+    data = opened.file.read_at(position, min(max(most_bytes, HEADER_SIZE), size - position))
     end = _walk(memoryview(data), see)
     if not end and len(data) >= LOG_OVERHEAD:
         whole = LOG_OVERHEAD + _DELTA.unpack_from(data, 8)[0]
@@ -245,7 +256,7 @@ def _read_whole(
             end = _walk(memoryview(data), see)
         elif whole > size - position:
             raise DamagedObject(objects.where(opened.name), f"the batch at byte {position} is cut short")
-    return data[:end], position + end, next_offset
+    return data[:end]
 
 
 def _seek(opened: _Opened, offset: int, objects: PartitionObjects) -> tuple[int, int]:
@@ -261,9 +272,7 @@ def _seek(opened: _Opened, offset: int, objects: PartitionObjects) -> tuple[int,
         return not is_found
 
     while position < size and not is_found:
-        data, end, _ = _read_whole(opened._replace(until=2**63 - 1), position, _PIECE_BYTES, objects)
-        step = _walk(memoryview(data), see)
-        position = position + step if is_found else end
+        position += len(_read_whole(opened, position, _PIECE_BYTES, objects, see))
     return position, offset
 
 
