@@ -24,6 +24,7 @@ PAGES = {
     "RELEASING.md": "releasing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
+    "broker/README.md": "embedded-broker.md",
 }
 
 _LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")

@@ -2,7 +2,7 @@
 Kafka's eager assignors: the leader of a group assigns the partitions to the members with one of them.
 
 ``range`` and ``roundrobin`` return the same result as Java's, partition by partition, without racks. The
-module does not use kafka-python's assignors (docs/decisions.md, "Assignors are shoal's own").
+module does not use kafka-python's assignors (docs/architecture.md, "Assignors are shoal's own").
 """
 
 from __future__ import annotations

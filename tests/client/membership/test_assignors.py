@@ -115,7 +115,7 @@ def kafka_python_member(each: Member) -> SimpleNamespace:
 
 
 def test_kafka_python_roundrobin_fails_if_subscriptions_differ() -> None:
-    """If this fails, a newer kafka-python may replace shoal's own (docs/decisions.md)."""
+    """If this fails, a newer kafka-python may replace shoal's own (docs/architecture.md)."""
     members = [member("C0", "t0"), member("C1", "t0 t1")]
     with pytest.raises(KeyError):
         RoundRobinPartitionAssignor.assign(

@@ -180,7 +180,7 @@ def test_task_after_a_single_other_error_of_produce_continues(
     assert brokers.copied() == history.committed
 
 
-# The conditions for a request in flight (docs/decisions.md, "A sequence is an offset")
+# The conditions for a request in flight (docs/architecture.md, "A sequence is an offset")
 
 
 class Sent(NamedTuple):

@@ -166,7 +166,7 @@ class TopicMirror:
         self._run.warn_in_report(
             f"batches have {found.average_bytes:,} bytes on average, and a broker takes one batch of a "
             f"partition in a request. So requests limit a connection to {rate}. --rebatch 64k joins the "
-            "batches (docs/small-batches.md)"
+            "batches (docs/topics.md)"
         )
 
     def _starts_at_cut(

@@ -2,8 +2,8 @@
 The batches of one partition on their way out, queued in lots, and the map that leads to them.
 
 A batch is stamped when it is queued, for the destination offset behind everything that is queued before it.
-So the offset that an answer must have is known before the request is sent (docs/decisions.md). Batches land
-in their order, and move the map's position.
+So the offset that an answer must have is known before the request is sent (docs/architecture.md). Batches
+land in their order, and move the map's position.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ No client can delay the mirror or its end. Connections are bounded in number and
 loses its connection if a new one needs the slot. The server writes nothing to stderr. The unix socket has the
 mode 0600, and answers only processes of this user and of root.
 
-The base is Python's own ``http.server``; docs/dependencies.md compares libraries, which bound less.
+The base is Python's own ``http.server``; docs/architecture.md compares libraries, which bound less.
 """
 
 from __future__ import annotations
