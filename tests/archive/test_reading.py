@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from shoal.archive.directory import Archive, DamagedObject, PartitionObjects
+from shoal.archive.names import ObjectName
 from shoal.archive.reading import PartitionReader
 from tests import batches
 from tests.archive.archives import add, new_archive, objects_of, plain, reader_of
@@ -114,3 +117,48 @@ def test_offset_at_finds_the_first_record_since_a_time(tmp_path: Path) -> None:
         assert reader.offset_at(0, 1_000_000) == (0, 1_000)
         assert reader.offset_at(1_500, 1_000_000) == (3, 2_000)
         assert reader.offset_at(99_000, 1_000_000) is None
+
+
+def add_foreign(archive: Archive, spool: Path, log: bytes) -> str:
+    """Archive three records by a writer whose description fits to its ``.log``; return the log's name."""
+    name, facts = add(archive, plain(3), spool)
+    path = objects_of(archive).path
+    facts = replace(
+        facts, log_bytes=len(log), log_digest=xxhash.xxh3_128(log).hexdigest(), next_offset=5, batches=2
+    )
+    foreign = ObjectName(0, 2, name.attempt)
+    archive.store.write(f"{path}/{foreign}.log", [log])
+    archive.store.write(f"{path}/{foreign}.json", [facts.encode()])
+    return f"{foreign}.log"
+
+
+_NO_BATCHES = {
+    "zeros": bytes(100),
+    "a few bytes": b"\0",
+    "a length below a header's": bytes(8) + (20).to_bytes(4) + bytes(4) + b"\2" + bytes(100),
+    "a negative length": bytes(8) + b"\xff" * 4 + bytes(100),
+    "a batch that is cut short": plain(2, base_offset=3)[:-1],
+    "a batch of an unknown format": bytes(8) + (90).to_bytes(4) + bytes(4) + b"\3" + bytes(85),
+    "a batch from before": plain(2, base_offset=0),
+}
+
+
+@pytest.mark.parametrize("rest", _NO_BATCHES.values(), ids=_NO_BATCHES)
+@pytest.mark.parametrize("most_bytes", [1, 10_000])
+def test_read_refuses_a_log_that_ends_with_no_batch(tmp_path: Path, rest: bytes, most_bytes: int) -> None:
+    archive = new_archive(tmp_path / "a")
+    name = add_foreign(archive, tmp_path, plain(3) + rest)
+    with closing(reader_of(archive)) as reader:
+        read = reader.read(0, most_bytes)
+        assert read is not None
+        assert read.record_set == plain(3)
+        with pytest.raises(DamagedObject, match=name):
+            reader.read(3, most_bytes)
+
+
+@pytest.mark.parametrize("rest", _NO_BATCHES.values(), ids=_NO_BATCHES)
+def test_search_for_an_offset_refuses_a_log_that_ends_with_no_batch(tmp_path: Path, rest: bytes) -> None:
+    archive = new_archive(tmp_path / "a")
+    name = add_foreign(archive, tmp_path, plain(3) + rest)
+    with closing(reader_of(archive)) as reader, pytest.raises(DamagedObject, match=name):
+        reader.read(4, 10_000)

@@ -11,6 +11,7 @@ import time
 import uuid
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -28,7 +29,7 @@ from .names import (
     topic_path,
 )
 from .segment import SegmentFacts
-from .store import Store, open_store
+from .store import Store, StoredFile, open_store
 
 __all__ = ["Archive", "ArchivedTopic", "DamagedObject", "PartitionObjects", "now_ms"]
 
@@ -335,6 +336,24 @@ class PartitionObjects:
         self._facts[name] = found
         return found
 
+    def open(self, name: ObjectName, suffix: str, size: int) -> StoredFile:
+        """
+        Open a file of an object, whose description has its size.
+
+        Raises:
+            DamagedObject: The file is missing, or has another size.
+
+        """
+        where = self.where(name, suffix)
+        try:
+            file = self.store.open(f"{self.path}/{name}.{suffix}")
+        except FileNotFoundError:
+            raise DamagedObject(where, "it is missing, and its description is there") from None
+        if file.size != size:
+            file.close()
+            raise DamagedObject(where, f"it has {file.size:,} bytes, but its description {size:,}")
+        return file
+
     @property
     def end_offset(self) -> int | None:
         """The end of the last object; None without any."""
@@ -432,15 +451,12 @@ def _read_id(store: Store) -> str:
 
 
 def _read_small(store: Store, path: str) -> bytes:
-    file = store.open(path)
-    try:
+    with closing(store.open(path)) as file:
         if file.size > _LARGEST_JSON_BYTES:
             raise DamagedObject(
                 f"{store.url}/{path}", f"{file.size:,} bytes are more than any that shoal writes"
             )
         return file.read_at(0, file.size)
-    finally:
-        file.close()
 
 
 def _read_json(store: Store, path: str) -> Mapping[str, object]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import xxhash
@@ -26,7 +28,10 @@ __all__ = ["PartitionReader", "ReadBatches"]
 
 _PIECE_BYTES = 8 * 1024 * 1024
 _HEAD = struct.Struct(">qiib")
-_DELTA = struct.Struct(">i")
+_LENGTH = _DELTA = struct.Struct(">i")
+
+#: The least length of a batch by its magic: that of a record without key and value, in the first two.
+_LEAST_LENGTHS = (14, 22, HEADER_SIZE - LOG_OVERHEAD)
 
 #: Objects that this process has read against their digests.
 _verified: set[str] = set()
@@ -40,20 +45,86 @@ class ReadBatches(NamedTuple):
     Attributes:
         record_set: Whole batches; the first has the wanted offset, or is the next one behind it.
         aborted: ``(producer_id, first_offset)`` of the aborted transactions among them.
+        next_offset: The offset behind the last one.
 
     """
 
     record_set: bytes
     aborted: Sequence[tuple[int, int]]
+    next_offset: int
 
 
-class _Opened(NamedTuple):
-    """An object that is being read: its file, its index, and the offset at which another one takes over."""
+@dataclass(slots=True)
+class _Opened:
+    """An object that is being read."""
 
     name: ObjectName
+    where: str
     file: StoredFile
     entries: Sequence[AbortedEntry]
+    #: The offset at which another object takes over, or the offset behind this one.
     until: int
+    #: The position of the next batch, and an offset that it is not before.
+    position: int
+    offset: int
+
+    def seek(self, offset: int) -> None:
+        """Go to the batch that has an offset, or the next one."""
+        while self.offset < offset and self.position < self.file.size:
+            position, begins_at, behind = 0, self.position, self.offset
+            for following, _, next_offset in _batches(self._piece(_PIECE_BYTES), behind):
+                if next_offset > offset:
+                    self.position, self.offset = begins_at + position, offset
+                    return
+                position, self.offset = following, next_offset
+            self.position = begins_at + position
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return the next batches that begin before :attr:`until`, and go behind them."""
+        if self.position >= self.file.size:
+            return b""
+        data, end = self._piece(most_bytes), 0
+        for following, base_offset, next_offset in _batches(data, self.offset):
+            if base_offset >= self.until:
+                break
+            end, self.offset = following, next_offset
+        self.position += end
+        return data[:end]
+
+    def _piece(self, most_bytes: int) -> bytes:
+        """Return the next bytes, with one whole batch at least."""
+        left = self.file.size - self.position
+        data = self.file.read_at(self.position, min(max(most_bytes, HEADER_SIZE), left))
+        if next(_batches(data, self.offset), None) is None and len(data) >= LOG_OVERHEAD:
+            whole = LOG_OVERHEAD + _LENGTH.unpack_from(data, 8)[0]
+            if len(data) < whole <= left:
+                data = self.file.read_at(self.position, whole)  # one batch is larger than all that was wanted
+        if next(_batches(data, self.offset), None) is None:
+            raise DamagedObject(
+                self.where,
+                f"from byte {self.position} on it has no whole batch at offset {self.offset} or behind",
+            )
+        return data
+
+
+def _batches(data: bytes, offset: int) -> Iterator[tuple[int, int, int]]:
+    """
+    Yield the position behind each whole batch, its base offset, and the offset behind it.
+
+    The walk ends before bytes that are no whole batch, and before a batch that does not follow: it ends at or
+    before the given offset, or the end of the last one.
+    """
+    position, end = 0, len(data)
+    while end - position >= _HEAD.size:
+        base, length, _, magic = _HEAD.unpack_from(data, position)
+        following = position + LOG_OVERHEAD + length
+        if not 0 <= magic <= 2 or length < _LEAST_LENGTHS[magic] or following > end:
+            return
+        delta = _DELTA.unpack_from(data, position + 23)[0] if magic == 2 else 0
+        if delta < 0 or base + delta < offset:
+            return
+        position, offset = following, base + delta + 1
+        yield position, base, offset
 
 
 class PartitionReader:
@@ -62,9 +133,6 @@ class PartitionReader:
     def __init__(self, objects: PartitionObjects) -> None:
         self.objects = objects
         self._opened: _Opened | None = None
-        #: The place in the opened object, and the offset there.
-        self._position = 0
-        self._offset = -1
 
     def read(self, offset: int, most_bytes: int) -> ReadBatches | None:
         """
@@ -78,77 +146,56 @@ class PartitionReader:
             ShoalError: The store does not answer.
 
         """
-        while True:
-            opened = self._open_at(offset)
-            if opened is None:
-                return None
-            found, next_offset = _read_until(opened, self._position, most_bytes, self.objects)
-            if found:
-                self._position, self._offset = self._position + len(found), next_offset
-                return ReadBatches(found, self._aborted(opened, offset, next_offset))
+        while (opened := self._open_at(offset)) is not None:
+            if found := opened.read(most_bytes):
+                return ReadBatches(found, self._aborted(opened, offset), opened.offset)
             # Nothing is left of the object: the next one begins behind it.
-            offset = max(offset, min(opened.until, self.objects.facts(opened.name).next_offset))
+            offset = max(offset, opened.until)
             self.close()
+        return None
 
     def _open_at(self, offset: int) -> _Opened | None:
         opened = self._opened
-        if opened is not None and offset == self._offset:
-            behind = min(opened.until, self.objects.facts(opened.name).next_offset)
-            if offset < behind:
-                return opened
+        if opened is not None and opened.offset == offset < opened.until:
+            return opened
         self.close()
         found = self.objects.at(offset)
         if found is None:
             return None
-        name, until = found
-        self._opened = opened = self._open(name, until)
-        self._position, self._offset = _seek(opened, offset, self.objects)
+        self._opened = opened = self._open(*found)
+        opened.seek(offset)
         return opened
 
     def _open(self, name: ObjectName, until: int) -> _Opened:
-        objects = self.objects
-        facts = objects.facts(name)
+        objects, facts = self.objects, self.objects.facts(name)
+        where = objects.where(name)
+        file = objects.open(name, "log", facts.log_bytes)
         try:
-            file = objects.store.open(f"{objects.path}/{name}.log")
-        except FileNotFoundError:
-            raise DamagedObject(objects.where(name), "it is missing") from None
-        try:
-            _verify(file, objects.where(name), facts.log_digest, facts.log_bytes)
+            _verify(file, where, facts.log_digest)
             entries = self._read_index(name) if facts.index_bytes else []
         except BaseException:
             file.close()
             raise
-        return _Opened(name, file, entries, until)
+        return _Opened(name, where, file, entries, min(until, facts.next_offset), 0, name.base_offset)
 
     def _read_index(self, name: ObjectName) -> Sequence[AbortedEntry]:
-        objects, facts = self.objects, self.objects.facts(name)
-        where = objects.where(name, "txnindex")
-        try:
-            file = objects.store.open(f"{objects.path}/{name}.txnindex")
-        except FileNotFoundError:
-            raise DamagedObject(where, "it is missing") from None
-        try:
-            if file.size != facts.index_bytes:
-                raise DamagedObject(
-                    where, f"it has {file.size:,} bytes, but its description {facts.index_bytes:,}"
-                )
+        facts = self.objects.facts(name)
+        with closing(self.objects.open(name, "txnindex", facts.index_bytes)) as file:
             data = file.read_at(0, file.size)
-        finally:
-            file.close()
-        if digest_of(data) != facts.index_digest:
-            raise DamagedObject(where, "its digest differs from its description")
         try:
+            if digest_of(data) != facts.index_digest:
+                raise ValueError("its digest differs from its description")
             return read_index(data)
         except ValueError as error:
-            raise DamagedObject(where, str(error)) from None
+            raise DamagedObject(self.objects.where(name, "txnindex"), str(error)) from None
 
-    def _aborted(self, opened: _Opened, offset: int, end: int) -> Sequence[tuple[int, int]]:
+    def _aborted(self, opened: _Opened, offset: int) -> Sequence[tuple[int, int]]:
         ended = [
             (each.producer_id, each.first_offset)
             for each in opened.entries
-            if each.last_offset >= offset and each.first_offset < end
+            if each.last_offset >= offset and each.first_offset < opened.offset
         ]
-        later = [each for each in self.objects.facts(opened.name).aborted_later if each[1] < end]
+        later = [each for each in self.objects.facts(opened.name).aborted_later if each[1] < opened.offset]
         return [*ended, *later]
 
     def offset_at(self, timestamp_ms: int, most_decompressed_bytes: int) -> tuple[int, int] | None:
@@ -168,7 +215,7 @@ class PartitionReader:
                 record = _first_since(found.record_set, timestamp_ms, offset, most_decompressed_bytes)
                 if record is not None:
                     return record
-                offset = self._offset
+                offset = found.next_offset
         return None
 
     def close(self) -> None:
@@ -178,102 +225,25 @@ class PartitionReader:
         self._opened = None
 
 
-def _verify(file: StoredFile, where: str, digest: str, size: int) -> None:
+def _verify(file: StoredFile, where: str, digest: str) -> None:
     key = f"{where} {digest}"
     with _verifying:
         if key in _verified:
             return
-    if file.size != size:
-        raise DamagedObject(where, f"it has {file.size:,} bytes, but its description {size:,}")
     computed = xxhash.xxh3_128()
     position = 0
-    while position < size:
+    while position < file.size:
         piece = file.read_at(position, _PIECE_BYTES)
         if not piece:
-            raise DamagedObject(where, f"it ends after {position:,} bytes, but its description has {size:,}")
+            raise DamagedObject(
+                where, f"it ends after {position:,} bytes, but its description has {file.size:,}"
+            )
         computed.update(piece)
         position += len(piece)
     if computed.hexdigest() != digest:
         raise DamagedObject(where, "its digest differs from its description")
     with _verifying:
         _verified.add(key)
-
-
-def _walk(data: memoryview, see: Callable[[int, int], bool]) -> int:
-    """
-    Call a function for each whole batch, until it returns False; return the position behind the last.
-
-    Args:
-        see: Receives the base offset and the offset behind the batch.
-
-    """
-    position, end = 0, len(data)
-    while end - position >= LOG_OVERHEAD + _HEAD.size - 12:
-        base, length, _, magic = _HEAD.unpack_from(data, position)
-        following = position + LOG_OVERHEAD + length
-        if length <= 0 or following > end:
-            break
-        delta = _DELTA.unpack_from(data, position + 23)[0] if magic == 2 and length >= HEADER_SIZE - 12 else 0
-        if not see(base, base + delta + 1):
-            break
-        position = following
-    return position
-
-
-def _read_until(
-    opened: _Opened, position: int, most_bytes: int, objects: PartitionObjects
-) -> tuple[bytes, int]:
-    """Return whole batches from a position on that begin before `until`, and the offset behind them."""
-    next_offset = 0
-
-    def see(base: int, behind: int) -> bool:
-        nonlocal next_offset
-        if base >= opened.until:
-            return False
-        next_offset = behind
-        return True
-
-    return _read_whole(opened, position, most_bytes, objects, see), next_offset
-
-
-def _read_whole(
-    opened: _Opened,
-    position: int,
-    most_bytes: int,
-    objects: PartitionObjects,
-    see: Callable[[int, int], bool],
-) -> bytes:
-    """Return whole batches from a position on, up to the first for which a function returns False."""
-    size = opened.file.size
-    if position >= size:
-        return b""
-    data = opened.file.read_at(position, min(max(most_bytes, HEADER_SIZE), size - position))
-    end = _walk(memoryview(data), see)
-    if not end and len(data) >= LOG_OVERHEAD:
-        whole = LOG_OVERHEAD + _DELTA.unpack_from(data, 8)[0]
-        if _HEAD.size <= len(data) < whole <= size - position:
-            data = opened.file.read_at(position, whole)  # one batch is larger than all that was wanted
-            end = _walk(memoryview(data), see)
-        elif whole > size - position:
-            raise DamagedObject(objects.where(opened.name), f"the batch at byte {position} is cut short")
-    return data[:end]
-
-
-def _seek(opened: _Opened, offset: int, objects: PartitionObjects) -> tuple[int, int]:
-    """Return the position of the batch that has an offset, or of the next one, with the offset itself."""
-    position, size = 0, opened.file.size
-    if offset <= opened.name.base_offset:
-        return 0, offset
-    is_found = False
-
-    def see(base: int, behind: int) -> bool:
-        nonlocal is_found
-        is_found = behind > offset
-        return not is_found
-
-    while position < size and not is_found:
-        position += len(_read_whole(opened, position, _PIECE_BYTES, objects, see))
-    return position, offset
 
 
 def _first_since(
