@@ -119,6 +119,9 @@ def _settle(world: TaskWorld) -> None:
 def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
     if not outcome.is_complete:
         world.problems.append("the last task did not complete")
+    if not world.setup.operator_accepts:
+        # Each stop is one that an event explains: the world has noted all others.
+        world.blocked.update(outcome.stopped)
     world.problems += [
         f"partition {number} stopped: {reason}"
         for number, reason in outcome.stopped.items()
