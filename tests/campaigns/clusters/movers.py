@@ -16,7 +16,7 @@ from .setup import Program, Setup
 
 __all__ = ["Mover", "Started"]
 
-_TASK = Path(__file__).with_name("task.py")
+_TASK = f"{__package__}.task"
 
 #: Of a mirror-maker in its group. If a member is dead, the group soon removes it (KIP-735 raised the
 #: default to 45 s); if it only waits for its CPU, it stays.
@@ -66,7 +66,7 @@ class Mover:
             case Program.MAKER:
                 return Started(self._maker())
             case _:
-                return Started([json.dumps(self._task(ends))], [str(_TASK)])
+                return Started([json.dumps(self._task(ends))], ["-m", _TASK])
 
     def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
         setup = self.setup

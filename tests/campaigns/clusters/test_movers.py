@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from shoal import RawProducer
 from shoal.cli import make_parser
 from shoal.cli.mirror import parse as parse_mirror
 from shoal.cli.mirror_maker import parse as parse_maker
@@ -15,6 +19,7 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.window import Start
 from shoal.mirrormaker.options import MirrorMakerOptions
+from shoal_broker import Broker
 from tests.campaigns.clusters.movers import Mover
 from tests.campaigns.clusters.plan import draw
 from tests.campaigns.clusters.setup import Program, Setup
@@ -86,3 +91,23 @@ def test_mirror_maker_options_follow_the_setup(tmp_path: Path) -> None:
         assert options.mirror.delivery is wanted
         assert (options.mirror.rebatch is None) is setup.raw
         assert options.mirror.timing.commit_interval_s == setup.commit_interval_ms / 1000
+
+
+def test_task_is_a_program_that_copies(tmp_path: Path) -> None:
+    setup = setup_with(program=Program.TASK)
+    with Broker() as source, Broker() as destination:
+        source.create_topic(setup.topic, 1)
+        destination.create_topic(setup.topic, 1)
+        with RawProducer({"bootstrap.servers": source.bootstrap}) as producer:
+            producer.send(setup.topic, b"value").result(timeout=30)
+        started = Mover(setup, source.bootstrap, destination.bootstrap, tmp_path).started([1], once=True)
+        done = subprocess.run(
+            [sys.executable, *started.program, *started.arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["complete"]
+    assert destination.log(setup.topic).log_end_offset == 1
