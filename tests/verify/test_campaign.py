@@ -43,6 +43,7 @@ _SEEDS = (
     73378,
     73482,
     75709,
+    913453,
 )
 
 #: The trials of the long tier.

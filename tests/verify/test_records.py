@@ -342,6 +342,32 @@ def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(si
     assert (report.outcome, report.records) == (Outcome.EQUAL, 42)
 
 
+def test_verify_names_a_record_missing_behind_the_first_one_that_the_source_has_removed(sides: Sides) -> None:
+    # The gap at 12 alone cannot have held both of the copy's first records: so the copy began before 11.
+    first, lost, kept, behind = items(10), items(1, 10), items(40, 200), later(items(2, 90))
+    sides.add(encode(first), first)
+    sides.add(encode([*lost, *kept], base_offset=10, deltas=[1, *range(3, 43)], size=43), [*lost, *kept])
+    sides.add(encode(behind, base_offset=sides.end), behind)
+    lay_out(sides.brokers, cut([*items(2, 90), *kept, *behind], 7))
+    report = sides.report(group="none")
+    assert (report.outcome, missing(report), report.removed) == (Outcome.DIFFERENT, [(11, 12)], 2)
+
+
+def test_verify_names_a_record_that_the_source_lacks_behind_one_that_the_copy_has_removed(
+    sides: Sides,
+) -> None:
+    # Likewise, with a source whose beginning retention has deleted.
+    gone, strange, kept, behind = items(2, 90), items(1, 50), items(40, 200), later(items(2, 90))
+    sides.plain(10)
+    sides.add(encode([*gone, *kept], base_offset=10), [*gone, *kept])
+    sides.add(encode(behind, base_offset=sides.end), behind)
+    sides.log.delete_records(10)
+    rest = encode([*strange, *kept], deltas=[1, *range(3, 43)], size=43)
+    lay_out(sides.brokers, [encode(items(10)), rest, *cut(behind)])
+    report = sides.report(group="none")
+    assert (report.outcome, extra(report), report.removed) == (Outcome.DIFFERENT, [(11, 12)], 2)
+
+
 def test_verify_after_compaction_of_the_last_copied_record_with_the_same_content_behind_is_equal(
     sides: Sides,
 ) -> None:

@@ -33,6 +33,8 @@ _TELLING = 16
 #: A place behind all offsets.
 _END = 2**63 - 1
 
+_NONE = Place(0, 0)
+
 _MISSING = Explanation(DifferenceKind.MISSING)
 _EXTRA = Explanation(DifferenceKind.EXTRA)
 _REORDERED = Explanation(DifferenceKind.REORDERED)
@@ -62,11 +64,18 @@ class Findings:
 
 @dataclass(slots=True)
 class _Left:
-    """The records of a slot that are not explained yet."""
+    """
+    The records of a slot that are not explained yet.
+
+    Attributes:
+        removed: The number of records of each side that lie in gaps of the other.
+
+    """
 
     source: list[Odd]
     destination: list[Odd]
     slot: Slot
+    removed: Place = _NONE
 
     def drop(self, source: Collection[int] = (), destination: Collection[int] = ()) -> None:
         """Take records out by their offsets."""
@@ -276,17 +285,28 @@ class _Rules:
             for offset in strange:
                 self.ranges.add(_may_be_removed(Side.SOURCE), _at(slot.start.source), one(offset))
             self.found.removed += len(gone) + len(extra)
+            left.removed = Place(len(gone) + len(unknown), len(extra) + len(strange))
             left.drop(gone | unknown.keys(), extra | strange.keys())
 
     # The first slot and the rest
 
     def take_before_copy(self) -> None:
-        """Excuse a later start of the copy, and records that retention has deleted from the source."""
+        """
+        Excuse a later start of the copy, and records that retention has deleted from the source.
+
+        A record with too few gaps behind it for the removed records of the other side is no record before
+        the other's beginning: the other side had something in its place.
+        """
         for left in self._left[:1]:
-            if left.slot.start == self._begin:
-                left.source = left.source[: len(left.destination)]
+            slot, removed = left.slot, left.removed
+            if slot.start == self._begin:
+                certain = _behind_gaps(slot.source, slot.gaps.source, removed.destination)
+                kept = max(len(left.destination), sum(each.offset in certain for each in left.source))
+                left.source = left.source[len(left.source) - kept :] if kept else []
                 if self._ours.offsets.start > 0:
-                    left.destination = left.destination[: len(left.source)]
+                    certain = _behind_gaps(slot.destination, slot.gaps.destination, removed.source)
+                    kept = max(len(left.source), sum(each.offset in certain for each in left.destination))
+                    left.destination = left.destination[len(left.destination) - kept :] if kept else []
 
     def name_the_rest(self) -> None:
         """Name the rest: records that stand in each other's places are altered, others missing or extra."""
@@ -407,6 +427,16 @@ def _judged(
             else:
                 gone.add(each.offset)
     return (gone, unknown) if len(gone) + len(unknown) <= gap else (set(), {})
+
+
+def _behind_gaps(records: Sequence[Odd], gaps: int, wanted: int) -> set[int]:
+    """Return the offsets of the records that have fewer gaps behind them than are wanted."""
+    found = set[int]()
+    for each in records:
+        gaps -= each.gap
+        if gaps < wanted:
+            found.add(each.offset)
+    return found
 
 
 def _may_be_removed(side: Side) -> Explanation:
