@@ -1,9 +1,8 @@
 """
 The raw producer.
 
-Users call :mod:`.producer`. :mod:`.queues` holds the :mod:`.batches` that are not acknowledged yet.
-:mod:`.sender` sends them through a :mod:`.lane` to each leader, :mod:`.outcomes` takes the answers, and
-:mod:`.topics` looks for leaders. :mod:`.settings` reads the properties.
+Users call :mod:`.producer`. :mod:`.queues` holds the :mod:`.batches` that are not acknowledged yet. The
+thread of :mod:`.sender` gives them to their :mod:`.leader`. :mod:`.settings` reads the properties.
 """
 
 from .batches import RecordMetadata

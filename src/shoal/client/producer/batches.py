@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,13 +9,11 @@ from typing import NamedTuple
 from ...errors import ConfigError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import (
     ENTRY,
-    HEADER_SIZE,
     Codec,
     Record,
     RecordBatch,
     read_records,
     split,
-    stamp,
     verify_crc,
     write_batch,
 )
@@ -27,7 +24,6 @@ __all__ = [
     "RECORD_OVERHEAD",
     "SEQUENCES",
     "TOGETHER",
-    "OpenBatch",
     "PendingBatch",
     "RecordMetadata",
     "read_raw",
@@ -74,32 +70,51 @@ class RecordMetadata(NamedTuple):
 @dataclass(slots=True, eq=False)
 class PendingBatch:
     """
-    A batch from the call of the producer to its outcome.
+    A batch from the call of the producer to its outcome. Records can be added to it until it is written.
 
     Attributes:
         partition: The partition to write to.
-        batch: The batch, in memory of the producer's own: each attempt stamps it.
-        futures: The future of the whole batch, or of each of its records.
         created_at: The start of ``delivery.timeout.ms``, by the monotonic clock.
         reserved_bytes: The batch's part of ``buffer.memory``.
+        written: The batch, in memory of the producer's own: each attempt stamps it. None before.
+        futures: The future of the whole batch, or of each of its records.
         records: The records of a batch that was filled record by record; none of one that came whole.
         sequence: The sequence of the first record, after the first attempt.
         landing: The offset at which the batch must land, if its leader compares sequences with the log's end.
         is_in_doubt: Whether the batch may be written although no answer confirmed it.
+        outcome: The offset of the first record, -1 if the broker did not report it, or the error.
         is_done: Whether the futures are complete.
 
     """
 
     partition: TopicPartition
-    batch: RecordBatch
-    futures: Sequence[Future[RecordMetadata]]
     created_at: float
-    reserved_bytes: int
-    records: Sequence[Record] = ()
+    reserved_bytes: int = 0
+    written: RecordBatch | None = None
+    futures: list[Future[RecordMetadata]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     sequence: int | None = None
     landing: int | None = None
     is_in_doubt: bool = False
+    outcome: int | ShoalError = -1
     is_done: bool = False
+
+    def add(self, record: Record, future: Future[RecordMetadata], size: int) -> None:
+        """Add a record with the future of its place, and the bytes that it may take."""
+        self.records.append(record._replace(offset=len(self.records)))
+        self.futures.append(future)
+        self.reserved_bytes += size
+
+    def write(self, codec: Codec) -> None:
+        """Write the batch if it is not written yet; it takes no more records."""
+        if self.written is None:
+            self.written = write_batch(self.records, codec)
+
+    @property
+    def batch(self) -> RecordBatch:
+        """The written batch."""
+        assert self.written is not None
+        return self.written
 
     @property
     def count(self) -> int:
@@ -119,53 +134,20 @@ class PendingBatch:
         newest_ms = header.base_timestamp if header.is_log_append_time else header.max_timestamp
         return ENTRY.pack(self.size, self.count, newest_ms, -1)
 
-    def stamp(self, producer_id: int, epoch: int) -> None:
-        """Write a producer's identity into the header, with the sequence that the batch has."""
-        assert self.sequence is not None
-        stamp(self.batch, producer_id, epoch, self.sequence)
-
-    def acknowledge(self, base_offset: int) -> None:
-        """Complete the futures with offsets, or with -1 if the broker did not report them."""
-        where = self.partition
-        if not self.records:
-            last = base_offset + self.count - 1 if base_offset >= 0 else -1
-            metadata = RecordMetadata(*where, last, base_offset, self.batch.header.max_timestamp)
-            self.futures[0].set_result(metadata)
-            return
-        for number, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
-            offset = base_offset + number if base_offset >= 0 else -1
-            future.set_result(RecordMetadata(*where, offset, offset, record.timestamp))
-
-    def fail(self, error: ShoalError) -> None:
-        """Complete the futures with an error."""
-        for future in self.futures:
-            future.set_exception(error)
-
-
-@dataclass(slots=True, eq=False)
-class OpenBatch:
-    """Records that become one batch when it is their turn, or when they fill it."""
-
-    created_at: float
-    records: list[Record] = field(default_factory=list)
-    futures: list[Future[RecordMetadata]] = field(default_factory=list)
-    bytes_count: int = HEADER_SIZE
-    reserved_bytes: int = 0
-
-    def add(self, record: Record, future: Future[RecordMetadata]) -> None:
-        """Add a record with the future of its place."""
-        size = len(record.body) + RECORD_OVERHEAD
-        self.records.append(record._replace(offset=len(self.records)))
-        self.futures.append(future)
-        self.bytes_count += size
-        self.reserved_bytes += size
-
-    def written(self, partition: TopicPartition, codec: Codec) -> PendingBatch:
-        """Return the records as a batch to send."""
-        batch = write_batch(self.records, codec)
-        return PendingBatch(
-            partition, batch, self.futures, self.created_at, self.reserved_bytes, self.records
-        )
+    def complete(self) -> None:
+        """Complete the futures with the outcome."""
+        outcome = self.outcome
+        if isinstance(outcome, ShoalError):
+            for future in self.futures:
+                future.set_exception(outcome)
+        elif not self.records:
+            last = outcome + self.count - 1 if outcome >= 0 else -1
+            newest_ms = self.batch.header.max_timestamp
+            self.futures[0].set_result(RecordMetadata(*self.partition, last, outcome, newest_ms))
+        else:
+            for number, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
+                offset = outcome + number if outcome >= 0 else -1
+                future.set_result(RecordMetadata(*self.partition, offset, offset, record.timestamp))
 
 
 def read_raw(value: object, limit_bytes: int) -> RecordBatch:

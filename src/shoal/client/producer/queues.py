@@ -6,15 +6,15 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from ...errors import BufferFull
-from ...records import Record, RecordBatch
+from ...errors import BufferFull, ShoalError
+from ...records import HEADER_SIZE, Record, RecordBatch
 from ...topic_partition import TopicPartition
 from ..backoff import Backoff
-from .batches import RECORD_OVERHEAD, OpenBatch, PendingBatch, RecordMetadata
+from .batches import RECORD_OVERHEAD, PendingBatch, RecordMetadata
 from .settings import ProducerSettings
 
 __all__ = ["PartitionQueue", "Queues"]
@@ -26,11 +26,10 @@ class PartitionQueue:
     The batches of one partition, and the producer identity that they are written with.
 
     Attributes:
-        open: The records that are not in a batch yet; None if there are none.
-        holds_open: Whether these wait for a flush.
-        batches: The batches without an outcome, in their order.
         backoff: Counts failures in a row.
-        is_sending: Whether a lane has the first batches.
+        holds_open: Whether a batch that takes more records waits for a flush.
+        batches: The batches without an outcome, in their order. Records can be added to the last alone.
+        is_sending: Whether a leader has the first batches.
         producer_id: None before the first batch.
         next_sequence: The sequence of the next new batch.
         next_offset: The offset at which the next batch lands, or a later one.
@@ -44,7 +43,6 @@ class PartitionQueue:
     partition: TopicPartition
     backoff: Backoff
     holds_open: bool
-    open: OpenBatch | None = None
     batches: deque[PendingBatch] = field(default_factory=deque)
     is_sending: bool = False
     producer_id: int | None = None
@@ -58,20 +56,28 @@ class PartitionQueue:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to send, and no lane has it."""
-        return not self.is_sending and bool(self.batches or (self.open and not self.holds_open))
+        """Whether there is something to send, and no leader has it."""
+        if self.is_sending or not self.batches:
+            return False
+        return not self.holds_open or self.batches[0].written is not None
 
     @property
-    def oldest_at(self) -> float:
-        """The start of ``delivery.timeout.ms`` of the oldest record, by the monotonic clock."""
-        first = self.batches[0] if self.batches else self.open
-        assert first is not None
-        return first.created_at
+    def open(self) -> PendingBatch | None:
+        """The batch that takes more records; None if there is none."""
+        return self.batches[-1] if self.batches and self.batches[-1].written is None else None
 
     def put_off(self) -> None:
         """Count a failure, and pause before the next attempt."""
         self.retry_at = time.monotonic() + self.backoff.next_delay_s()
         self.newest_ms = None
+
+    def finish(self, batch: PendingBatch, outcome: int | ShoalError) -> PendingBatch:
+        """Take a batch out. If it failed, those behind it follow after a gap."""
+        self.batches.remove(batch)
+        self.backoff.reset()
+        self.has_gap = isinstance(outcome, ShoalError) and (self.has_gap or batch.sequence is not None)
+        batch.outcome = outcome
+        return batch
 
 
 class Queues:
@@ -114,7 +120,7 @@ class Queues:
         size = len(batch.view)
         with self.changed:
             self._reserve(size, deadline)
-            self._put(PendingBatch(partition, batch, (future,), time.monotonic(), size))
+            self._put(PendingBatch(partition, time.monotonic(), size, batch, [future]))
 
     def add(
         self, partition: TopicPartition, record: Record, future: Future[RecordMetadata], deadline: float
@@ -123,13 +129,13 @@ class Queues:
         size = len(record.body) + RECORD_OVERHEAD
         with self.changed:
             self._reserve(size, deadline)
-            queue = self._queue(partition)
-            if queue.open is not None and queue.open.bytes_count + size > self._settings.batch_size:
-                self.close_open(queue)
-            if queue.open is None:
-                queue.open = OpenBatch(time.monotonic())
-                self.wake()
-            queue.open.add(record, future)
+            batch = self._queue(partition).open
+            if batch and HEADER_SIZE + batch.reserved_bytes + size > self._settings.batch_size:
+                batch.write(self._settings.compression_type)
+                batch = None
+            if batch is None:
+                batch = self._put(PendingBatch(partition, time.monotonic()))
+            batch.add(record, future, size)
 
     def turn_of(self, topic: str, partitions: int) -> int:
         """Return the partition for a record without a key: one for each batch, in turn."""
@@ -146,70 +152,54 @@ class Queues:
         queue = self._queues.get(partition)
         if queue is None:
             backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
-            queue = self._queues[partition] = PartitionQueue(
-                partition, backoff, self._settings.sends_at_flush
-            )
+            queue = PartitionQueue(partition, backoff, self._settings.sends_at_flush)
+            self._queues[partition] = queue
         return queue
 
-    def _put(self, batch: PendingBatch) -> None:
+    def _put(self, batch: PendingBatch) -> PendingBatch:
         self._queue(batch.partition).batches.append(batch)
         self._unsettled.add(batch)
         self.wake()
+        return batch
 
     def _reserve(self, size: int, deadline: float) -> None:
         """Wait for memory and take it; the caller holds the lock, which the wait releases."""
         total = self._settings.buffer_memory
         if size > total:
             raise BufferFull(f"{size} bytes are more than buffer.memory={total} as a whole")
-        while self._used_bytes + size > total:
-            self._check_open()
-            self._close_all()
+        while self._used_bytes + size > total and not self.is_closed:
+            self._write_open()
             left = deadline - time.monotonic()
             if left <= 0 or not self.changed.wait(left):
                 raise BufferFull(
                     f"no room for {size} bytes in max.block.ms={self._settings.max_block_ms}: "
                     f"{self._used_bytes} of buffer.memory={total} are not acknowledged yet"
                 )
-        self._check_open()
-        self._used_bytes += size
-
-    def _check_open(self) -> None:
         if self.is_closed:
             raise ValueError("the producer is closed")
+        self._used_bytes += size
 
     def flush(self, timeout_s: float | None) -> bool:
         """Send all records at once, and wait for them; return whether all are done."""
         with self.changed:
-            self._close_all()
+            self._write_open()
             batches = list(self._unsettled)
             return self.changed.wait_for(lambda: all(batch.is_done for batch in batches), timeout_s)
 
-    def _close_all(self) -> None:
+    def _write_open(self) -> None:
         for queue in self:
-            self.close_open(queue)
+            if queue.open is not None:
+                queue.open.write(self._settings.compression_type)
+        self.wake()
 
-    # For the sender's thread
+    # For the threads that send
 
-    def close_open(self, queue: PartitionQueue) -> None:
-        """Make the open records of a partition a batch; the caller holds the lock."""
-        if queue.open is not None:
-            opened, queue.open = queue.open, None
-            self._put(opened.written(queue.partition, self._settings.compression_type))
-
-    def settle(self, batch: PendingBatch, complete: Callable[[], object]) -> None:
-        """Complete the futures of a batch, and free its memory; the caller does not hold the lock."""
-        complete()  # its callbacks may call the producer
-        with self.changed:
-            batch.is_done = True
-            self._unsettled.discard(batch)
-            self._used_bytes -= batch.reserved_bytes
-            self.changed.notify_all()
-
-    def take_all(self) -> list[PendingBatch]:
-        """Remove and return all batches."""
-        with self.changed:
-            self._close_all()
-            batches = [batch for queue in self for batch in queue.batches]
-            for queue in self:
-                queue.batches.clear()
-        return batches
+    def settle(self, batches: Iterable[PendingBatch]) -> None:
+        """Complete the futures of batches, and free their memory; the caller does not hold the lock."""
+        for batch in batches:
+            batch.complete()  # its callbacks may call the producer
+            with self.changed:
+                batch.is_done = True
+                self._unsettled.discard(batch)
+                self._used_bytes -= batch.reserved_bytes
+                self.changed.notify_all()

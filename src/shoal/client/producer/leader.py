@@ -1,0 +1,386 @@
+"""
+A leader: the connection to it, the batches that go there, and the outcome of each.
+
+These rules keep the order of each partition, and write no batch twice:
+
+- A batch receives its sequence with its first attempt, and keeps it. It is sent again before those behind it.
+- A failed batch leaves a gap. If the broker reports it (OUT_OF_ORDER_SEQUENCE_NUMBER: no batch was
+  written), the next batches begin a new epoch. If the failed batch was written after all, the old sequences
+  continue.
+- If a leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches share
+  a request. Such a leader compares sequences with its log end: so the first sequence of a partition is that.
+- If a broker refuses a request with several batches, it has written none of them: another producer writes to
+  the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence.
+- A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
+  answer was lost, it is asked for the producer's last sequence.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, Disconnected, ProtocolError, ShoalError, Stopped
+from ...protocol.apis import ApiKey
+from ...records import stamp
+from ...topic_partition import TopicPartition
+from ..admin import IDEMPOTENT_WRITE, init_producer_id
+from ..broker_state import last_sequence
+from ..cluster import Cluster, is_transient
+from ..connection import Connection
+from ..lot import Limits, Lot, Refused, Sent, open_gate
+from ..metadata import Metadata
+from ..multi_batch import marked, query_multi_batch
+from ..offsets import log_end_offsets
+from ..send import send
+from ..topic_listing import TopicListing
+from .batches import SEQUENCES, PendingBatch
+from .queues import PartitionQueue, Queues
+from .settings import ProducerSettings
+
+__all__ = ["Leader"]
+
+#: The most bytes of a partition in a request with several batches, and in a lot.
+_MOST_OF_REQUEST = 1024 * 1024
+_MOST_OF_LOT = 4 * 1024 * 1024
+
+#: A leader may forget a producer without a newer batch: half of the default of producer.id.expiration.ms.
+_REMEMBERED_MS = 12 * 3600 * 1000
+
+_LAST_EPOCH = 2**15 - 1
+
+#: The attempts for a batch that a broker reports as corrupt: its CRC was right when the caller passed it.
+_MOST_CORRUPT = 3
+
+#: The codes of a broker that wrote nothing, since the producer's state does not fit.
+_START_ANEW = frozenset(
+    {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+#: The codes with which a broker may have appended the batch.
+_IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+
+class _Reaction(enum.Enum):
+    """The reaction to an answer about the first batch of a queue."""
+
+    ACKNOWLEDGE = "the leader has the batch"
+    RETRY = "send it again after a pause"
+    ONE_BY_ONE = "send it again, and each batch in a request of its own"
+    NEW_EPOCH = "send it again in a new epoch"
+    LOOK_UP = "ask the leader which batches it has"
+    FAIL = "complete it with the error"
+
+
+class _Delivery(NamedTuple):
+    """The first batches of a queue, and their lot."""
+
+    queue: PartitionQueue
+    batches: Sequence[PendingBatch]
+    lot: Lot
+
+
+class Leader:
+    """
+    Sends the batches of some partitions to their leader, one delivery at a time.
+
+    A leader takes several batches of a partition in a request only if the client id has a mark. So there is
+    another such object, with a connection of its own, for the other partitions of a broker.
+
+    Attributes:
+        is_busy: Whether a delivery is under way.
+
+    """
+
+    def __init__(self, settings: ProducerSettings, queues: Queues, node_id: int, *, is_marked: bool) -> None:
+        """
+        Prepare; the first delivery connects.
+
+        Args:
+            is_marked: Whether requests may have several batches of a partition.
+
+        """
+        self._settings = settings
+        self._queues = queues
+        self._node_id = node_id
+        self._is_marked = is_marked
+        self._gate = open_gate()
+        self._cluster = Cluster(settings.client)
+        self._connection: Connection | None = None
+        #: The leader's answer for each topic that it was asked about.
+        self._takes_several: dict[str, bool] = {}
+        self._finished: list[PendingBatch] = []
+        self.is_busy = False
+
+    def stop(self) -> None:
+        """Send nothing more, and end the wait for the leader; any thread may call this."""
+        assert isinstance(self._gate, array)
+        self._gate[0] = 0
+        self._cluster.abort()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._cluster.close()
+        # The broker may come back without its agent.
+        self._takes_several = {topic: takes for topic, takes in self._takes_several.items() if not takes}
+
+    def deliver(self, metadata: Metadata, queues: Sequence[PartitionQueue]) -> bool:
+        """
+        Send the first batches of queues, and take the outcomes. Only this thread changes these batches.
+
+        Returns:
+            Whether a partition may have another leader.
+
+        Raises:
+            ShoalError: The producer can send nothing any more.
+
+        """
+        deliveries: list[_Delivery] = []
+        try:
+            connection = self._connected(metadata)
+            ready = self._identified(self._asked(connection, queues))
+            with self._queues.changed:
+                deliveries = [self._delivery(each) for each in ready]
+            has_moved = len(ready) < len(queues)
+            if deliveries:
+                sent = send(connection, [each.lot for each in deliveries], self._limits(), self._gate)
+                for place, each in enumerate(deliveries):
+                    has_moved |= self._take(each, sent, place)
+        except (Disconnected, ProtocolError) as error:
+            self.close()
+            batches = {each.queue.partition: each.batches for each in deliveries}
+            with self._queues.changed:
+                for queue in queues:
+                    self._disconnect(queue, batches.get(queue.partition, ()), error)
+            has_moved = True
+        finished, self._finished = self._finished, []
+        self._queues.settle(finished)
+        return has_moved
+
+    def _connected(self, metadata: Metadata) -> Connection:
+        connection = self._connection
+        if connection is not None and (connection.closed or connection.has_hung_up()):
+            self.close()  # brokers close idle connections
+        if self._connection is None:
+            config = self._settings.client
+            self._cluster = Cluster(config, metadata)
+            client_id = marked(config.client_id) if self._is_marked else None
+            self._connection = self._cluster.connect(self._node_id, client_id=client_id)
+        return self._connection
+
+    def _asked(self, connection: Connection, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
+        """Return the partitions for which the leader takes requests of this connection."""
+        if not self._is_marked:
+            return queues
+        known = self._takes_several
+        unknown = {
+            each.partition.topic: each.partition for each in queues if each.partition.topic not in known
+        }
+        if unknown:
+            listing = TopicListing.of(connection.version(ApiKey.PRODUCE), None)
+            answers = query_multi_batch(connection, list(unknown.values()), listing)
+            known |= {partition.topic: takes for partition, takes in answers.items()}
+        for queue in queues:
+            takes = known.get(queue.partition.topic)
+            if takes is None:
+                queue.put_off()
+            elif not takes:
+                queue.takes_several = False
+        if not any(known.values()):
+            self.close()
+        return [each for each in queues if known.get(each.partition.topic)]
+
+    def _identified(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
+        """Give new partitions a producer id and their first sequence; return those that have one."""
+        new = [each for each in queues if each.producer_id is None]
+        if not new:
+            return queues
+        ends: dict[TopicPartition, int | ShoalError] = {}
+        try:
+            producer_id, _ = init_producer_id(self._cluster)
+            if self._is_marked:
+                self._cluster.refresh({each.partition.topic for each in new})
+                ends = log_end_offsets(self._cluster, [each.partition for each in new])
+        except BrokerError as error:
+            if not is_transient(error):
+                raise
+            ends = {each.partition: error for each in new}
+        for queue in new:
+            end = ends.get(queue.partition, 0)
+            if isinstance(end, ShoalError):
+                queue.put_off()
+            else:
+                queue.producer_id, queue.takes_several = producer_id, self._is_marked
+                queue.next_offset, queue.next_sequence = end, end % SEQUENCES
+        return [each for each in queues if each.producer_id is not None]
+
+    def _delivery(self, queue: PartitionQueue) -> _Delivery:
+        """Stamp the first batches of a partition; the caller holds the lock."""
+        assert queue.producer_id is not None
+        size = 0
+        offset = queue.next_offset
+        batches: list[PendingBatch] = []
+        for batch in queue.batches:
+            if batch.written is None:
+                if queue.holds_open:
+                    break
+                batch.write(self._settings.compression_type)
+            size += batch.size
+            if batches and size > _MOST_OF_LOT:
+                break
+            if batch.sequence is None:
+                batch.sequence = queue.next_sequence
+                queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+                batch.landing = offset if queue.takes_several else None
+            offset += batch.count
+            stamp(batch.batch, queue.producer_id, queue.epoch, batch.sequence)
+            batches.append(batch)
+        lot = Lot(
+            queue.partition,
+            [batch.batch.view for batch in batches],
+            b"".join(batch.entry for batch in batches),
+            queue.next_offset,
+            queue.newest_ms,
+            together_bytes=_MOST_OF_REQUEST if queue.takes_several else 0,
+            lands_later=not queue.takes_several,
+        )
+        return _Delivery(queue, batches, lot)
+
+    def _limits(self) -> Limits:
+        return Limits(
+            int(time.time() * 1000) - _REMEMBERED_MS,
+            self._settings.max_request_size,
+            self._settings.max_in_flight,
+            self._settings.client.request_timeout_ms,
+        )
+
+    # Outcomes
+
+    def _take(self, delivery: _Delivery, sent: Sent, place: int) -> bool:
+        """Take the answers about a lot at its place; return whether there may be another leader."""
+        queue, batches, lot = delivery
+        landed = sent.landed[place]
+        refused = sent.refused.get(place)
+        later = {each.first: each.base_offset for each in sent.later if each.place == place}
+        offset = lot.base_offset
+        with self._queues.changed:
+            for number, batch in enumerate(batches[:landed]):
+                offset = later.get(number, offset)
+                self._finish(queue, batch, offset)
+                offset += batch.count
+            queue.next_offset = offset
+            queue.newest_ms = lot.newest_after(landed)
+            left = batches[landed:]
+            if refused is None:
+                if left:
+                    assert sent.failure is not None
+                    self._disconnect(queue, left, sent.failure)
+                return bool(left)
+            where = f"producing to {queue.partition} on {self._cluster}"
+            error = BrokerError(refused.error_code, where, refused.message, IDEMPOTENT_WRITE)
+            reaction = self._react(queue, left, refused, error)
+        if reaction is _Reaction.LOOK_UP:
+            self._look_up(queue, error)
+        return reaction is _Reaction.RETRY
+
+    def _finish(self, queue: PartitionQueue, batch: PendingBatch, outcome: int | ShoalError) -> None:
+        self._finished.append(queue.finish(batch, outcome))
+
+    def _disconnect(self, queue: PartitionQueue, batches: Sequence[PendingBatch], error: ShoalError) -> None:
+        """Send batches again whose answer was lost."""
+        for batch in batches:
+            batch.is_in_doubt = True
+        if queue.backoff.failures >= self._settings.retries and not isinstance(error, Stopped):
+            self._finish(queue, queue.batches[0], error)
+        queue.put_off()
+
+    def _react(
+        self, queue: PartitionQueue, left: Sequence[PendingBatch], refused: Refused, error: BrokerError
+    ) -> _Reaction:
+        """React to the refusal of the first batches."""
+        code = ErrorCode.of(refused.error_code)
+        batches = left[: refused.end - refused.first]
+        for batch in left if code in _IN_DOUBT else ():
+            batch.is_in_doubt = True
+        queue.newest_ms = None  # the batches behind were in flight, and may be refused, too
+        reaction = self._reaction_to(code, queue, is_one_of_several=len(batches) > 1)
+        match reaction:
+            case _Reaction.ACKNOWLEDGE:
+                offset = -1 if code else refused.base_offset
+                for batch in batches:
+                    self._finish(queue, batch, offset)
+                    offset += batch.count if offset >= 0 else 0
+                queue.next_offset = max(offset, 0)
+            case _Reaction.RETRY | _Reaction.LOOK_UP:
+                queue.put_off()
+            case _Reaction.ONE_BY_ONE:
+                queue.takes_several = False
+                queue.backoff.reset()
+            case _Reaction.NEW_EPOCH:
+                _begin_new_epoch(queue)
+            case _Reaction.FAIL:
+                for batch in batches:
+                    self._finish(queue, batch, error)
+        return reaction
+
+    def _reaction_to(self, code: ErrorCode, queue: PartitionQueue, *, is_one_of_several: bool) -> _Reaction:
+        """Return the reaction to a code about the first batch of a queue."""
+        head = queue.batches[0]
+        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return _Reaction.ACKNOWLEDGE
+        is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
+        if code.retriable and not is_out_of_order and queue.backoff.failures < most:
+            return _Reaction.RETRY
+        if is_one_of_several or (is_out_of_order and queue.takes_several):
+            return _Reaction.ONE_BY_ONE
+        if is_out_of_order and head.is_in_doubt and head.landing is not None:
+            return _Reaction.LOOK_UP
+        if code in _START_ANEW or (is_out_of_order and queue.has_gap):
+            return _Reaction.NEW_EPOCH
+        # Also a sequence that is not the next one although all batches before were acknowledged: the broker
+        # has lost its state of the producer.
+        return _Reaction.FAIL
+
+    def _look_up(self, queue: PartitionQueue, error: BrokerError) -> None:
+        """Acknowledge the batches that the leader has by its last sequence; fail the first if it has none."""
+        assert queue.producer_id is not None
+        try:
+            self._cluster.refresh({queue.partition.topic})
+            last = last_sequence(self._cluster, queue.partition, queue.producer_id)
+        except ShoalError as failure:
+            if is_transient(failure):
+                return  # the batch is sent again, and refused again
+            last = None
+        with self._queues.changed:
+            written = [] if last is None else [each for each in queue.batches if _is_up_to(each, last)]
+            for batch in written:
+                assert batch.landing is not None
+                self._finish(queue, batch, batch.landing)
+            if not written:
+                self._finish(queue, queue.batches[0], error)
+
+
+def _begin_new_epoch(queue: PartitionQueue) -> None:
+    """Give unwritten batches new sequences, and fence late requests of the old epoch."""
+    queue.takes_several = queue.has_gap = False
+    queue.next_sequence = 0
+    if queue.epoch == _LAST_EPOCH:
+        queue.producer_id = None
+    queue.epoch = (queue.epoch + 1) % (_LAST_EPOCH + 1)
+    for batch in queue.batches:
+        batch.sequence = batch.landing = None
+
+
+def _is_up_to(batch: PendingBatch, last: int) -> bool:
+    """Return whether a batch ends at a sequence or before it, modulo the number of sequences."""
+    if batch.sequence is None or batch.landing is None:
+        return False
+    return (last - batch.sequence - batch.count + 1) % SEQUENCES < SEQUENCES // 2
