@@ -7,8 +7,9 @@ import sys
 
 _CHILD = """
 import threading
-from shoal.protocol.codec import _MODULES, request_class
-apis, barrier, errors = list(_MODULES), threading.Barrier(8), []
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import request_class
+apis, barrier, errors = list(ApiKey), threading.Barrier(8), []
 def use(begin):
     barrier.wait()
     try:

@@ -50,47 +50,8 @@ LARGEST_FOR_COMPILED = 64 * 1024
 _NULLABLE_TYPES = frozenset({"string", "bytes", "records"})
 _ARRAYS_OF_NULLABLES = frozenset(f"[]{name}" for name in _NULLABLE_TYPES)
 
-#: The library's module with the messages of each API.
-_MODULES = {
-    ApiKey.PRODUCE: "producer.produce",
-    ApiKey.FETCH: "consumer.fetch",
-    ApiKey.LIST_OFFSETS: "consumer.offsets",
-    ApiKey.METADATA: "metadata.metadata",
-    ApiKey.OFFSET_COMMIT: "consumer.group",
-    ApiKey.OFFSET_FETCH: "consumer.group",
-    ApiKey.FIND_COORDINATOR: "metadata.find_coordinator",
-    ApiKey.JOIN_GROUP: "consumer.group",
-    ApiKey.HEARTBEAT: "consumer.group",
-    ApiKey.LEAVE_GROUP: "consumer.group",
-    ApiKey.SYNC_GROUP: "consumer.group",
-    ApiKey.DESCRIBE_GROUPS: "admin.groups",
-    ApiKey.LIST_GROUPS: "admin.groups",
-    ApiKey.SASL_HANDSHAKE: "sasl",
-    ApiKey.SASL_AUTHENTICATE: "sasl",
-    ApiKey.API_VERSIONS: "metadata.api_versions",
-    ApiKey.CREATE_TOPICS: "admin.topics",
-    ApiKey.DELETE_TOPICS: "admin.topics",
-    ApiKey.CREATE_PARTITIONS: "admin.topics",
-    ApiKey.DELETE_RECORDS: "admin.topics",
-    ApiKey.INIT_PRODUCER_ID: "producer.transaction",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "producer.transaction",
-    ApiKey.ADD_OFFSETS_TO_TXN: "producer.transaction",
-    ApiKey.END_TXN: "producer.transaction",
-    ApiKey.WRITE_TXN_MARKERS: "producer.transaction",
-    ApiKey.TXN_OFFSET_COMMIT: "producer.transaction",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "consumer.offsets",
-    ApiKey.DESCRIBE_ACLS: "admin.acl",
-    ApiKey.CREATE_ACLS: "admin.acl",
-    ApiKey.DESCRIBE_CONFIGS: "admin.configs",
-    ApiKey.ALTER_CONFIGS: "admin.configs",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "admin.configs",
-    ApiKey.DELETE_GROUPS: "admin.groups",
-    ApiKey.DESCRIBE_PRODUCERS: "admin.transactions",
-    ApiKey.DESCRIBE_QUORUM: "admin.cluster",
-    ApiKey.DESCRIBE_CLUSTER: "admin.cluster",
-    ApiKey.DESCRIBE_TRANSACTIONS: "admin.transactions",
-    ApiKey.LIST_TRANSACTIONS: "admin.transactions",
-}
+#: The library's packages with messages.
+_PACKAGES = ("consumer", "producer", "metadata", "admin", "sasl")
 
 
 @cache
@@ -99,7 +60,8 @@ def _message_class(api_key: ApiKey, suffix: str) -> Any:
     # if two threads began with different ones, they would wait for each other (Python's _DeadlockError).
     import_module("kafka")
     name = "".join(word.capitalize() for word in api_key.name.split("_")) + suffix
-    return getattr(import_module(f"kafka.protocol.{_MODULES[api_key]}"), name)
+    packages = (import_module(f"kafka.protocol.{package}") for package in _PACKAGES)
+    return next(getattr(package, name) for package in packages if hasattr(package, name))
 
 
 def request_class(api_key: ApiKey) -> Any:
