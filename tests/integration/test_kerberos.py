@@ -222,7 +222,7 @@ def test_mirror_without_a_ticket_ends_with_a_sentence(
     run = shoal("mirror", *clusters, "--rename", r"(.*)=copy.\1", "--dry-run", state=tmp_path)
     assert run.returncode == 2
     assert re.search(r"another/localhost.*another/localhost@", run.stderr)
-    assert "Check sasl.kerberos.service.name" in run.stderr
+    assert "sasl.kerberos.service.name" in run.stderr
     assert "Traceback" not in run.stderr
 
 
@@ -308,8 +308,8 @@ def failure_of(login: KerberosLogin, host: str = "localhost") -> NoTicket:
 @pytest.mark.parametrize(
     ("service", "host", "sentence"),
     [
-        ("another", "127.0.0.1", r"another/localhost: .* not found .* Check sasl.kerberos.service.name"),
-        ("kafka", "kafka.invalid", r"kafka/kafka.invalid: .* not found .*, and that the KDC has a principal"),
+        ("another", "127.0.0.1", r"another/localhost: .* not found .* sasl.kerberos.service.name"),
+        ("kafka", "kafka.invalid", r"kafka/kafka.invalid: .* not found "),
     ],
 )
 def test_unknown_service_is_named(
@@ -331,7 +331,7 @@ def test_principal_that_the_keytab_does_not_have_is_named(
     realm: KerberosRealm, keytabs: dict[str, Path]
 ) -> None:
     reason = failure_of(login_of(keytabs["mirror"], "somebody")).reason
-    assert all(each in reason for each in ("somebody", f"'{keytabs['mirror']}'", "no key"))
+    assert all(each in reason for each in ("somebody", f"'{keytabs['mirror']}'", "keyTab"))
 
 
 def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_pat
     mine.write_bytes(keytab.read_bytes())
     login = login_of(mine, "rotated")
     realm.change_key("rotated")
-    assert re.search(r"another.*KDC", failure_of(login).reason)
+    assert f"'{mine}'" in failure_of(login).reason
     mine.write_bytes(realm.keytab("rotated").read_bytes())
     assert TicketExchange(login, "localhost", HeldTickets()).next_token()
 
@@ -375,7 +375,7 @@ def test_other_clock_of_the_kdc_is_named(shift: str, realm: KerberosRealm) -> No
     need(shutil.which("faketime") is not None, "faketime")
     with KerberosRealm(shift=shift) as other, in_realm(other):
         reason = failure_of(login_of(other.add("mirror"), "mirror")).reason
-    assert re.search(r"Compare.*KDC", reason)
+    assert "clocks" in reason
 
 
 def test_missing_configuration_of_kerberos_is_named(
@@ -396,7 +396,7 @@ def cache_login(cache: Path, **more: str) -> KerberosLogin:
 
 def test_ticket_cache_without_tickets_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
     reason = failure_of(cache_login(tmp_path / "none")).reason
-    assert all(each in reason for each in (f"{tmp_path}/none'", "Run kinit"))
+    assert all(each in reason for each in (f"{tmp_path}/none'", "kinit"))
 
 
 def test_ticket_cache_of_another_principal_is_named(realm: KerberosRealm, tmp_path: Path) -> None:

@@ -43,41 +43,41 @@ def source() -> Source:
 
 def test_token_is_reused_for_four_fifths_of_its_life(source: Source) -> None:
     tokens = source.held()
-    first = tokens.token(LOGIN)
+    first = tokens.current(LOGIN)
     source.now += 79.9
-    assert tokens.token(LOGIN) is first
+    assert tokens.current(LOGIN) is first
     source.now += 0.2
-    assert tokens.token(LOGIN).value == "token-2"
+    assert tokens.current(LOGIN).value == "token-2"
     assert source.asked == 2
 
 
 def test_each_login_has_its_own_token(source: Source) -> None:
     tokens = source.held()
     other = OAuthLogin(TokenClass("tests:Others"))
-    assert tokens.token(LOGIN).value != tokens.token(other).value
+    assert tokens.current(LOGIN).value != tokens.current(other).value
 
 
 def test_token_without_a_lifetime_serves_for_one_login() -> None:
     source = Source(lives_s=None)
     tokens = source.held()
-    assert [tokens.token(LOGIN).value for _ in range(2)] == ["token-1", "token-2"]
+    assert [tokens.current(LOGIN).value for _ in range(2)] == ["token-1", "token-2"]
 
 
 def test_token_file_is_read_at_each_login(source: Source) -> None:
     tokens = source.held()
     login = OAuthLogin(TokenFile("/run/token"))
-    assert [tokens.token(login).value for _ in range(2)] == ["token-1", "token-2"]
+    assert [tokens.current(login).value for _ in range(2)] == ["token-1", "token-2"]
 
 
 def test_old_token_serves_while_the_source_fails(source: Source) -> None:
     tokens = source.held()
-    first = tokens.token(LOGIN)
+    first = tokens.current(LOGIN)
     source.failure = NoToken("it is down", may_pass=True)
     source.now += 90
-    assert tokens.token(LOGIN) is first
+    assert tokens.current(LOGIN) is first
     source.now += 10.1
     with pytest.raises(NoToken, match="it is down") as error:
-        tokens.token(LOGIN)
+        tokens.current(LOGIN)
     assert error.value.may_pass
 
 
@@ -86,44 +86,44 @@ def test_source_that_fails_is_asked_after_pauses(source: Source) -> None:
     source.failure = NoToken("it is down")
     for _ in range(5):
         with pytest.raises(NoToken, match="it is down"):
-            tokens.token(LOGIN)
+            tokens.current(LOGIN)
     assert source.asked == 1
     source.now += 1.1
     with pytest.raises(NoToken):
-        tokens.token(LOGIN)
+        tokens.current(LOGIN)
     assert source.asked == 2
     source.failure = None
     source.now += 2.1
-    assert tokens.token(LOGIN).value == "token-3"
+    assert tokens.current(LOGIN).value == "token-3"
 
 
 def test_refused_token_is_replaced_at_the_next_login(source: Source) -> None:
     tokens = source.held()
-    first = tokens.token(LOGIN)
+    first = tokens.current(LOGIN)
     tokens.discard(LOGIN, first)
-    second = tokens.token(LOGIN)
+    second = tokens.current(LOGIN)
     assert second.value == "token-2"
     tokens.discard(LOGIN, first)  # late, of another connection
-    assert tokens.token(LOGIN) is second
+    assert tokens.current(LOGIN) is second
 
 
 def test_token_ends_with_a_session_that_the_broker_s_clock_shortens(source: Source) -> None:
     tokens = source.held()
-    first = tokens.token(LOGIN)
-    tokens.limit(LOGIN, first, 60.0)
+    first = tokens.current(LOGIN)
+    tokens.shorten(LOGIN, first, 60.0)
     source.now += 47
-    assert tokens.token(LOGIN) is first
+    assert tokens.current(LOGIN) is first
     source.now += 2
-    assert tokens.token(LOGIN).value == "token-2"
+    assert tokens.current(LOGIN).value == "token-2"
 
 
 @pytest.mark.parametrize("session_s", [0.0, 5.0])
 def test_token_outlives_a_session_with_another_limit(source: Source, session_s: float) -> None:
     tokens = source.held()
-    first = tokens.token(LOGIN)
-    tokens.limit(LOGIN, first, session_s)
+    first = tokens.current(LOGIN)
+    tokens.shorten(LOGIN, first, session_s)
     source.now += 79
-    assert tokens.token(LOGIN) is first
+    assert tokens.current(LOGIN) is first
 
 
 def test_threads_share_one_request(source: Source) -> None:
@@ -137,7 +137,7 @@ def test_threads_share_one_request(source: Source) -> None:
 
     tokens = HeldTokens(slowly, source.clock)
     found: list[AccessToken] = []
-    threads = [threading.Thread(target=lambda: found.append(tokens.token(LOGIN))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(tokens.current(LOGIN))) for _ in range(4)]
     for each in threads:
         each.start()
     assert is_asked.wait(20)
@@ -157,14 +157,14 @@ def test_old_token_serves_other_threads_while_one_asks_the_source() -> None:
         return AccessToken(f"token at {now[0]:g}", "", 100)
 
     tokens = HeldTokens(ask, lambda: now[0])
-    assert tokens.token(LOGIN).value == "token at 0"
+    assert tokens.current(LOGIN).value == "token at 0"
     now[0] = 90.0
-    asking = threading.Thread(target=tokens.token, args=(LOGIN,))
+    asking = threading.Thread(target=tokens.current, args=(LOGIN,))
     asking.start()
     assert begun.wait(60)
     try:
-        assert tokens.token(LOGIN).value == "token at 0"
+        assert tokens.current(LOGIN).value == "token at 0"
     finally:
         over.set()
         asking.join()
-    assert tokens.token(LOGIN).value == "token at 90"
+    assert tokens.current(LOGIN).value == "token at 90"

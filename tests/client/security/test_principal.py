@@ -73,7 +73,7 @@ def test_endpoint_gives_a_subject_only_after_a_login() -> None:
 
     tokens = HeldTokens(source)
     assert (tokens.subject(login), requests) == ("", [])
-    tokens.token(login)
+    tokens.current(login)
     assert (tokens.subject(login), len(requests)) == ("mirror", 1)
 
 

@@ -231,59 +231,27 @@ def _canonical(host: str) -> str:
 #: The first of libkrb5's error codes (krb5.h, ERROR_TABLE_BASE_krb5). Those of RFC 4120 follow in its order.
 _BASE = -1765328384
 
-#: Codes of RFC 4120 (unknown server, failed preauthentication, expired; not valid yet, clock skew), and of
-#: libkrb5 itself: KRB5_CC_NOTFOUND, KRB5_KDCREP_SKEW, KRB5_REALM_UNKNOWN, KRB5_KDC_UNREACH, KRB5_KT_NOTFOUND,
-#: KRB5_FCC_NOFILE and KRB5_REALM_CANT_RESOLVE.
-_UNKNOWN_SERVER, _OTHER_KEY, _EXPIRED, _NOT_YET_VALID, _SKEW = 7, 24, 32, 33, 37
-_NO_CACHE, _ANSWER_SKEW, _NO_KDC, _KDC_UNREACHABLE = 141, 148, 154, 156
-_NO_KEY, _NO_FILE, _KDC_UNRESOLVED = 181, 195, 220
+#: KRB5_KDC_UNREACH and KRB5_REALM_CANT_RESOLVE: failures that end without a change of the configuration.
+_MAY_PASS = frozenset({156, 220})
 
-_KEYS = "Check principal and keyTab in sasl.jaas.config: klist -k shows the principals of a keytab"
-
-_REMEDIES: Mapping[int, str] = {
-    **dict.fromkeys(
-        (_EXPIRED, _NO_CACHE, _NO_FILE),
-        "Run kinit, and name the file by ticketCache in sasl.jaas.config, or by KRB5CCNAME",
-    ),
-    **dict.fromkeys(
-        (_NOT_YET_VALID, _SKEW, _ANSWER_SKEW),
-        "Compare the clocks of this machine and the KDC. They may differ by 5 minutes",
-    ),
-    **dict.fromkeys(
-        (_NO_KDC, _KDC_UNREACHABLE, _KDC_UNRESOLVED),
-        "Check the realm and its kdc in krb5.conf (KRB5_CONFIG), and the network",
-    ),
-    _NO_KEY: _KEYS,
-    _OTHER_KEY: "The keytab has another key than the KDC: export it again",
-    _UNKNOWN_SERVER: "Check sasl.kerberos.service.name, and that the KDC has a principal of this host",
-}
-
-#: For other codes.
 _REMEDY = (
-    "Check principal in sasl.jaas.config, sasl.kerberos.service.name, and default_realm in krb5.conf. kinit "
-    "and kvno with KRB5_TRACE=/dev/stderr show the reason"
+    "Check principal, keyTab and ticketCache in sasl.jaas.config (klist -k, kinit), "
+    "sasl.kerberos.service.name, the clocks of this machine and the KDC, and realms and default_realm in "
+    "krb5.conf. KRB5_TRACE=/dev/stderr shows more"
 )
 
-#: Failures that end without a change of the configuration.
-_MAY_PASS = frozenset({_KDC_UNRESOLVED, _KDC_UNREACHABLE})
 
-
-def no_ticket(error: Any, wanted: str, *, by_keytab: bool = False) -> NoTicket:
+def no_ticket(error: Any, wanted: str) -> NoTicket:
     """
     Return the error for a GSSError.
 
     Args:
         error: The error of the package ``gssapi``.
         wanted: The login or service without a ticket, such as ``the principal alice``.
-        by_keytab: Whether the ticket would come from a keytab.
 
     """
-    code = _code(error)
-    if by_keytab and code in (_NO_CACHE, _NO_FILE):
-        # libkrb5 asks the KDC only if the keytab has a key of the principal.
-        return NoTicket(f"no Kerberos ticket for {wanted}: it has no key of this principal. {_KEYS}")
-    remedy = _REMEDIES.get(code, _REMEDY)
-    return NoTicket(f"no Kerberos ticket for {wanted}: {shown(error)}. {remedy}", may_pass=code in _MAY_PASS)
+    may_pass = _code(error) in _MAY_PASS
+    return NoTicket(f"no Kerberos ticket for {wanted}: {shown(error)}. {_REMEDY}", may_pass=may_pass)
 
 
 def shown(error: Any) -> str:

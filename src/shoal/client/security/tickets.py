@@ -1,8 +1,8 @@
 """
 The Kerberos tickets of this process, and logins with them (GSSAPI: RFC 4752).
 
-Those of a keytab are in libkrb5's memory, in one cache for each login: no other process sees them, and none
-is written to a file. The tickets of a ticket cache belong to another program, so each login reads them again.
+Those of a keytab are in libkrb5's memory: no other process sees them, and none is written to a file. The
+tickets of a ticket cache belong to another program, so each login reads them again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import enum
 import itertools
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .held import Held
+from .held import Keeper
 from .kerberos import NoTicket, load_gssapi, no_ticket, service_host, service_name, shown
 from .login import KerberosLogin, Keytab, TicketCache
 
@@ -30,29 +28,19 @@ __all__ = ["HeldTickets", "TicketExchange", "held_tickets"]
 #: a new cache, and libkrb5 keeps the old one until the process ends. So this is the shortest pause.
 _YOUNGEST_DISCARDED_S = 300.0
 
-_names = itertools.count(1)
+_caches = itertools.count(1)
 
 
-@dataclass(slots=True)
-class _Tickets:
-    """The tickets of one login by a keytab."""
-
-    held: Held[Any] = field(default_factory=Held)
-    cache: str = ""
-    made_at: float = 0.0
-
-
-class HeldTickets:
-    """The tickets of one process, for all its threads."""
+class HeldTickets(Keeper[KerberosLogin, Any]):
+    """The tickets of one process: credentials of the package ``gssapi``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._by_login: dict[KerberosLogin, _Tickets] = {}
+        """Begin without tickets; ``clock`` returns the seconds of a monotonic clock."""
+        super().__init__(_of_keytab, clock)
 
     def credentials(self, login: KerberosLogin) -> Any:
         """
-        Return the credentials of the package ``gssapi``; this may ask the KDC, which takes seconds.
+        Return the credentials of a login; this may ask the KDC, which takes seconds.
 
         Raises:
             NoTicket: There is no ticket, and the KDC gives none.
@@ -65,8 +53,7 @@ class HeldTickets:
                 # As in Java, the keytab comes second.
                 if login.keytab is None:
                     raise
-        tickets = self._of(login)
-        return tickets.held.current(lambda: self._new(login, tickets), self._clock)
+        return self.current(login)
 
     def principal(self, login: KerberosLogin) -> str:
         """Return the principal of the ticket of a login by a ticket cache; empty if there is none."""
@@ -74,30 +61,6 @@ class HeldTickets:
             return str(self.credentials(login).name)
         except NoTicket:
             return ""
-
-    def _new(self, login: KerberosLogin, tickets: _Tickets) -> tuple[Any, float]:
-        assert login.keytab is not None
-        cache = tickets.cache
-        if not cache:
-            cache = f"MEMORY:shoal-{next(_names)}"
-            tickets.cache, tickets.made_at = cache, self._clock()
-        # libkrb5 replaces the tickets of a cache if half of their lifetime has passed, so these are new.
-        return _of_keytab(login, login.keytab, cache)
-
-    def discard(self, login: KerberosLogin) -> None:
-        """Forget the tickets of a keytab after a broker has refused one: its key may have changed."""
-        tickets = self._of(login)
-        with tickets.held.lock:
-            if self._clock() - tickets.made_at >= _YOUNGEST_DISCARDED_S:
-                tickets.held.value, tickets.cache = None, ""
-
-    def _of(self, login: KerberosLogin) -> _Tickets:
-        with self._lock:
-            return self._by_login.setdefault(login, _Tickets())
-
-
-#: The tickets of this process.
-held_tickets = HeldTickets()
 
 
 def _of_cache(login: KerberosLogin, cache: TicketCache) -> Any:
@@ -113,15 +76,18 @@ def _of_cache(login: KerberosLogin, cache: TicketCache) -> Any:
     return found
 
 
-def _of_keytab(login: KerberosLogin, keytab: Keytab, cache: str) -> tuple[Any, float]:
+def _of_keytab(login: KerberosLogin) -> tuple[Any, float]:
+    """Return new credentials in a cache of their own, and the seconds that they live."""
     gssapi = load_gssapi()
+    keytab = login.keytab
+    assert keytab is not None
     try:
         with _as_file(keytab) as file:
-            store = {"client_keytab": f"FILE:{file}", "ccache": cache}
+            store = {"client_keytab": f"FILE:{file}", "ccache": f"MEMORY:shoal-{next(_caches)}"}
             found = gssapi.Credentials(name=_name(login), usage="initiate", store=store)
             return found, float(found.lifetime)
     except gssapi.exceptions.GSSError as error:
-        raise no_ticket(error, f"{login.user} by the keytab {keytab.path!r}", by_keytab=True) from error
+        raise no_ticket(error, f"{login.user} by the keytab {keytab.path!r}") from error
 
 
 def _name(login: KerberosLogin) -> Any:
@@ -152,6 +118,10 @@ def _as_file(keytab: Keytab) -> Iterator[str]:
         finally:
             if not name.startswith("/proc/"):
                 Path(name).unlink()
+
+
+#: The tickets of this process.
+held_tickets = HeldTickets()
 
 
 #: RFC 4752, 3.1: the security layers of a message, a bit for each, and the largest message (3 bytes).
@@ -188,7 +158,7 @@ class TicketExchange:
         self._login = login
         self._tickets = tickets
         self._leg = _Leg.CONTEXT
-        credentials = tickets.credentials(login)
+        self._credentials = credentials = tickets.credentials(login)
         host = service_host(host)
         self._service = f"{login.service}/{host}"
         try:
@@ -246,7 +216,7 @@ class TicketExchange:
 
     def refused(self) -> None:
         """Request new tickets for the next login: the broker may have a new key."""
-        self._tickets.discard(self._login)
+        self._tickets.discard(self._login, self._credentials, _YOUNGEST_DISCARDED_S)
 
     def _proven(self, token: bytes) -> bytes:
         """Return the answer to the broker's proof: nothing if the proof is complete."""

@@ -7,17 +7,15 @@ Each process has its own tokens; :mod:`.held` describes how long one serves.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ...named_class import find_class
-from .held import USED_LIFETIME, Held
+from .held import Keeper
 from .login import AwsIam, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
 from .token import AccessToken, NoToken, read_token
 
@@ -105,8 +103,8 @@ def class_of(name: str) -> type[Any]:
     return found
 
 
-class HeldTokens:
-    """The tokens of one process, for all its threads."""
+class HeldTokens(Keeper[OAuthLogin, AccessToken]):
+    """The tokens of one process."""
 
     def __init__(
         self,
@@ -121,66 +119,23 @@ class HeldTokens:
             clock: Returns the seconds of a monotonic clock.
 
         """
-        self._source = source
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._held: dict[OAuthLogin, Held[AccessToken]] = {}
 
-    def token(self, login: OAuthLogin) -> AccessToken:
-        """
-        Return a token for a login.
-
-        One thread asks the source at a time. The others get the old token while it is valid, or wait.
-
-        Raises:
-            NoToken: The source gives none, and there is none that is still valid.
-
-        """
-        if isinstance(login.source, TokenFile):
+        def new(login: OAuthLogin) -> tuple[AccessToken, float]:
+            token = source(login)
             # A file is cheap to read, and its program decides when the token is replaced.
-            return self._source(login)
-        return self._of(login).current(lambda: self._new(login), self._clock)
+            return token, 0.0 if isinstance(login.source, TokenFile) else token.lives_s or 0.0
+
+        super().__init__(new, clock)
 
     def subject(self, login: OAuthLogin) -> str:
-        """Return the subject of the token of this process, without asking its source; empty if unknown."""
-        if isinstance(login.source, TokenFile):
-            with suppress(NoToken):
-                return self._source(login).subject
+        """Return the subject of the token of this process; empty if it is unknown without a request."""
+        if not isinstance(login.source, TokenFile):
+            known = self.known(login)
+            return known.subject if known is not None else ""
+        try:
+            return _of_file(login.source, login.subject_claim).subject
+        except NoToken:
             return ""
-        held = self._of(login)
-        with held.lock:
-            return held.value.subject if held.value is not None else ""
-
-    def _new(self, login: OAuthLogin) -> tuple[AccessToken, float]:
-        token = self._source(login)
-        # One without a lifetime serves for this login alone.
-        return token, token.lives_s or 0.0
-
-    def limit(self, login: OAuthLogin, token: AccessToken, session_s: float) -> None:
-        """
-        Renew a token in time for a session that ends with it.
-
-        The broker has its own clock and counts in whole seconds, so the session may end before the token does
-        here. A session of less than half of that time has another limit (``connections.max.reauth.ms``).
-
-        """
-        held = self._of(login)
-        with held.lock:
-            now = self._clock()
-            if held.value is token and (held.expires_at - now) / 2 < session_s:
-                held.refresh_at = min(held.refresh_at, now + session_s * USED_LIFETIME)
-                held.expires_at = min(held.expires_at, now + session_s)
-
-    def discard(self, login: OAuthLogin, token: AccessToken) -> None:
-        """Forget a token that a broker refused: its keys may have changed, and a new one may be accepted."""
-        held = self._of(login)
-        with held.lock:
-            if held.value is token:
-                held.value = None
-
-    def _of(self, login: OAuthLogin) -> Held[AccessToken]:
-        with self._lock:
-            return self._held.setdefault(login, Held())
 
 
 #: The tokens of this process.
@@ -209,7 +164,7 @@ class BearerExchange:
         """
         self._login = login
         self._tokens = tokens
-        self._token = tokens.token(login)
+        self._token = tokens.current(login)
         self._is_done = False
         self._status: str | None = None
         pairs = [("auth", f"Bearer {self._token.value}"), *login.extensions]
@@ -253,7 +208,7 @@ class BearerExchange:
 
     def accepted(self, session_s: float) -> None:
         """Let the token end with its session, if that is a bit shorter by the broker's clock."""
-        self._tokens.limit(self._login, self._token, session_s)
+        self._tokens.shorten(self._login, self._token, session_s)
 
     def refused(self) -> None:
         """Request a new token for the next login."""
