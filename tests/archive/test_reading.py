@@ -10,6 +10,7 @@ import xxhash
 from shoal.archive.directory import Archive, DamagedObject, PartitionObjects
 from shoal.archive.names import ObjectName
 from shoal.archive.reading import PartitionReader
+from shoal.records import Codec
 from tests import batches
 from tests.archive.archives import add, new_archive, objects_of, plain, reader_of
 
@@ -162,3 +163,13 @@ def test_search_for_an_offset_refuses_a_log_that_ends_with_no_batch(tmp_path: Pa
     name = add_foreign(archive, tmp_path, plain(3) + rest)
     with closing(reader_of(archive)) as reader, pytest.raises(DamagedObject, match=name):
         reader.read(4, 10_000)
+
+
+def test_offset_at_finds_a_message_of_an_old_format(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    inner = [batches.message(1, b"v", offset=number, timestamp=1_000 * number) for number in range(3)]
+    wrapped = batches.wrapper(1, Codec.GZIP, inner, offset=2, timestamp=2_000)
+    add(archive, bytes(wrapped) + bytes(batches.message(1, offset=3, timestamp=5_000)), tmp_path)
+    with closing(reader_of(archive)) as reader:
+        assert reader.offset_at(900, 1_000_000) == (1, 1_000)
+        assert reader.offset_at(4_000, 1_000_000) == (3, 5_000)

@@ -60,7 +60,7 @@ def test_segment_takes_messages_of_old_formats(tmp_path: Path) -> None:
     fetched = bytes(batches.message(1, b"old", offset=0)) + bytes(batches.message(0, b"older", offset=1))
     _, facts = add(archive, fetched, tmp_path)
     assert files_of(tmp_path / "archive")[".log"] == fetched
-    assert (facts.next_offset, facts.newest_ms) == (2, -1)
+    assert (facts.next_offset, facts.newest_ms) == (2, batches.TIMESTAMP)
 
 
 def test_segment_refuses_a_flipped_bit_and_keeps_the_batches_before_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal.client.metadata import TopicMetadata
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.client.security import PasswordLogin
 from shoal.errors import ConfigError
@@ -57,7 +58,7 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
         (
             {"subscribe": "a", "rows": "pointers"},
-            "rows: 'pointers' is not one of bytes, headers",
+            "rows: 'pointers' is not one of bytes, headers, records",
         ),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
         (
@@ -134,3 +135,29 @@ def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> 
 def test_missing_properties_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.config\.file.*/missing"):
         read(streaming=False, **{"kafka.config.file": "/missing"})
+
+
+def test_directory_stands_in_place_of_a_cluster_and_selects_all_topics() -> None:
+    options = ReadOptions.parse({"path": "/data/archive"}, streaming=False)
+    assert options.source.directory == "/data/archive"
+    assert options.topics is not None
+    assert options.topics.matches(TopicMetadata("orders", None, False, {}))
+
+
+@pytest.mark.parametrize("path", ["archive", "data/archive"])
+def test_relative_directory_needs_no_dot(path: str) -> None:
+    assert ReadOptions.parse({"path": path}, streaming=False).source.directory == f"./{path}"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({**SOURCE, "path": "/data"}, r"path.*kafka\.bootstrap\.servers"),
+        ({"path": "s3://user:secret@bucket/kafka"}, "user or password"),
+        ({"path": "ftp://host/kafka"}, "no such kind of directory"),
+    ],
+)
+def test_directory_that_cannot_be_read_is_named(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence) as raised:
+        ReadOptions.parse(options, streaming=False)
+    assert "secret" not in str(raised.value)

@@ -1,12 +1,14 @@
-"""The six queries of docs/datasource.md run as they stand, and have the printed output."""
+"""The queries of docs/datasource.md run as they stand, and those with an output print it."""
 
 from __future__ import annotations
 
+import datetime
 import io
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,9 +18,13 @@ from shoal.records import Codec
 from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
 from tests import batches
+from tests.archive.archives import add, new_archive, plain
 from tests.two_brokers import ABORT, COMMIT, History
 
 PAGE = Path(__file__).parents[2] / "docs" / "datasource.md"
+
+#: As Python counts the days of the week.
+TUESDAY = 1
 
 #: 2026-03-01 and 2096-03-01, both 12:00 UTC.
 NOON_MS, FAR_MS = 1_772_366_400_000, 3_981_441_600_000
@@ -68,12 +74,19 @@ def source() -> Iterator[Broker]:
         yield broker
 
 
+def code_and_outputs(heading: str) -> tuple[list[str], list[str]]:
+    _, _, section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
+    section, _, _ = section.partition("\n## ")
+    return (
+        re.findall(r"```python\n(.*?)```", section, re.DOTALL),
+        re.findall(r"```text\n(.*?)```", section, re.DOTALL),
+    )
+
+
 def blocks() -> tuple[str, list[tuple[str, str]]]:
     """Return the code before the queries, and each query with its output."""
-    _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## Six queries over batches\n")
-    section, _, _ = section.partition("\n## ")
-    first, *queries = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return first, list(zip(queries, re.findall(r"```text\n(.*?)```", section, re.DOTALL), strict=True))
+    (first, *queries), outputs = code_and_outputs("Six queries over batches")
+    return first, list(zip(queries, outputs, strict=True))
 
 
 def test_queries_of_the_page_have_their_outputs(spark: SparkSession, source: Broker) -> None:
@@ -87,3 +100,39 @@ def test_queries_of_the_page_have_their_outputs(spark: SparkSession, source: Bro
             exec(code, names)
         printed.append(output.getvalue().strip())
     assert printed == [output.strip() for _, output in queries]
+
+
+def last_tuesday() -> datetime.datetime:
+    """Return noon of the last Tuesday before today, UTC."""
+    today = datetime.datetime.now(datetime.UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    return today - datetime.timedelta(days=(today.weekday() - TUESDAY - 1) % 7 + 1)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> str:
+    """Archive an object for each of five days around the last Tuesday, with as many orders as its number."""
+    archive = new_archive(tmp_path / "archive")
+    offset = 0
+    for number, days in enumerate(range(-2, 3), start=1):
+        day_ms = int((last_tuesday() + datetime.timedelta(days=days)).timestamp() * 1000)
+        add(archive, plain(number, base_offset=offset, timestamp=day_ms), tmp_path, offset=offset)
+        offset += number
+    return str(tmp_path / "archive")
+
+
+def test_archive_of_the_page_becomes_a_table(spark: SparkSession, archive: str, tmp_path: Path) -> None:
+    (table, query, asked_again), _ = code_and_outputs("An archive as a table")
+    parquet = str(tmp_path / "orders")
+    names: dict[str, Any] = {"spark": spark, "shoal": shoal}
+    exec(table.replace("s3://bucket/kafka", archive).replace("/data/orders", parquet), names)
+    question = query.removeprefix('spark.sql("""').partition('"""')[0]
+    (row,) = spark.sql(question).collect()
+    assert (row.hour, row.orders) == (12, 3)
+    assert spark.table("orders").count() == sum(range(6))
+
+    names["records"].createOrReplaceTempView("orders")
+    (asked,) = spark.sql(question).collect()
+    assert asked == row
+
+    exec(asked_again.replace("s3://bucket/kafka", archive), names)
+    assert names["records"].count() == 0, "of another year"

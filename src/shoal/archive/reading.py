@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import xxhash
 
-from ..records import read_header, read_records
-from ..records.batch import HEADER_SIZE, LOG_OVERHEAD, RecordBatch
+from ..records import read_records, split
+from ..records.batch import HEADER_SIZE, LOG_OVERHEAD
+from ..records.legacy import read_timestamp
 from .aborted import AbortedEntry, read_index
 from .directory import DamagedObject, PartitionObjects
 from .names import ObjectName
@@ -249,16 +250,15 @@ def _verify(file: StoredFile, where: str, digest: str) -> None:
 def _first_since(
     record_set: bytes, timestamp_ms: int, offset: int, most_decompressed_bytes: int
 ) -> tuple[int, int] | None:
-    view = memoryview(record_set)
-    position = 0
-    while len(view) - position >= HEADER_SIZE:
-        header = read_header(view, position)
-        size = LOG_OVERHEAD + header.batch_length
-        if header.magic == 2 and header.max_timestamp >= timestamp_ms and not header.is_control:
-            batch = RecordBatch(header, view[position : position + size])
-            for record in read_records(batch, most_decompressed_bytes):
-                at_ms = header.max_timestamp if header.is_log_append_time else record.timestamp
-                if record.offset >= offset and at_ms >= timestamp_ms:
-                    return record.offset, at_ms
-        position += size
+    for batch in split(memoryview(record_set)):
+        header = batch.header
+        is_modern = header.magic == 2
+        newest_ms = header.max_timestamp if is_modern else read_timestamp(batch)
+        if newest_ms < timestamp_ms or header.is_control:
+            continue
+        append_time_ms = newest_ms if is_modern and header.is_log_append_time else None
+        for record in read_records(batch, most_decompressed_bytes):
+            at_ms = record.timestamp if append_time_ms is None else append_time_ms
+            if record.offset >= offset and at_ms >= timestamp_ms:
+                return record.offset, at_ms
     return None

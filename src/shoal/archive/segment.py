@@ -22,6 +22,7 @@ import xxhash
 from ..errors import CorruptBatch, Disconnected
 from ..records import PACKED_FINGERPRINT, RecordBatch, fingerprint_plain, read_header, split, verify_crc
 from ..records.batch import MAX_TIMESTAMP_OFFSET
+from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
@@ -209,7 +210,10 @@ class OpenSegment:
         self.records += header.records_count
         self.next_offset = header.next_offset
         self._leader_epoch = header.leader_epoch
-        self._see_times(header.base_timestamp, header.max_timestamp)
+        if is_modern:
+            self._see_times(header.base_timestamp, header.max_timestamp)
+        else:
+            self._see_times(*[read_timestamp(batch)] * 2)
 
     def _see_times(self, base_ms: int, newest_ms: int) -> None:
         if newest_ms >= 0:

@@ -40,7 +40,7 @@ from ..errors import CorruptBatch
 from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
 from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
 
-__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages"]
+__all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_timestamp"]
 
 _OVERHEAD = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -97,6 +97,14 @@ def read_messages(batch: RecordBatch, limit_bytes: int, *, check_offsets: bool =
         return _unwrap(outer, header.base_offset, data, limit_bytes, check_offsets=check_offsets)
     except Malformed as error:
         raise CorruptBatch(str(error), header.base_offset) from None
+
+
+def read_timestamp(batch: RecordBatch) -> int:
+    """Return the timestamp of a message, -1 for magic 0; a wrapper has the newest of the messages in it."""
+    position = LOG_OVERHEAD + _CRC_MAGIC_ATTRIBUTES.size
+    if batch.header.magic == 0 or len(batch.view) < position + _INT64.size:
+        return NO_TIMESTAMP
+    return int(_INT64.unpack_from(batch.view, position)[0])
 
 
 class Malformed(Exception):

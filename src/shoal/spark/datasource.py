@@ -32,7 +32,7 @@ __all__ = ["ShoalDataSource", "data_source"]
 @sentence_first
 class ShoalDataSource(DataSource):
     """
-    The data source ``format("shoal")``: record batches of Kafka topics.
+    The data source ``format("shoal")``: batches and records of Kafka topics, in a cluster or an archive.
 
     :func:`data_source` returns the class to register for a session that has credentials.
 

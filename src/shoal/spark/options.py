@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shoal.archive.store import is_directory_url
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
@@ -50,7 +51,7 @@ class ReadOptions:
     Options of ``spark.read`` and ``spark.readStream``.
 
     Attributes:
-        source: The cluster to read.
+        source: The cluster or archive to read.
         topics: The topics of ``subscribe`` or ``subscribePattern``; None with ``assign``.
         assigned: The partitions of ``assign``.
         rows: The meaning of a row.
@@ -92,8 +93,9 @@ class ReadOptions:
         rows = row_kind(left.pop("rows", None))
         if streaming:
             _no_end(left)
+        _take_path(left)
         source = _client("source", left, "kafka.")
-        topics, assigned = _selection(left)
+        topics, assigned = _selection(left, may_be_all=source.directory is not None)
         parsed = cls(
             source=source,
             topics=topics,
@@ -171,8 +173,25 @@ def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
     return config
 
 
-def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[TopicPartition, ...]]:
+def _take_path(left: dict[str, str]) -> None:
+    """Take the argument of ``load``: an archive stands in place of the servers of a cluster."""
+    path = left.pop("path", None)
+    if path is None:
+        return
+    if "kafka.bootstrap.servers" in left:
+        raise ConfigError(
+            "option path (the argument of load) and option kafka.bootstrap.servers name two sources. Remove "
+            "one of them"
+        )
+    left["kafka.bootstrap.servers"] = path if is_directory_url(path) else f"./{path}"
+
+
+def _selection(
+    left: dict[str, str], *, may_be_all: bool
+) -> tuple[TopicSelection | None, tuple[TopicPartition, ...]]:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in left]
+    if may_be_all and not ways:
+        return TopicSelection(".*"), ()
     if len(ways) != 1:
         raise ConfigError("set exactly one of the options subscribe, subscribePattern and assign")
     value = left.pop(ways[0].lower())

@@ -16,6 +16,7 @@ from shoal.mirroring.assignment import (
     start_offsets,
 )
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.spark.objects import object_ranges
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
@@ -115,7 +116,7 @@ class Planner:
         ends: Mapping[TopicPartition, int],
     ) -> list[list[CopyRange]]:
         """
-        Return the tasks for the offsets between starts and ends.
+        Return the tasks for the offsets between starts and ends: of an archive, one for each object.
 
         Raises:
             PartitionStopped: The source no longer has an offset, and ``failOnDataLoss`` is set.
@@ -127,6 +128,9 @@ class Planner:
             if starts[partition] < end
         ]
         self._check_present(cluster, ranges)
+        directory = self._options.source.directory
+        if directory is not None:
+            return [[each] for each in object_ranges(directory, ranges)]
         leaders = {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
         return assign_tasks(ranges, self._options.tasks, leaders)
 

@@ -8,6 +8,8 @@ compaction emptied.
 As headers (option ``rows=headers``), a row is the header of one batch, without its records. There is a row
 for each batch of the log, transaction markers and aborted batches included.
 
+As records (option ``rows=records``), a row is a record (:mod:`.record_rows`).
+
 In this package, ``RecordBatch`` alone is Kafka's.
 """
 
@@ -34,6 +36,7 @@ from shoal.inspect.facts import codec_name
 from shoal.inspect.reading import marker_of
 from shoal.records import RecordBatch
 from shoal.records.aborted import Marker
+from shoal.spark.record_rows import RECORDS, record_rows
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BYTES", "HEADERS", "RowKind"]
@@ -123,14 +126,20 @@ class RowKind(enum.Enum):
 
     BYTES = "bytes"
     HEADERS = "headers"
+    RECORDS = "records"
 
     @property
     def schema(self) -> StructType:
         """The columns."""
-        return BYTES if self is RowKind.BYTES else HEADERS
+        return {RowKind.BYTES: BYTES, RowKind.HEADERS: HEADERS, RowKind.RECORDS: RECORDS}[self]
 
-    def to_arrow(self, partition: TopicPartition, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of batches of a partition, some at a time."""
+    def to_arrow(
+        self, partition: TopicPartition, batches: Iterable[RecordBatch], offsets: range
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of batches of a partition, some at a time; records only if they have the offsets."""
+        if self is RowKind.RECORDS:
+            yield from record_rows(partition, batches, offsets)
+            return
         columns = [(name, *_COLUMNS[name]) for name in self.schema.names if name in _COLUMNS]
         schema = pa.schema(
             [pa.field(each.name, _ARROW[type(each.dataType)], each.nullable) for each in self.schema.fields]

@@ -17,7 +17,6 @@ from shoal.client.offsets import EARLIEST
 from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.records import RecordBatch
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
@@ -46,16 +45,29 @@ def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     with Cluster(options.source) as cluster:
         cluster.refresh({each.topic for each in partition.value})
         for each in partition.value:
-            yield from options.rows.to_arrow(each.source, _batches(cluster, each, options.rows))
+            offsets = range(each.start_offset, each.end_offset)
+            batches = _batches(cluster, each.source, offsets, options.rows)
+            yield from options.rows.to_arrow(each.source, batches, offsets)
 
 
-def _batches(cluster: Cluster, wanted: CopyRange, rows: RowKind) -> Iterator[RecordBatch]:
+def _batches(
+    cluster: Cluster, partition: TopicPartition, offsets: range, rows: RowKind
+) -> Iterator[RecordBatch]:
     """Yield the batches of a run that have a row."""
     level = cluster.config.isolation_level
-    for decision, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
-        # A batch belongs to the run that has its last offset. So two adjacent runs never both have it.
-        if batch.header.last_offset >= wanted.end_offset:
+    behind = offsets.start
+    for decision, batch in read_decided(cluster, partition, offsets.start, level):
+        header = batch.header
+        if rows is RowKind.RECORDS:
+            # Each run has the records with its offsets. The offset of an old message is that of the last one
+            # inside it.
+            decisive = header.base_offset if header.magic == 2 else behind
+        else:
+            # A batch belongs to the run that has its last offset. So two adjacent runs never both have it.
+            decisive = header.last_offset
+        if decisive >= offsets.stop:
             break
+        behind = header.next_offset
         if rows is RowKind.HEADERS or not decision.is_drop:
             yield batch
 
@@ -65,7 +77,8 @@ class BatchReader(DataSourceReader):
     """
     The reader of ``spark.read``: the records between two offsets of each partition.
 
-    Spark makes it on the driver and pickles it for the tasks, so it contains only options.
+    Spark makes it on the driver and pickles it for the tasks, so it contains only options. It has no
+    ``pushFilters``: Spark 4.3 reads the objects of one query for all later ones of the same DataFrame.
 
     """
 
