@@ -54,7 +54,7 @@ def test_archive_in_a_bucket_is_read_again(bucket: str, tmp_path: Path) -> None:
 
 def test_archive_ignores_an_upload_without_its_description(bucket: str, tmp_path: Path) -> None:
     archive = new_archive(bucket)
-    archive.store.write(f"{objects_of(archive).path}/00000000000000000000.1-1.log", [plain(3)])
+    archive.store.write(f"{objects_of(archive).path}/00000000000000000000.1-1.log", plain(3))
     objects = objects_of(archive)
     assert (objects.end_offset, objects.next_generation) == (None, 2)
     assert objects.uncounted == ["00000000000000000000.1-1.log"]

@@ -128,8 +128,8 @@ def add_foreign(archive: Archive, spool: Path, log: bytes) -> str:
         facts, log_bytes=len(log), log_digest=xxhash.xxh3_128(log).hexdigest(), next_offset=5, batches=2
     )
     foreign = ObjectName(0, 2, name.attempt)
-    archive.store.write(f"{path}/{foreign}.log", [log])
-    archive.store.write(f"{path}/{foreign}.json", [facts.encode()])
+    archive.store.write(f"{path}/{foreign}.log", log)
+    archive.store.write(f"{path}/{foreign}.json", facts.encode())
     return f"{foreign}.log"
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ def test_check_url_takes_regions_and_endpoints(url: str) -> None:
 def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/deep/er")
     assert store.names("") == []
-    store.write("a/b.log", [b"one", b"two"])
+    store.write("a/b.log", b"onetwo")
     assert [(each.name, each.is_directory, each.size) for each in store.names("a")] == [("b.log", False, 6)]
     file = store.open("a/b.log")
     assert (file.size, file.read_at(2, 3), file.read_at(5, 9)) == (6, b"etw", b"o")
@@ -69,21 +69,36 @@ def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
 
 def test_local_store_never_overwrites(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    store.write("a", [b"first"])
+    store.write("a", b"first")
     with pytest.raises(ShoalError):
-        store.write("a", [b"second"])
+        store.write("a", b"second")
     assert (tmp_path / "a").read_bytes() == b"first"
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
-def test_local_store_shows_nothing_of_a_write_that_fails(tmp_path: Path) -> None:
-    def failing() -> Iterator[bytes]:
-        yield b"a part"
-        raise OSError(28, "No space left on device")
+def test_local_store_gives_a_file_of_its_file_system_another_name(tmp_path: Path) -> None:
+    gathered = tmp_path / "gathered"
+    gathered.write_bytes(b"batches")
+    open_store(str(tmp_path / "archive")).write("a/b.log", gathered)
+    assert (tmp_path / "archive/a/b.log").samefile(gathered)
 
-    with pytest.raises(ShoalError, match="No space left"):
-        open_store(str(tmp_path)).write("a", failing())
-    assert list(tmp_path.iterdir()) == []
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no other file system")
+def test_local_store_copies_a_file_of_another_file_system(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        gathered = Path(elsewhere) / "gathered"
+        gathered.write_bytes(b"batches")
+        open_store(str(tmp_path)).write("b.log", gathered)
+    assert (tmp_path / "b.log").read_bytes() == b"batches"
+    assert [each.name for each in tmp_path.iterdir()] == ["b.log"]
+
+
+def test_local_store_shows_nothing_of_a_write_that_fails(tmp_path: Path) -> None:
+    unreadable = tmp_path / "directory"
+    unreadable.mkdir()
+    with pytest.raises(ShoalError, match="directory"):
+        open_store(str(tmp_path / "archive")).write("a", unreadable)
+    assert list((tmp_path / "archive").iterdir()) == []
 
 
 def test_local_store_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ class Archive:
                 "directory"
             )
         archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        store.write(ARCHIVE_FILE, [description.encode({"id": archive_id})])
+        store.write(ARCHIVE_FILE, description.encode({"id": archive_id}))
         return cls(store, _read_id(store))
 
     # Topics
@@ -251,7 +251,7 @@ class Archive:
         if known is not None and known.says_the_same(topic):
             return False
         path = f"{topic_path(topic.name, topic.directory_id)}/{topic_file(topic.written_ms)}"
-        self.store.write(path, [description.encode(topic.to_json_object())])
+        self.store.write(path, description.encode(topic.to_json_object()))
         return True
 
     def objects(self, topic: str, directory_id: str, partition: int) -> PartitionObjects:

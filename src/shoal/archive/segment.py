@@ -26,7 +26,7 @@ from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
-from .store import Store, pieces_of
+from .store import Store
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
@@ -121,6 +121,7 @@ class OpenSegment:
         began_at: The time of its first batch, on the monotonic clock.
         batches: The number of batches.
         records: The number of records.
+        is_closed: Whether its file may have its name in the archive, so that it takes no batches any more.
 
     """
 
@@ -144,6 +145,7 @@ class OpenSegment:
         self.size = self.batches = self.records = 0
         self._least_ms = self._newest_ms = self._leader_epoch = -1
         self.began_at = time.monotonic()
+        self.is_closed = False
 
     def take(self, record_set: memoryview) -> int:
         """
@@ -243,7 +245,7 @@ class OpenSegment:
         self, store: Store, directory: str, generation: int, may_count: Callable[[], object]
     ) -> tuple[ObjectName, SegmentFacts]:
         """
-        Write the segment's files.
+        Write the segment's files; this closes it, and may be tried again.
 
         Args:
             directory: The path of the partition.
@@ -258,12 +260,13 @@ class OpenSegment:
         # Random: whatever an earlier attempt has left, or still sends, has another name.
         name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
         path = f"{directory}/{name}"
-        store.write(f"{path}.log", pieces_of(self._file))
+        self.is_closed = True
+        store.write(f"{path}.log", self._file)
         if self._index:
-            store.write(f"{path}.txnindex", [bytes(self._index)])
+            store.write(f"{path}.txnindex", bytes(self._index))
         facts = self._facts()
         may_count()
-        store.write(f"{path}.json", [facts.encode()])
+        store.write(f"{path}.json", facts.encode())
         return name, facts
 
     def _facts(self) -> SegmentFacts:

@@ -1,19 +1,21 @@
 """
 A directory in the local file system, or in an object store through ``pyarrow.fs``.
 
-A file appears only when it is whole, and shoal never overwrites or deletes one. In the local file system and
-in HDFS it is written under a temporary name, and renamed. An object store shows an object only once its
-upload is complete. But a stream of pyarrow publishes what it has when it is closed or collected, also after
-an error. So the small file that makes others count is written last (:mod:`.segment`), in one piece.
+A file appears only when it is whole, and shoal never overwrites or deletes one. In the local file system a
+segment of the same file system gets another name. All else there, and in HDFS, is written under a temporary
+name and renamed. An object store shows an object only once its upload is complete. But a stream of pyarrow
+publishes what it has when it is closed or collected, also after an error. So the small file that makes others
+count is written last (:mod:`.segment`), in one piece.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +30,6 @@ __all__ = [
     "check_url",
     "is_directory_url",
     "open_store",
-    "pieces_of",
     "shown_url",
 ]
 
@@ -96,8 +97,8 @@ class Store(Protocol):
     def open(self, path: str) -> StoredFile:
         """Open a file; raises FileNotFoundError if it does not exist."""
 
-    def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file that does not exist."""
+    def write(self, path: str, data: bytes | Path) -> None:
+        """Write a file that does not exist: bytes, or a local file, which nothing changes afterwards."""
 
 
 def is_directory_url(text: str) -> bool:
@@ -220,26 +221,39 @@ class _LocalStore:
         with self._errors(path):
             return _LocalFile(self._path(path), f"{self.url}/{path}")
 
-    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+    def write(self, path: str, data: bytes | Path) -> None:
         final = self._path(path)
-        temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
         with self._errors(path):
             final.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("xb", buffering=0) as file:
-                    for chunk in chunks:
-                        _write_all(file.fileno(), chunk)
-                    os.fsync(file.fileno())
-                os.link(temporary, final)  # a rename would overwrite
-            finally:
-                temporary.unlink(missing_ok=True)
+            if not isinstance(data, Path) or not _link(data, final):
+                _copy(data, final)
             _sync_directory(final.parent)
 
 
-def _write_all(descriptor: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _link(file: Path, final: Path) -> bool:
+    """Give a file another name, so that nothing is copied; return False if the file system cannot."""
+    try:
+        os.link(file, final)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+            return False
+        raise
+    with final.open("rb") as linked:
+        os.fsync(linked.fileno())
+    return True
+
+
+def _copy(data: bytes | Path, final: Path) -> None:
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            for piece in _pieces(data):
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, final)  # a rename would overwrite
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_directory(path: Path) -> None:
@@ -339,21 +353,24 @@ class _RemoteStore:
         with _remote_errors(where):
             return _RemoteFile(self._system.open_input_file(self._path(path)), where)
 
-    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+    def write(self, path: str, data: bytes | Path) -> None:
         final = self._path(path)
         written = f"{final}.{secrets.token_hex(4)}.tmp" if self._renames else final
         with _remote_errors(f"{self.url}/{path}"):
             if self._renames:
                 self._system.create_dir(final.rpartition("/")[0], recursive=True)
             with self._system.open_output_stream(written) as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
+                for piece in _pieces(data):
+                    stream.write(piece)
             if self._renames:
                 self._system.move(written, final)
 
 
-def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield a local file piece by piece."""
-    with path.open("rb", buffering=0) as file:
+def _pieces(data: bytes | Path) -> Iterator[bytes]:
+    """Yield bytes, or a local file piece by piece."""
+    if not isinstance(data, Path):
+        yield data
+        return
+    with data.open("rb", buffering=0) as file:
         while piece := file.read(_COPY_BYTES):
             yield piece

@@ -58,6 +58,17 @@ class Archiving:
         }
         return sum(newest.values())
 
+    @property
+    def path(self) -> str:
+        """The directory of partition 0."""
+        return f"topics/topic/{self.brokers.source.topics.topic('topic').topic_id}/0"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a task has reported a position."""
+        parts = (part for report in list(self.driver.reports) for part in report["partitions"])
+        return any(part["source_offset"] is not None for part in parts)
+
     def objects(self, partition: int = 0) -> PartitionObjects:
         topic_id = self.brokers.source.topics.topic("topic").topic_id
         return self.archive.objects("topic", str(topic_id), partition)
@@ -180,6 +191,25 @@ def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: 
     assert archiving.content() == stored(history)
     generations = [each.generation for each in archiving.objects().names]
     assert generations == sorted(set(generations))
+
+
+def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
+        (history,) = archiving.brokers.topic()
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.is_begun)
+        in_its_place = tmp_path / "archive" / archiving.path
+        in_its_place.write_bytes(b"")
+        history.plain(3)
+        wait_until(lambda: archiving.driver.waits_for() is not None)
+        history.plain(2)
+        in_its_place.unlink()
+        wait_until(lambda: archiving.end() == 5)
+        archiving.driver.end(task)
+        assert [each.base_offset for each in archiving.objects().names] == [0, 3]
+        assert archiving.content() == stored(history)
+        assert archiving.fetched_bytes == len(stored(history))
 
 
 def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving) -> None:

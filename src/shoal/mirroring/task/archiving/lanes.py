@@ -160,7 +160,7 @@ class Lanes:
         for fetched in response.partitions:
             source = TopicPartition(fetched.topic, fetched.partition)
             partition, asked = lane.partitions.get(source), lane.fetcher.wanted.get(source)
-            if partition is None or asked is None or source in seen or not partition.is_begun:
+            if partition is None or asked is None or source in seen or not partition.takes_batches:
                 continue
             seen.add(source)
             if asked.offset != partition.fetch_offset:

@@ -98,9 +98,14 @@ class ArchivedPartition:
         return self.is_begun and not self.range.is_open and self._position >= self.range.end_offset
 
     @property
+    def takes_batches(self) -> bool:
+        """Whether batches may be added: its position is known, and no segment waits for the store."""
+        return self.is_begun and (self.segment is None or not self.segment.is_closed)
+
+    @property
     def needs_data(self) -> bool:
         """Whether to fetch more now."""
-        is_due = self.is_begun and self.stopped is None and time.monotonic() >= self.retry_at
+        is_due = self.takes_batches and self.stopped is None and time.monotonic() >= self.retry_at
         return is_due and self.fetch_offset < self.range.end_offset
 
     # Its life
@@ -197,7 +202,8 @@ class ArchivedPartition:
             return False
         age_s = time.monotonic() - segment.began_at
         return (
-            segment.size >= segment_bytes
+            segment.is_closed
+            or segment.size >= segment_bytes
             or age_s >= segment_seconds
             or self.stopped is not None
             or segment.next_offset >= self.range.end_offset

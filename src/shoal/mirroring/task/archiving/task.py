@@ -96,9 +96,10 @@ class _ArchiveTask:
                     self._forget(self._partitions.values())  # another mirror may have had the group
                 self._begin([each for each in self._partitions.values() if not each.is_begun])
                 self._lanes.send(each for each in self._partitions.values() if each.is_begun)
-                self._lanes.receive(self._wakeup, _WAIT_S, ArchivedPartition.forget)
                 if self._lanes.is_empty:
                     self._control.wait(_WAIT_S)
+                else:
+                    self._lanes.receive(self._wakeup, _WAIT_S, ArchivedPartition.forget)
                 self._publish_due()
                 self._leave([each for each in self._partitions.values() if each.is_over])
                 if self._report_interval.has_passed(time.monotonic()):
@@ -154,14 +155,17 @@ class _ArchiveTask:
         """Take a step with a partition; return whether it succeeded. It waits, or stops, after an error."""
         try:
             step(each)
+        except BrokerError as error:
+            each.forget()  # another task may have the partition
+            each.wait(str(error))
         except ShoalError as error:
-            if isinstance(error, BrokerError) or is_transient(error):
-                each.forget()
+            if is_transient(error):
                 each.wait(str(error))
             else:
                 each.stop(str(error))
-            return False
-        return True
+        else:
+            return True
+        return False
 
     def _begin_one(self, each: ArchivedPartition) -> None:
         found = self._source.partition(each.source)
@@ -218,7 +222,8 @@ class _ArchiveTask:
         gathered = {each: each.segment.size for each in self._partitions.values() if each.segment is not None}
         while gathered and sum(gathered.values()) > MOST_SPOOL_BYTES:
             largest = max(gathered, key=gathered.__getitem__)
-            self._try(largest, self._publish)
+            if time.monotonic() >= largest.retry_at:
+                self._try(largest, self._publish)
             del gathered[largest]
 
     def _publish(self, each: ArchivedPartition) -> None:
