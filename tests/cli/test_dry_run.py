@@ -88,7 +88,6 @@ class Sides:
             (0, 0),
             None,
             None,
-            None,
             self.options().rules(),
         )
         committed = replace(position, **changes).to_committed()
@@ -231,9 +230,7 @@ def test_reason_to_stop_a_partition_is_a_warning(
 def test_swapped_clusters_are_a_warning(sides: Sides, texts: Texts) -> None:
     sides.destination.create_topic("orders", partitions=2)
     assert sides.found()["warnings"] == []
-    position = MirrorPosition(
-        50, 50, ProducerIdentity(1, 0), (0, 0), None, None, None, sides.options().rules()
-    )
+    position = MirrorPosition(50, 50, ProducerIdentity(1, 0), (0, 0), None, None, sides.options().rules())
     reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
     with Cluster(config) as cluster:

@@ -27,7 +27,7 @@ from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
 COMMITTED = MirrorPosition(
-    10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "source-id", None, "rules", 2
+    10, 7, ProducerIdentity(5, 0), (2, 0), "source-id", None, "rules", 2
 ).to_committed()
 
 JSON = st.recursive(

@@ -48,9 +48,7 @@ def roll_back(settings: CopySettings, topic: str) -> None:
     with Cluster(settings.source) as cluster:
         positions = GroupPositions(cluster, settings.group, MemberId)
         position = positions.read([key])[key]
-        first = replace(
-            position, source_offset=0, destination_offset=0, last_batch=None, source_leader_epoch=-1
-        )
+        first = replace(position, source_offset=0, destination_offset=0, source_leader_epoch=-1)
         positions.commit({key: first})
 
 

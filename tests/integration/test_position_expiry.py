@@ -18,7 +18,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("topic", 0)
-POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules")
+POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
 RETENTION = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 5_000}
 
 

@@ -21,7 +21,7 @@ from shoal_broker.coordination import groups
 from tests.two_brokers import config_of, list_commits
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
-POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules")
+POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
 DAY_MS = 24 * 3_600_000
 
 

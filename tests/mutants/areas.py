@@ -58,7 +58,7 @@ AREAS = {
     "resume": Area(("shoal/mirroring/task/resume/*.py",), CAMPAIGNS),
     "position": Area(
         (
-            "shoal/mirroring/task/moving_map.py",
+            "shoal/mirroring/task/progress.py",
             "shoal/mirroring/model/position.py",
             "shoal/mirroring/model/runs.py",
             "shoal/mirroring/model/offset_map.py",

@@ -17,7 +17,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
-from shoal.mirroring.task import outbound
+from shoal.mirroring.task import progress
 from shoal.net.address import parse_bootstrap
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
@@ -58,7 +58,7 @@ def main() -> None:
         producer_id_expiration_ms=wanted["expiration_ms"],
         rebatch=Rebatch.parse("rebatch", wanted["rebatch"]) if wanted["rebatch"] else None,
     )
-    outbound.TOGETHER_BYTES = wanted["together_bytes"]
+    progress.TOGETHER_BYTES = wanted["together_bytes"]
     topic = wanted["topic"]
     ranges = [CopyRange(topic, number, topic, 0, end) for number, end in enumerate(wanted["ends"])]
     telling = Telling()

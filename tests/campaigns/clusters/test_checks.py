@@ -18,7 +18,7 @@ def records(*keys: int) -> list[Record]:
 
 def position(source_offset: int, destination_offset: int) -> MirrorPosition:
     return MirrorPosition(
-        source_offset, destination_offset, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules"
+        source_offset, destination_offset, ProducerIdentity(1, 0), (0, 0), None, None, "rules"
     )
 
 

@@ -33,7 +33,7 @@ from tests.group_member import GroupMember
 from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 PARTITION = TopicPartition("topic", 0)
-POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules").with_milestone()
+POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, "rules").with_milestone()
 
 
 class Driver:

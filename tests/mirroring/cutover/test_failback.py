@@ -118,7 +118,7 @@ def test_first_position_is_both_ends_of_the_cut() -> None:
     assert partition == TopicPartition("west.orders", 0)
     assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
     assert (position.source_topic_id, position.destination_topic_id) == ("B-id", "A-id")
-    assert (position.last_batch, position.rules) == (None, "other")
+    assert position.rules == "other"
     assert position.source_leader_epoch == 5
 
 
@@ -140,7 +140,7 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
 ) -> None:
     position = None
     if reached is not None:
-        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, None, "rules")
+        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, "rules")
     assert begins_at_cut(CUT, position) is expected
 
 

@@ -134,7 +134,7 @@ def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
 def test_fenced_mirror_whose_commit_has_no_instance_id_ends_by_its_heartbeat(broker: Broker) -> None:
     broker.create_topic("topic")
     partition = TopicPartition("topic", 0)
-    position = MirrorPosition(1, 1, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules")
+    position = MirrorPosition(1, 1, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
     first = Mirror(broker)
     with first, Cluster(config_of("source", broker)) as cluster:
         hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)

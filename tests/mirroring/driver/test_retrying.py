@@ -19,7 +19,7 @@ from tests.metrics_fed import FIRST, SECOND, report
 from tests.two_brokers import TwoBrokers, Watched
 
 INTERVAL_S = 300.0
-POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules")
+POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
 
 
 class Clock:

@@ -32,7 +32,6 @@ PAIR = MirrorPosition(
     7,
     ProducerIdentity(5, 0),
     (2, 0),
-    4_000_000_000,
     "source-id",
     None,
     "rules",
@@ -51,7 +50,6 @@ FORMER_PAIR = replace(PAIR, begin=7, plan=(), is_former=True)
         OFFSETS,
         IDENTITIES,
         st.tuples(OFFSETS, OFFSETS),
-        st.none() | st.integers(0, 2**32 - 1),
         TOPIC_IDS,
         TOPIC_IDS,
         st.text(max_size=64),
@@ -76,7 +74,6 @@ def test_metadata_has_the_documented_form() -> None:
         "destination": 7,
         "producer": [5, 0, 0],
         "origin": [2, 0],
-        "last": 4_000_000_000,
         "topics": ["source-id", None],
         "source_epoch": 2,
         "rules": "rules",
@@ -97,7 +94,7 @@ SECOND = (
     b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]]}'
 )
 PRESENT = (
-    b'shoal3{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
+    b'shoal3{"destination":7,"producer":[5,0,0],"origin":[2,0],'
     b'"topics":["source-id",null],"source_epoch":2,"rules":"rules",'
     b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]],"begin":4,"plan":[0,3,0,5,1,2]}'
 )
@@ -200,7 +197,6 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
         largest,
         ProducerIdentity(largest, 2**15 - 1, -(2**63)),
         (largest, largest),
-        2**32 - 1,
         str(uuid.UUID(int=2**128 - 1)),
         str(uuid.UUID(int=2**128 - 1)),
         "r" * 64,
@@ -244,7 +240,6 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"producer": ["5", 0, 0]},
         {"origin": [2]},
         {"origin": None},
-        {"last": "4"},
         {"topics": ["a"]},
         {"topics": [1, 2]},
         {"source_epoch": "2"},
@@ -257,7 +252,6 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"producer": [5, 2**15, 0]},
         {"producer": [5, 0, 2**63]},
         {"origin": [2, 10**30]},
-        {"last": 2**32},
         {"source_epoch": -2},
         {"map": None},
         {"map": []},

@@ -21,7 +21,7 @@ from shoal.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("topic", 3)
 
-POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, "rules")
+POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
 
 FULL = TaskReport(
     [

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.prometheus import exposition
 from shoal.mirroring.sync import follower
 from shoal.mirroring.sync.follower import GroupFollower, pause_s
-from shoal.mirroring.task import moving_map
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.mirroring.sync.conftest import Groups
@@ -174,7 +174,7 @@ def test_follower_counts_no_more_than_a_part_while_the_mirror_runs(
 ) -> None:
     """The last round is exact again."""
     monkeypatch.setattr(follower, "MOST_COUNTED", 2)
-    monkeypatch.setattr(moving_map, "MOST_EDGES", 0)  # as after more gaps than a map has milestones
+    monkeypatch.setattr(offset_map, "MOST_EDGES", 0)  # as after more gaps than a map has milestones
     mixed(groups)
     groups.commit("source", "g", 14)
     following = Following(groups)

@@ -15,11 +15,11 @@ from shoal.client.group_offsets import CommittedValue
 from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
+from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
-from shoal.mirroring.task import moving_map
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.two_brokers import ABORT, COMMIT
@@ -102,7 +102,7 @@ def test_round_of_a_lagging_group_counts_from_its_last_offset(groups: Groups) ->
 def test_round_among_transactions_reads_all_partitions_together(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving_map, "MOST_EDGES", 0)  # as after more gaps than a map has milestones
+    monkeypatch.setattr(offset_map, "MOST_EDGES", 0)  # as after more gaps than a map has milestones
     partitions, offsets = 12, (3, 4, 10, 17)
     for history in groups.two.topic(partitions=partitions):
         for _ in range(5):
@@ -125,7 +125,7 @@ def test_round_counts_records_as_the_mirror_copied_them(
     groups: Groups, monkeypatch: pytest.MonkeyPatch, is_committed: bool
 ) -> None:
     """The isolation level is the mirror's, whatever that of the program is that translates."""
-    monkeypatch.setattr(moving_map, "MOST_EDGES", 0)
+    monkeypatch.setattr(offset_map, "MOST_EDGES", 0)
     (history,) = groups.two.topic()
     for _ in range(6):
         history.plain(2).transaction(3, ends=ABORT).transaction(1, ends=COMMIT)

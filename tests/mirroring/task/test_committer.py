@@ -24,7 +24,7 @@ from tests import batches
 from tests.two_brokers import Held, TwoBrokers, Watched, answers, wait_until
 
 #: A position from which the first record lies behind a gap: its map has to be committed.
-POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, None, "rules", 0)
+POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, "rules", 0)
 
 
 def copy_of(brokers: TwoBrokers, partition: int = 0) -> PartitionCopy:
@@ -41,7 +41,7 @@ def queue_behind_a_gap(copy: PartitionCopy) -> None:
     record_set = memoryview(batches.batch([b"one"], base_offset=3))
     fetched = FetchedPartition(*copy.source, 0, 9, 9, 0, [], record_set)
     copy.take(fetched, IsolationLevel.READ_COMMITTED)
-    assert not copy.is_planned(0)
+    assert not copy.progress.is_planned(0)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_commit_that_a_plan_has_begun_has_its_time_at_the_end_of_a_window(
         control.stop_requested = True
         threading.Timer(0.2, stall.release).start()
         commits.the_rest([copy])
-    assert not copy.is_in_doubt
+    assert not copy.progress.doubts
 
 
 def test_plan_is_committed_though_a_commit_of_another_partition_was_refused(brokers: TwoBrokers) -> None:
@@ -120,7 +120,7 @@ def test_plan_is_committed_though_a_commit_of_another_partition_was_refused(brok
         queue_behind_a_gap(copy)
         commits.now_and_then([other], time.monotonic())
         commits.plan([copy])
-    assert copy.is_planned(0)
+    assert copy.progress.is_planned(0)
     assert copy.state.is_aligned
 
 
@@ -135,5 +135,5 @@ def test_settle_waits_no_longer_than_for_a_plan(brokers: TwoBrokers) -> None:
         began_at = time.monotonic()
         commits.settle()
         assert time.monotonic() - began_at < 2.0
-        assert copy.is_in_doubt
+        assert copy.progress.doubts
     stall.release()

@@ -9,8 +9,7 @@ from shoal.mirroring.model.incidents import REFUSED_WRITERS
 from shoal.mirroring.task.refusals import Reaction, RefusedRequest, reaction_to
 
 ALONE = RefusedRequest()
-SEVERAL = RefusedRequest(batches=3)
-JOINED = RefusedRequest(is_joined=True, can_be_smaller=True)
+SEVERAL = RefusedRequest(can_be_less=True)
 SKIPPING = RefusedRequest(skips=True)
 
 
@@ -19,12 +18,10 @@ SKIPPING = RefusedRequest(skips=True)
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, SEVERAL, Reaction.ALIGN),
         (ErrorCode.REQUEST_TIMED_OUT, SKIPPING, Reaction.ALIGN),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_APART),
-        (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_APART),
-        (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_APART),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, JOINED, Reaction.SEND_APART),
-        (ErrorCode.MESSAGE_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_LESS),
+        (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_LESS),
+        (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_LESS),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, SEVERAL, Reaction.SEND_LESS),
         (ErrorCode.CORRUPT_MESSAGE, ALONE, Reaction.TRY_AGAIN),
         (ErrorCode.CORRUPT_MESSAGE, SKIPPING, Reaction.TRY_AGAIN),
         (ErrorCode.CORRUPT_MESSAGE, RefusedRequest(skips=True, is_suspect=True), Reaction.SKIP),
@@ -37,8 +34,8 @@ SKIPPING = RefusedRequest(skips=True)
         (ErrorCode.UNKNOWN_SERVER_ERROR, SKIPPING, Reaction.TRY_AGAIN),
         (
             ErrorCode.MESSAGE_TOO_LARGE,
-            RefusedRequest(skips=True, can_be_smaller=True),
-            Reaction.SEND_SMALLER,
+            RefusedRequest(skips=True, can_be_less=True),
+            Reaction.SEND_LESS,
         ),
         (ErrorCode.MESSAGE_TOO_LARGE, SKIPPING, Reaction.SKIP),
         (ErrorCode.MESSAGE_TOO_LARGE, ALONE, Reaction.STOP),

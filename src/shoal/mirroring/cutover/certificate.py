@@ -85,7 +85,8 @@ class CutPartition:
         origin: The offsets of both sides at which the mirror had begun; None if nothing was ever copied.
         records: The number of records that were compared and are the same.
         batches: The number of the source's batches that were compared and are the same.
-        last_batch: The CRC-32C of the last copied batch's fingerprint; None if nothing was copied.
+        last_batch: The CRC-32C of the copy's last batch's fingerprint; None if nothing was copied, or if the
+            batch is large.
 
     """
 

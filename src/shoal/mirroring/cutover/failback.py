@@ -191,7 +191,6 @@ def _position(
         destination_offset=destination.end,
         identity=identity,
         origin=(source.end, destination.end),
-        last_batch=None,
         source_topic_id=source.topic_id,
         destination_topic_id=destination.topic_id,
         rules=rules,

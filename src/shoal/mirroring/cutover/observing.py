@@ -10,8 +10,10 @@ from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...client.groups import describe_holder
 from ...client.offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets
+from ...client.scan import read_one_batch_each
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
+from ...records import fingerprint
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
 from ..model.acl_commands import commands_of
@@ -177,6 +179,16 @@ class Observer:
                 _log(self._destination, each.destination, starts[each.destination], ends[each.destination]),
             )
             for each in seen
+        }
+
+    def last_batches(self, copies: Mapping[TopicPartition, CutLog]) -> dict[TopicPartition, int]:
+        """Return the CRC-32C of the fingerprint of each copy's last batch, of those that have a small one."""
+        ends = {partition: log.end - 1 for partition, log in copies.items() if log.start < log.end}
+        found = read_one_batch_each(self._destination, ends)
+        return {
+            partition: fingerprint(batch).crc
+            for partition, batch in found.items()
+            if not isinstance(batch, ShoalError)
         }
 
     def clusters(self) -> tuple[CutCluster, CutCluster]:

@@ -352,13 +352,19 @@ class CutoverRun:
         self, seen: Sequence[PartitionSeen], logs: Mapping[TopicPartition, tuple[CutLog, CutLog]]
     ) -> Certificate:
         rules = [each.rules for one in seen if (each := self._observer.position_of(one.source)) is not None]
+        parts = [self._cut_partition(each, *logs[each.source]) for each in seen]
+        copies = {one.destination: part.destination for one, part in zip(seen, parts, strict=True)}
+        last = self._observer.last_batches(copies)
         return Certificate(
             datetime.now(UTC).isoformat(timespec="seconds"),
             *self._observer.clusters(),
             self._observer.group,
             rules[0] if rules else "",
             dict(self._observer.topics),
-            tuple(self._cut_partition(each, *logs[each.source]) for each in seen),
+            tuple(
+                replace(part, last_batch=last.get(one.destination))
+                for one, part in zip(seen, parts, strict=True)
+            ),
             tuple(cut_offsets(self._groups)) if self._groups else (),
             {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()},
             dict(self._commands),
@@ -376,7 +382,7 @@ class CutoverRun:
             None if position is None else position.origin,
             0 if compared is None else compared.records,
             0 if compared is None else compared.batches,
-            None if position is None else position.last_batch,
+            None,
         )
 
 

@@ -233,7 +233,7 @@ class OffsetMap:
 
         """
         found = self
-        for source, destination in edges[-MOST_EDGES:]:
+        for source, destination in edges[max(0, len(edges) - MOST_EDGES) :]:
             found = found.reached(source, destination)
         return found
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from ...errors import ConfigError
 from .first_start import FirstStart
 from .json_values import typed
 from .offset_map import OffsetMap, Stretch
-from .runs import Run, edges_of, read_runs, run_at, runs_to_json
+from .runs import Run, edges_of, pieces_of, read_runs, run_at, runs_to_json
 
 __all__ = [
     "SEQUENCES",
@@ -95,8 +96,6 @@ class MirrorPosition:
         destination_offset: The destination offset of its first record.
         identity: The producer that writes to the destination partition.
         origin: The ``(source offset, destination offset)`` at which the mirror of this partition began.
-        last_batch: CRC of the fingerprint of the batch that ends at ``destination_offset``; None before the
-            first batch.
         source_topic_id: The id of the source topic, as text; None if the cluster has no topic ids.
         destination_topic_id: The id of the destination topic, or None.
         source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
@@ -115,7 +114,6 @@ class MirrorPosition:
     destination_offset: int
     identity: ProducerIdentity
     origin: tuple[int, int]
-    last_batch: int | None
     source_topic_id: str | None
     destination_topic_id: str | None
     rules: str
@@ -135,9 +133,50 @@ class MirrorPosition:
         """Return the run that leads to a destination offset at the position or behind it."""
         return run_at(self.here, self.plan, destination)
 
+    def pieces(self, begin: int, end: int) -> list[Run]:
+        """Return the runs of a range of destination offsets; the first begins with the range."""
+        return pieces_of(self.here, self.plan, begin, end)
+
+    def leads_as(self, other: MirrorPosition, begin: int, end: int) -> bool:
+        """Whether another map of the same writer leads from each offset of a range to the same record."""
+        return (
+            other.identity == self.identity
+            and other.destination_offset <= begin
+            and other.pieces(begin, end) == self.pieces(begin, end)
+        )
+
+    # Other positions
+
+    def leading_to(self, run: Run, end: int) -> MirrorPosition:
+        """
+        Return the map that leads to records that follow one another without a gap, up to an offset.
+
+        If it leads elsewhere, their run begins there. The runs behind it are void: the source is cut
+        otherwise now.
+        """
+        plan, before = self.plan, self.run_at(run.destination)
+        if any(run.destination < each.destination < end for each in plan):
+            plan = tuple(each for each in plan if each.destination <= run.destination)
+        if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
+            plan = (*(each for each in plan if each.destination < run.destination), run)
+        return self if plan is self.plan else replace(self, plan=plan)
+
+    def passing_over(self, source_offset: int, leader_epoch: int) -> MirrorPosition:
+        """Return the position behind source offsets that are not mirrored, and after a leader epoch."""
+        source_offset = max(source_offset, self.source_offset)
+        if source_offset == self.source_offset and leader_epoch == self.source_leader_epoch:
+            return self
+        edges = [(each, self.destination_offset) for each in (self.source_offset, source_offset)]
+        return replace(
+            self,
+            source_offset=source_offset,
+            source_leader_epoch=leader_epoch,
+            milestones=self._passed(edges if source_offset > self.source_offset else ()),
+        )
+
     def at(self, destination: int) -> MirrorPosition:
         """
-        Look up the end of the copy's log, which is at the position or behind it.
+        Return the position at an offset behind this one, such as the end of the copy's log.
 
         The source continues behind the record before the end. Runs behind the end stay: a late request may
         still write what they describe.
@@ -151,10 +190,12 @@ class MirrorPosition:
             source_offset=run.source_at(destination),
             source_leader_epoch=run.leader_epoch,
             destination_offset=destination,
-            last_batch=None,
             plan=self.plan[len(passed) :],
-            milestones=self.offsets.passed(edges_of(self.here, passed)),
+            milestones=self._passed(edges_of(self.here, passed)),
         )
+
+    def _passed(self, edges: Sequence[tuple[int, int]]) -> OffsetMap | None:
+        return self._milestones.passed(edges) if edges else self.milestones
 
     @property
     def offsets(self) -> OffsetMap:
@@ -219,7 +260,6 @@ class MirrorPosition:
             "destination": self.destination_offset,
             "producer": [self.identity.producer_id, self.identity.producer_epoch, self.identity.base],
             "origin": self.origin,
-            "last": self.last_batch,
             "topics": [self.source_topic_id, self.destination_topic_id],
             "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
@@ -274,7 +314,6 @@ class MirrorPosition:
                 _offset(producer_id), _number(producer_epoch, 0, 15), _number(base, -(2**63), 63)
             ),
             (_offset(origin_source), _offset(origin_destination)),
-            None if values["last"] is None else _number(values["last"], 0, 32),
             None if source_topic_id is None else typed(str, source_topic_id),
             None if destination_topic_id is None else typed(str, destination_topic_id),
             typed(str, values["rules"]),

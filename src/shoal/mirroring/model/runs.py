@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .json_values import typed
 
-__all__ = ["Run", "are_alike", "edges_of", "read_runs", "run_at", "runs_to_json"]
+__all__ = ["Run", "edges_of", "pieces_of", "read_runs", "run_at", "runs_to_json"]
 
 
 class Run(NamedTuple):
@@ -43,24 +43,8 @@ def run_at(here: Run, plan: Sequence[Run], destination: int) -> Run:
     return plan[after - 1] if after else here
 
 
-def are_alike(
-    map_: tuple[Run, Sequence[Run]], other: tuple[Run, Sequence[Run]], begin: int, end: int
-) -> bool:
-    """
-    Whether two maps lead from each destination offset of a range to the same record.
-
-    Args:
-        map_: The run that the map begins with, and the runs behind it.
-        other: The same of the other one.
-        begin: The first destination offset; neither map begins behind it.
-        end: The offset behind the last one.
-
-    """
-    return _pieces(*map_, begin, end) == _pieces(*other, begin, end)
-
-
-def _pieces(here: Run, plan: Sequence[Run], begin: int, end: int) -> list[Run]:
-    """Return the runs of a range, each from where it differs from the one before it."""
+def pieces_of(here: Run, plan: Sequence[Run], begin: int, end: int) -> list[Run]:
+    """Return the runs of a range of destination offsets, each from where it differs from the one before."""
     after = bisect_right(plan, begin, key=attrgetter("destination"))
     first = plan[after - 1] if after else here
     pieces = [Run(begin, first.source_at(begin), first.leader_epoch)]

@@ -21,7 +21,7 @@ from ...topic_partition import TopicPartition
 from .deleted_topics import end_deleted
 from .partition import PartitionCopy
 from .partition_state import PartitionState
-from .resume import Watch, leader_epochs_of, resume_partitions
+from .resume import Watch, resume_partitions
 from .source_gaps import look_into_silence
 from .worker import Surroundings, Worker
 
@@ -124,7 +124,7 @@ class Aligner(Worker):
         if error is None:
             if copy.next_offset >= copy.end_offset:
                 copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
-            copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
+            copy.progress.source_leader_epoch = self._source.partition(copy.source).leader_epoch
             return
         copy.lose_track()
         if isinstance(error, PartitionStopped):

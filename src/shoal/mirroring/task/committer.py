@@ -105,7 +105,7 @@ class Commits:
 
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
-        return copy.position is not None and copy.committed == copy.position
+        return copy.position is not None and copy.progress.committed == copy.position
 
     @property
     def is_waited_for(self) -> bool:
@@ -157,7 +157,7 @@ class Commits:
     def unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
         """Return the partitions whose queue the committed maps do not lead to."""
         generation = self._control.generation
-        return [copy for copy in copies if copy.state.is_aligned and not copy.is_planned(generation)]
+        return [copy for copy in copies if copy.state.is_aligned and not copy.progress.is_planned(generation)]
 
     def plan(self, copies: Sequence[PartitionCopy]) -> None:
         """
@@ -174,13 +174,13 @@ class Commits:
             self._begin(self._positions_of(ahead))
             self._await()
         unplanned = self.unplanned(copies)
-        if any(copy.is_in_doubt and not self.is_under_way(copy) for copy in unplanned):
+        if any(copy.progress.doubts and not self.is_under_way(copy) for copy in unplanned):
             self._control.begin_generation()
         for copy in unplanned:
             refusal = "the group to refuse an earlier commit of unknown outcome"
             coordinator = "the group's coordinator to take its map"
             copy.lose_track()
-            copy.wait(copy.commit_waits_for or (refusal if copy.is_in_doubt else coordinator))
+            copy.wait(copy.commit_waits_for or (refusal if copy.progress.doubts else coordinator))
 
     def _await(self) -> bool:
         """
@@ -269,9 +269,9 @@ class Commits:
             for copy in copies
             if not copy.source_is_gone
             # After an interruption, another process may have committed a newer one.
-            and (copy.state.is_aligned or copy.committed is not None)
-            and (copy.is_in_doubt or not self.has(copy))
-            and (position := copy.mark())
+            and (copy.state.is_aligned or copy.progress.committed is not None)
+            and (copy.progress.doubts or not self.has(copy))
+            and (position := copy.progress.to_commit())
         }
 
     def _begin(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
@@ -330,7 +330,7 @@ class Commits:
             if not isinstance(error, BrokerError | Stopped):
                 self._doubt(positions, self._channel.generation)
             for copy in positions:
-                copy.wait_for_commit(str(error))
+                copy.commit_waits_for = str(error)
             raise
         finally:
             self._is_waiting = False
@@ -354,18 +354,18 @@ class Commits:
                 copy.lose_source()
                 continue
             elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and len(position.plan) > 1:
-                copy.plan_less()
+                copy.progress.plan_less()
                 copy.refetch()
                 error = Disconnected(self._settings.source.servers, f"fewer runs fit into a commit: {error}")
-            copy.wait_for_commit(str(error))
+            copy.commit_waits_for = str(error)
             errors[copy.source] = error
         return errors
 
     def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition], generation: int) -> None:
         """Keep maps whose commit has an unknown outcome."""
         for copy, position in positions.items():
-            copy.doubt(position, generation)
-            if len(copy.doubts) > _MOST_DOUBTS:
+            copy.progress.doubt(position, generation)
+            if copy.progress.doubts > _MOST_DOUBTS:
                 self._control.begin_generation()
 
 

@@ -27,15 +27,10 @@ from ...records import (
 )
 from ..model.copy_options import CopySettings
 from ..model.reports import Counters
-from .lot import Lot, lot_of_copy, lot_of_one
-from .moving_map import MovingMap
-from .outbound import Outbound
-from .rebuilder import Rebuilder
+from .progress import NO_LIMIT, Outgoing, Progress
+from .rebuilder import Rebuilder, as_it_came
 
 __all__ = ["Intake", "RecordSetContent"]
-
-#: Larger than any batch.
-_ANY_SIZE = 2**31
 
 
 class RecordSetContent(enum.Enum):
@@ -61,37 +56,29 @@ class Intake:
 
     """
 
-    def __init__(self, settings: CopySettings, outbound: Outbound, map_: MovingMap) -> None:
-        """
-        Prepare to take batches, from :meth:`rewind` on.
-
-        Args:
-            outbound: The queue that gets the batches.
-            map_: The partition's map.
-
-        """
+    def __init__(self, settings: CopySettings, progress: Progress) -> None:
+        """Prepare to queue batches, from :meth:`rewind` on."""
         self.fetch_offset = -1
         self.source_leader_epoch = -1
         self._dropped: deque[tuple[int, Decision, int]] = deque()
         self.taken_bytes = 0
-        self._outbound = outbound
-        self._map = map_
+        self._progress = progress
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
-        self._rebuilder = Rebuilder(settings)
+        self._rebuilder = Rebuilder(settings, progress)
         self._keep_append_time = settings.keep_append_time
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
         self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
         if self._decodes_all:
-            self._join_below_bytes = _ANY_SIZE
+            self._join_below_bytes = NO_LIMIT
         self._joined_codec = (settings.rebatch and settings.rebatch.codec) or Codec.NONE
         self._max_decompressed_bytes = settings.max_decompressed_bytes
 
     def rewind(self) -> None:
         """Forget queued and gathered batches; begin again at the position. Nothing is in flight."""
         self.forget()
-        self.fetch_offset = self._map.source_offset
-        self.source_leader_epoch = self._map.source_leader_epoch
-        self._outbound.rewind()
+        self.fetch_offset = self._progress.here.source_offset
+        self.source_leader_epoch = self._progress.here.source_leader_epoch
+        self._progress.rewind()
 
     def forget(self) -> None:
         """Drop the batches gathered or counted behind the position: they are fetched again."""
@@ -164,7 +151,7 @@ class Intake:
         found = RecordSetContent.NOTHING
         end_of_last = 0
         while at < end:
-            if not self._map.has_room:
+            if not self._progress.has_room:
                 self.taken_bytes = at
                 return RecordSetContent.SLICE
             if not self._rebuilder.is_gathering:
@@ -198,7 +185,8 @@ class Intake:
         self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
     ) -> int:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
-        outbound, identity = self._outbound, self._map.identity
+        progress = self._progress
+        identity = progress.here.identity
         transactional, end_offset = self._committed_up_to(aborted, end_offset)
         run = stamp_plain(
             record_set,
@@ -207,14 +195,13 @@ class Intake:
             end_offset=end_offset,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            base_sequence=identity.sequence(outbound.next_offset),
+            base_sequence=identity.sequence(progress.next_offset),
             transactional=transactional,
             append_time=not self._keep_append_time,
         )
         if run.end > at:
-            lot = outbound.put_run(record_set, at, run, self.fetch_offset)
-            self.fetch_offset = lot.source_end
-            self.source_leader_epoch = lot.leader_epoch
+            self.source_leader_epoch = progress.put_run(record_set, at, run, self.fetch_offset)
+            self.fetch_offset += run.records_count
         return run.end
 
     def _committed_up_to(self, aborted: AbortedTransactions | None, end_offset: int) -> tuple[bool, int]:
@@ -229,8 +216,9 @@ class Intake:
         self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
     ) -> int:
         """Join the small batches at a place, and queue them as one; return the place behind them."""
-        if self._decodes_all or self.fetch_offset < self._outbound.apart_until:
+        if self._decodes_all:
             return at
+        below_bytes = min(self._join_below_bytes, self._most_bytes)
         transactional, end_offset = self._committed_up_to(aborted, end_offset)
         joined = join_plain(
             record_set,
@@ -238,63 +226,64 @@ class Intake:
             first_offset=self.fetch_offset,
             end_offset=end_offset,
             transactional=transactional,
-            below_bytes=self._join_below_bytes,
+            below_bytes=below_bytes,
             most_bytes=self._max_decompressed_bytes,
         )
         if joined is None or joined.batches_count < 2:
             return at
-        is_enough = joined.end - at >= self._join_below_bytes
+        is_enough = joined.end - at >= below_bytes
         if not is_enough and next(split(record_set[joined.end :]), None) is not None:
             return at  # the rebuilder joins them with those behind a marker or a gap
         batch = joined.to_batch(self._joined_codec)
-        if len(batch.view) > self._rebuilder.most_bytes:
+        if len(batch.view) > self._most_bytes:
             return at  # the rebuilder makes smaller ones
-        end = self.fetch_offset + joined.records_count
-        lot = lot_of_one(batch, (self.fetch_offset, end), joined.leader_epoch, Decision.JOIN)
-        self._outbound.put(lot)
-        self.fetch_offset, self.source_leader_epoch = end, joined.leader_epoch
+        span = self.fetch_offset, self.fetch_offset + joined.records_count
+        self._progress.put(Outgoing(batch, [span], span[1], joined.leader_epoch, Decision.JOIN))
+        self.fetch_offset, self.source_leader_epoch = span[1], joined.leader_epoch
         return joined.end
+
+    @property
+    def _most_bytes(self) -> int:
+        return self._progress.most_bytes_at(self.fetch_offset)
 
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None, end_offset: int) -> bool:
         """Take a batch; return False if a commit has room only for a part of it, which was taken."""
         header = batch.header
         next_offset = min(header.next_offset, end_offset)
-        is_apart = header.base_offset < self._outbound.apart_until
+        below_bytes = self._join_below_bytes
         decision = decide_checked(
             batch,
             self.fetch_offset,
             aborted,
             end_offset=end_offset,
             keep_append_time=self._keep_append_time,
-            join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
+            join_below_bytes=below_bytes if self._decodes_all else min(below_bytes, self._most_bytes),
         )
-        if decision is Decision.COPY:
-            if self._rebuilder.is_gathering:
-                self._queue_gathered()
-            self._outbound.put(lot_of_copy(batch))
-        elif decision.is_drop:
+        if decision.is_drop:
             if header.last_offset < self.fetch_offset:
                 return True  # all of it lies before the range
             self._dropped.append((next_offset, decision, 1))
+        elif decision is Decision.COPY:
+            self._queue_gathered()
+            self._progress.put(as_it_came(batch))
         elif header.last_offset < self.fetch_offset:
             return True
         else:
-            apart = is_apart and self._decodes_all
-            for lot in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset, apart=apart):
-                self._outbound.put(lot)
-                if not self._map.has_room and lot.source_start >= header.base_offset:
+            for each in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset):
+                self._progress.put(each)
+                if not self._progress.has_room and each.spans[0][0] >= header.base_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
-                    self.fetch_offset = lot.source_end
+                    self.fetch_offset = each.source_end
                     self.source_leader_epoch = header.leader_epoch
-                    return lot.source_end >= next_offset
+                    return each.source_end >= next_offset
         self.fetch_offset = next_offset
         self.source_leader_epoch = header.leader_epoch
         return True
 
     def _queue_gathered(self) -> None:
-        for lot in self._rebuilder.gathered():
-            self._outbound.put(lot)
+        for each in self._rebuilder.gathered():
+            self._progress.put(each)
 
     # Offsets without a batch
 
@@ -314,17 +303,6 @@ class Intake:
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
         self.source_leader_epoch = max(self.source_leader_epoch, leader_epoch)
-
-    # Smaller batches
-
-    def make_at_most(self, most_bytes: int) -> None:
-        """Make no larger batches than this from now on."""
-        self._rebuilder.most_bytes = most_bytes
-
-    def can_send_apart(self, refused: Lot) -> bool:
-        """Whether a batch was joined, and less of it can go out by itself."""
-        is_joined = refused.decision is Decision.JOIN
-        return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
 
 def _is_behind(header: BatchHeader, end_offset: int) -> bool:

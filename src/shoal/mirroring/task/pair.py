@@ -220,7 +220,7 @@ class Pair(Worker):
                 FetchFrom(
                     copy.source,
                     copy.intake.fetch_offset,
-                    copy.leader_epochs[0],
+                    copy.progress.source_leader_epoch,
                     known_end,
                     topic_id=copy.source_topic_id,
                 )
@@ -356,7 +356,7 @@ class Pair(Worker):
                 self._changed[copy] = None
 
     def _send(self, copies: Sequence[PartitionCopy]) -> None:
-        self._look_at_topics([copy for copy in copies if copy.outbound.queue])
+        self._look_at_topics([copy for copy in copies if copy.progress.has_queued])
         self._sender.send_all([copy for copy in copies if copy.state.is_aligned])
 
 

@@ -1,22 +1,20 @@
 """
 One partition in a task: its position between the two clusters, and what moves, holds up or stops it.
 
-Three parts have modules of their own. ``intake`` decides about fetched batches. ``outbound`` stamps those
-that go out and queues them, and ``partition_state`` has the states. The bytes stay in the fetch buffer, so
-before the buffer is used again everything queued is acknowledged or forgotten.
+Three parts have modules of their own. ``intake`` decides about fetched batches. ``progress`` stamps those
+that go out, and knows what has landed, and ``partition_state`` has the states. The bytes stay in the fetch
+buffer, so before the buffer is used again everything queued is acknowledged or forgotten.
 
 Two offsets of the source only move forward between two alignments. Everything before
 ``position.source_offset`` is at the destination, and everything before ``intake.fetch_offset`` is decided
 about. The position moves past each acknowledged batch, and over dropped ones when nothing is in flight.
 An alignment, and :meth:`PartitionCopy.refetch`, set the fetch offset back to the position's.
-
-Other modules read a partition's attributes and call its methods; only this module assigns them.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
@@ -25,14 +23,11 @@ from ...protocol.fetch import FetchedPartition
 from ..model.copy_options import CopySettings
 from ..model.handover import Assigned
 from ..model.incidents import Incident, IncidentKind
-from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
-from .lot import Lot
-from .moving_map import MovingMap
-from .outbound import Outbound
 from .partition_state import PartitionState, StateMachine
+from .progress import Head, Progress
 from .trouble import Trouble, Troubles
 
 __all__ = ["PartitionCopy"]
@@ -44,18 +39,13 @@ class _Skipped(NamedTuple):
 
     Attributes:
         after: The position's source offset then; nothing between it and the batches has to be mirrored.
-        end: The source offset behind them.
-        leader_epoch: The source's leader epoch of their last record.
         reason: Why, as a sentence.
-        records_count: The number of their records.
 
     """
 
     after: int
-    end: int
-    leader_epoch: int
+    refused: Head
     reason: str
-    records_count: int
 
 
 class PartitionCopy:
@@ -67,13 +57,12 @@ class PartitionCopy:
         entry: The number of the document's entry by which the task has it.
         state: Its state; see :mod:`.partition_state`.
         intake: The batches on their way in, up to the next source offset to fetch.
-        outbound: The batches on their way out.
+        progress: The batches on their way out, the position, and the map.
         troubles: The offsets at which it does not get on.
         counters: The counts since it was taken.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
         is_slow: Whether its next alignment may take long.
         seen_interruptions: The number of interruptions of the membership in the group before the alignment.
-        leader_epochs: The leader epochs of source and destination at the last alignment.
         commit_waits_for: The reason why the last commit failed; None if it did not.
         committed_offset: The source offset that this task committed last; None before the first commit.
         source_topic_id: The id of the source topic that the partition is aligned with; None if the cluster
@@ -96,16 +85,14 @@ class PartitionCopy:
         self.destination = copy_range.destination
         self.state = StateMachine(settings.timing)
         self.state.report_waiting(assigned.waiting_for)
-        self._position = MovingMap()
-        self.outbound = Outbound(self._position, allows_other_writers=settings.allows_other_writers)
-        self.intake = Intake(settings, self.outbound, self._position)
+        self.progress = Progress(has_map=not settings.allows_other_writers)
+        self.intake = Intake(settings, self.progress)
         self.troubles = Troubles(settings.timing)
         self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
         self._doubted_log: tuple[int, int] | None = None
         self.seen_interruptions = 0
-        self.leader_epochs = (-1, -1)
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
         self.destination_topic_id: uuid.UUID | None = None
@@ -121,22 +108,13 @@ class PartitionCopy:
 
     @property
     def position(self) -> MirrorPosition | None:
-        """
-        The position up to which everything is acknowledged; None before the first alignment.
-
-        As of the last time that nothing was in flight.
-        """
-        return self._position.get()
+        """The position up to which everything is acknowledged; None before the first alignment."""
+        return self.progress.position
 
     @property
     def next_offset(self) -> int:
         """The first source offset that is not known to be mirrored."""
-        return self._position.source_offset if self._position else self.range.start_offset
-
-    @property
-    def landed_offset(self) -> int:
-        """The destination offset up to which acknowledgements are counted; -1 before the first alignment."""
-        return self._position.destination_offset
+        return self.position.source_offset if self.position else self.range.start_offset
 
     @property
     def end_offset(self) -> int:
@@ -158,12 +136,7 @@ class PartitionCopy:
     @property
     def sequence_is_offset(self) -> bool:
         """Whether a broker that compares sequences with offsets takes its batches."""
-        return bool(self._position) and self._position.identity.sequence_is_offset
-
-    @property
-    def can_send_multi_batch(self) -> bool:
-        """Whether a broker that takes several batches in a request would take those that come next."""
-        return self.outbound.has_several and self.sequence_is_offset
+        return self.position is not None and self.position.identity.sequence_is_offset
 
     @property
     def source_end(self) -> int:
@@ -177,28 +150,6 @@ class PartitionCopy:
 
     # Alignment
 
-    @property
-    def committed(self) -> MirrorPosition | None:
-        """The map that this process committed last; None if the group may have another."""
-        return self._position.committed
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether a commit of the partition has an unknown outcome."""
-        return bool(self._position.doubts)
-
-    @property
-    def doubts(self) -> tuple[MirrorPosition, ...]:
-        """The maps whose commit has an unknown outcome."""
-        return tuple(each.position for each in self._position.doubts)
-
-    def is_planned(self, generation: int) -> bool:
-        """Whether each map that the group may have leads to all that is queued."""
-        outbound = self.outbound
-        if self._settings.allows_other_writers or not outbound.queue:
-            return True
-        return self._position.is_committed_up_to(self.landed_offset, outbound.next_offset, generation)
-
     def begin_alignment(self, interruptions: int, generation: int) -> None:
         """
         Begin to align: after an interruption by the group's map, since another process may have written.
@@ -210,13 +161,13 @@ class PartitionCopy:
         """
         if interruptions != self.seen_interruptions:
             self.seen_interruptions = interruptions
-            self._position.committed = None
-            self._position.end_doubts(generation)
+            self.progress.committed = None
+            self.progress.end_doubts(generation)
         self.state.become(PartitionState.ALIGNING)
 
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
-        self._position.put(position)
+        self.progress.position = position
         source_topic_id = topic_id_of(position.source_topic_id)
         if source_topic_id != self.source_topic_id:
             self.troubles.clear()
@@ -235,11 +186,6 @@ class PartitionCopy:
         is_same, self._doubted_log = self._doubted_log == log, log
         return is_same
 
-    def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
-        """Keep the leader epochs of source and destination in which the partition was aligned."""
-        self.leader_epochs = leader_epochs
-        self._position.leader_epoch = leader_epochs[0]
-
     def end_at(self, offset: int | None) -> None:
         """Let the range end at another offset, if one is given, before the partition is aligned."""
         if offset is not None:
@@ -257,8 +203,12 @@ class PartitionCopy:
         skipped, self._skipped = self._skipped, None
         if skipped is None or skipped.after != position.source_offset:
             return position  # the mirror meets the refused batch again
-        self.report_continued(IncidentKind.SEND_FAILURE, skipped.reason, skipped.records_count)
-        return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch, plan=())
+        self.report_continued(IncidentKind.SEND_FAILURE, skipped.reason, skipped.refused.records_count)
+        return position.moved(
+            source_offset=skipped.refused.source_end,
+            source_leader_epoch=skipped.refused.leader_epoch,
+            plan=(),
+        )
 
     # Fetched batches
 
@@ -312,12 +262,12 @@ class PartitionCopy:
 
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
-        self.intake.skip_gap(self.end_offset, self.leader_epochs[0])
+        self.intake.skip_gap(self.end_offset, self.progress.source_leader_epoch)
         self.state.report_waiting(None)
 
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
-        self.intake.skip_gap(end_offset, self.leader_epochs[0], unproved=True)
+        self.intake.skip_gap(end_offset, self.progress.source_leader_epoch, unproved=True)
         self.settle()
         self.state.report_waiting(None)
 
@@ -328,43 +278,33 @@ class PartitionCopy:
         if not batches:
             return
         self.state.acknowledge()
-        self.outbound.land(batches, self.counters)
-        self.newest_ms = self.outbound.newest_ms
+        self.progress.land(batches, self.counters)
+        self.newest_ms = self.progress.newest_ms
         self._have_passed()
 
     def _have_passed(self) -> None:
         """Count what was dropped before the position, and forget the troubles there."""
-        self.intake.count_dropped(self._position.source_offset, self.counters)
-        self.troubles.end_before(self._position.source_offset)
+        self.intake.count_dropped(self.next_offset, self.counters)
+        self.troubles.end_before(self.next_offset)
 
     def settle(self) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
-        if not self.state.is_aligned or self.outbound.queue:
+        if not self.state.is_aligned or self.progress.has_queued:
             return
-        before = self._position.source_offset
-        self._position.pass_over(
-            self.intake.fetch_offset,
-            source_leader_epoch=self.intake.source_leader_epoch,
-        )
+        before = self.next_offset
+        self.progress.pass_over(self.intake.fetch_offset, self.intake.source_leader_epoch)
         self._have_passed()
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
-        elif self._reaches_end() or (self.state.is_due and self._position.source_offset > before):
+        elif self._reaches_end() or (self.state.is_due and self.next_offset > before):
             self.state.report_waiting(None)
 
     def _reaches_end(self) -> bool:
-        if self._position.source_offset < self.range.end_offset:
+        if self.next_offset < self.range.end_offset:
             return False
         if self.state.current is not PartitionState.DONE:
             self.state.become(PartitionState.DONE)
         return True
-
-    def mark(self) -> MirrorPosition | None:
-        """Make the position the newest milestone of its offset map, before it is committed; return it."""
-        position = self.position
-        if position is not None:
-            self._position.put(position.with_milestone())
-        return self.position
 
     # Back to the position, to fetch or send otherwise
 
@@ -377,11 +317,11 @@ class PartitionCopy:
 
     def lose_track(self) -> None:
         """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
-        self._forget_outbound()
+        self._forget_queue()
         self.state.become(PartitionState.WAITING)
 
-    def _forget_outbound(self) -> None:
-        self.outbound.lose_track()
+    def _forget_queue(self) -> None:
+        self.progress.lose_track()
         self.intake.forget()
 
     def align_slowly(self, reason: str | None = None) -> None:
@@ -395,21 +335,10 @@ class PartitionCopy:
         self.lose_track()
         self.out_of_range = True
 
-    def send_apart(self, refused: Sequence[Lot]) -> None:
-        """Send batches again that were refused together, or joined: then each has a response of its own."""
-        self.outbound.apart_until = refused[-1].source_end
-        self.lose_track()
-
-    def make_smaller(self, refused: Lot) -> None:
-        """Send a batch again, in smaller ones."""
-        self.intake.make_at_most(len(refused.view) // 2)
-        self.lose_track()
-
-    def skip_refused(self, refused: Sequence[Lot], reason: str) -> None:
+    def skip_refused(self, refused: Head, reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
-        last, records = refused[-1], sum(each.records_count for each in refused)
-        self._skipped = _Skipped(self.next_offset, last.source_end, last.leader_epoch, reason, records)
+        self._skipped = _Skipped(self.next_offset, refused, reason)
         self.wait(reason, 0)
 
     # Pauses and the stop
@@ -460,7 +389,7 @@ class PartitionCopy:
         """Stop this partition for an error."""
         if isinstance(error.cause, IncidentKind):
             self.counters.incidents.append(Incident(error.cause, error.reason))
-        self._forget_outbound()
+        self._forget_queue()
         self.state.stop(error)
 
     # Incidents
@@ -502,31 +431,15 @@ class PartitionCopy:
             self._reported.append(incident)
             self.counters.incidents.append(incident)
 
-    # Counts and commits, for reports
-
-    def count_run(self, source_start: int, source_end: int, landed: int) -> None:
-        """Report acknowledged offsets (see :func:`add_run`)."""
-        add_run(self.counters.runs, source_start, source_end, landed)
+    # Commits
 
     def keep_commit(self, position: MirrorPosition) -> None:
         """Keep the map that was committed."""
-        self._position.committed = position
+        self.progress.committed = position
         self.committed_offset = position.source_offset
         self.commit_waits_for = None
-
-    def doubt(self, position: MirrorPosition, generation: int) -> None:
-        """Keep a map whose commit has an unknown outcome, and the number of the generation that sent it."""
-        self._position.doubt(position, generation)
-
-    def plan_less(self) -> None:
-        """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
-        self._position.most_runs = max(1, self._position.most_runs // 2)
 
     def lose_source(self) -> None:
         """Commit the position no more: the source topic was deleted, and the group's position with it."""
         self.source_is_gone = True
         self.commit_waits_for = None
-
-    def wait_for_commit(self, reason: str) -> None:
-        """Keep the reason why the position could not be committed."""
-        self.commit_waits_for = reason

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import UnsupportedBatch
-from ...records import Codec, Decision, Record, RecordBatch, write_batches
+from ...records import HEADER_SIZE, Codec, Decision, Record, RecordBatch, verify_crc, write_batches
 from ..model.copy_options import CopySettings
 from ..model.offset_map import spans_of
-from .lot import Lot, lot_of_copy, lot_of_one
+from .progress import Outgoing, Progress
 
-__all__ = ["Rebuilder"]
+__all__ = ["Rebuilder", "as_it_came"]
 
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
@@ -24,9 +24,6 @@ _GROUP_BYTES = 256 * 1024
 #: metadata of a commit have room for some 300.
 _MOST_RUNS = 100
 
-#: No limit for a decoded batch, as long as the destination has refused none.
-_NO_LIMIT = 2**31 - 1
-
 
 class Rebuilder:
     """
@@ -34,15 +31,12 @@ class Rebuilder:
 
     Messages of magic 0 and 1, and batches to be joined, are gathered: :meth:`gathered` has to be called
     before anything else goes out, and before the partition counts as copied up to here.
-
-    Attributes:
-        most_bytes: The largest batch to make, unless one record is larger.
-
     """
 
-    def __init__(self, settings: CopySettings) -> None:
-        self.most_bytes = _NO_LIMIT
+    def __init__(self, settings: CopySettings, progress: Progress) -> None:
+        """Make batches that are not larger than the partition's progress allows, unless one record is."""
         self._settings = settings
+        self._progress = progress
         self._group: _Group | None = None
         rebatch = settings.rebatch
         self._decodes_all = rebatch is not None and rebatch.everything
@@ -50,14 +44,8 @@ class Rebuilder:
         self._enough_bytes = _GROUP_BYTES if rebatch is None else rebatch.below_bytes
 
     def take(
-        self,
-        batch: RecordBatch,
-        decision: Decision,
-        start_offset: int,
-        end_offset: int,
-        *,
-        apart: bool = False,
-    ) -> Iterator[Lot]:
+        self, batch: RecordBatch, decision: Decision, start_offset: int, end_offset: int
+    ) -> Iterator[Outgoing]:
         """
         Decode a batch; yield the batches to send, with the records gathered before.
 
@@ -66,7 +54,6 @@ class Rebuilder:
             decision: Why it is decoded.
             start_offset: The first offset to mirror.
             end_offset: The first offset behind it not to mirror.
-            apart: Whether each record becomes a batch of its own; only if everything is decoded.
 
         Raises:
             CorruptBatch: The batch does not parse, or its CRC is wrong.
@@ -80,18 +67,17 @@ class Rebuilder:
             if decision is not Decision.JOIN or self._decodes_all:
                 raise
             yield from self.gathered()
-            yield lot_of_copy(batch)  # nothing asks for it to be decoded
+            yield as_it_came(batch)  # nothing asks for it to be decoded
             return
         if self._decodes_all:
             decision = Decision.JOIN
-        source_end = min(header.next_offset, end_offset)
-        group = _Group(decision, self._codec_of(batch, decision), batch, source_end, records)
-        is_to_gather = decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE)
-        if apart or not is_to_gather:
+        group = _Group(
+            decision, self._codec_of(batch, decision), batch, min(header.next_offset, end_offset), records
+        )
+        is_old = header.magic != 2 and header.codec_id == Codec.NONE
+        if decision is not Decision.JOIN and not is_old:
             yield from self.gathered()
-            for few in ([each] for each in records) if apart else (records,):
-                if few:
-                    yield from self._write(group, few, few[-1].offset + 1 if apart else source_end)
+            yield from self._write(group, group.source_end)
             return
         if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
             yield from self.gathered()
@@ -110,37 +96,36 @@ class Rebuilder:
         """Whether there are gathered records for the next batch."""
         return self._group is not None
 
-    def gathered(self) -> Iterator[Lot]:
+    def gathered(self) -> Iterator[Outgoing]:
         """Yield the gathered records as a batch, if there are any."""
         group, self._group = self._group, None
         if group is None or not group.records:
             return
         if group.can_stay and not self._decodes_all:
-            yield lot_of_copy(group.last)
+            yield as_it_came(group.last)
             return
         is_joined = group.decision is Decision.JOIN
-        end = group.source_end if is_joined else group.records[-1].offset + 1
-        yield from self._write(group, group.records, end)
+        yield from self._write(group, group.source_end if is_joined else group.records[-1].offset + 1)
 
     def forget(self) -> None:
         """Drop the gathered records. The task fetches them again."""
         self._group = None
 
-    def _write(self, group: _Group, records: Sequence[Record], source_end: int) -> Iterator[Lot]:
+    def _write(self, group: _Group, source_end: int) -> Iterator[Outgoing]:
         """Yield batches of records; all offsets behind the last, up to ``source_end``, are dealt with."""
-        most_bytes = min(self.most_bytes, self._enough_bytes) if self._decodes_all else self.most_bytes
+        if not group.records:
+            return
+        most_bytes = max(HEADER_SIZE + 1, self._progress.most_bytes_at(group.records[0].offset))
+        if self._decodes_all:
+            most_bytes = min(most_bytes, self._enough_bytes)
         leader_epoch = group.last.header.leader_epoch
-        pieces = (
-            each for few in _with_few_runs(records) for each in write_batches(few, group.codec, most_bytes)
-        )
-        lots = [
-            lot_of_one(
-                batch, (piece[0].offset, piece[-1].offset + 1), leader_epoch, group.decision, spans_of(piece)
-            )
-            for piece, batch in pieces
+        written = [
+            Outgoing(batch, spans_of(piece), piece[-1].offset + 1, leader_epoch, group.decision)
+            for few in _with_few_runs(group.records)
+            for piece, batch in write_batches(few, group.codec, most_bytes)
         ]
-        lots[-1].source_end = source_end
-        yield from lots
+        written[-1] = written[-1]._replace(source_end=source_end)
+        yield from written
 
 
 @dataclass(slots=True)
@@ -204,3 +189,22 @@ def _with_few_runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         end = begin + sum(end - start for start, end in spans[first : first + _MOST_RUNS])
         yield records[begin:end]
         begin = end
+
+
+def as_it_came(batch: RecordBatch) -> Outgoing:
+    """
+    Let a fetched batch go out as it is.
+
+    Raises:
+        CorruptBatch: Its codec is none, and its CRC is wrong.
+        UnsupportedBatch: Its codec is none.
+
+    """
+    header = batch.header
+    if header.codec_id > Codec.ZSTD:
+        verify_crc(batch)
+        raise UnsupportedBatch(
+            f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
+        )
+    span = header.base_offset, header.next_offset
+    return Outgoing(batch, [span], header.next_offset, header.leader_epoch, Decision.COPY)

@@ -15,12 +15,13 @@ from ...broker_message import without_objects
 from ...client.cluster import Cluster
 from ...client.lot import Refused
 from ...error_codes import ErrorCode, named_code
+from ...records import Decision
 from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, IncidentKind
 from ..model.text import offsets
-from .lot import Lot
 from .partition import PartitionCopy
+from .progress import Head
 
 __all__ = ["REACTIONS", "Reaction", "RefusedRequest", "land_elsewhere", "reaction_to", "refuse"]
 
@@ -93,10 +94,8 @@ class Reaction(enum.Enum):
 
     #: Asks for the leader, then for the log end, and sends again.
     ALIGN = enum.auto()
-    #: Sends each batch of the request, as it came, in a request of its own.
-    SEND_APART = enum.auto()
-    #: Sends the records of the batch in smaller batches.
-    SEND_SMALLER = enum.auto()
+    #: Sends at most half as much at once: fewer batches in a request, or smaller ones of shoal's own.
+    SEND_LESS = enum.auto()
     #: Tries once more, or for a while, and then stops.
     TRY_AGAIN = enum.auto()
     #: Skips the batch, as an incident.
@@ -110,36 +109,30 @@ class RefusedRequest:
     A refused request, and the state that decides the reaction.
 
     Attributes:
-        batches: The number of batches in the request, as the broker counts them.
-        is_joined: Whether shoal made its batch of several.
+        can_be_less: Whether it had several batches, or one that shoal made and can make smaller, or leave as
+            it came.
         is_suspect: Whether the same batch was refused before, with its cause.
-        can_be_smaller: Whether its batch was decoded, and has more than one record.
         skips: Whether ``--abort.on.send.failure false`` is set.
 
     """
 
-    batches: int = 1
-    is_joined: bool = False
+    can_be_less: bool = False
     is_suspect: bool = False
-    can_be_smaller: bool = False
     skips: bool = False
 
 
 #: The first line that fits counts, and so the order matters:
 #: 1. Codes about the leader or the replicas mean nothing for the batches, so they come first.
 #: 2. A request with several batches is taken apart before anything is decided about one of them: the code
-#:    may be about any. So is a joined batch, which is shoal's own work. Neither costs a try.
+#:    may be about any. So is a batch that shoal made. Neither costs a try.
 #: 3. A batch whose bytes or sequence are refused has another try before it is left out. The cause may be a
 #:    damaged transfer or a lost acknowledgement.
-#: 4. A batch that shoal made is made smaller before it is left out.
-#: 5. Codes about the writer refuse everything that follows, too: nothing is left out for them.
+#: 4. Codes about the writer refuse everything that follows, too: nothing is left out for them.
 REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[RefusedRequest], bool], Reaction]] = (
     (_NOT_WRITTEN | _PERHAPS_WRITTEN, lambda refused: True, Reaction.ALIGN),
-    (_ABOUT_ONE_BATCH | _TOO_LARGE, lambda refused: refused.batches > 1, Reaction.SEND_APART),
-    (_ABOUT_ONE_BATCH - _TOO_LARGE, lambda refused: refused.is_joined, Reaction.SEND_APART),
+    (_ABOUT_ONE_BATCH | _TOO_LARGE, lambda refused: refused.can_be_less, Reaction.SEND_LESS),
     (_BYTES_REFUSED, lambda refused: refused.skips and refused.is_suspect, Reaction.SKIP),
     (_BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED, lambda refused: True, Reaction.TRY_AGAIN),
-    (_TOO_LARGE, lambda refused: refused.can_be_smaller, Reaction.SEND_SMALLER),
     (_ALL - REFUSED_WRITERS, lambda refused: refused.skips, Reaction.SKIP),
     (_ALL, lambda refused: True, Reaction.STOP),
 )
@@ -150,25 +143,17 @@ def reaction_to(code: ErrorCode, refused: RefusedRequest) -> Reaction:
     return next(reaction for codes, fits, reaction in REACTIONS if code in codes and fits(refused))
 
 
-def refuse(
-    copy: PartitionCopy,
-    batches: Sequence[Lot],
-    answer: Refused,
-    destination: Cluster,
-    settings: CopySettings,
-) -> Reaction:
+def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings: CopySettings) -> Reaction:
     """Let a partition react to an error code; return the reaction."""
-    first = batches[0]
+    head = copy.progress.head(answer.end - answer.first)
     code = ErrorCode.of(answer.error_code)
     message = without_objects(answer.message or "")
     named = named_code(answer.error_code) + (f" ({message})" if message else "")
     reaction = reaction_to(
         code,
         RefusedRequest(
-            len(batches),
-            copy.intake.can_send_apart(first),
-            copy.is_explained(first.source_start),
-            first.can_be_smaller,
+            _can_be_less(head, settings),
+            copy.is_explained(head.source_start),
             settings.continues_after(IncidentKind.SEND_FAILURE),
         ),
     )
@@ -176,50 +161,58 @@ def refuse(
         case Reaction.ALIGN:
             copy.lose_track()
             copy.wait(f"{copy.destination} on {destination}: {named}")
-        case Reaction.SEND_APART:
-            copy.send_apart(batches)
-            several = "joined batches" if len(batches) == 1 else f"{len(batches)} batches in a request"
-            copy.wait(f"{destination} refuses {several} with {named}, so they follow one by one", 0)
-        case Reaction.SEND_SMALLER:
-            copy.make_smaller(first)
-            copy.wait(f"{destination} refuses a batch of {len(first.view)} bytes, so smaller ones follow", 0)
+        case Reaction.SEND_LESS:
+            # The topic has the same limit behind this batch.
+            is_limit = code is ErrorCode.RECORD_LIST_TOO_LARGE or (code in _TOO_LARGE and head.batches == 1)
+            copy.progress.send_less(head, always=is_limit)
+            copy.lose_track()
+            copy.wait(f"{destination} refuses {head.size} bytes at once with {named}, so less follows", 0)
         case Reaction.TRY_AGAIN:
             copy.lose_track()
             copy.suspect(
-                first.source_start,
-                f"{destination} refuses the batch at source offset {first.source_start} with {named}",
+                head.source_start,
+                f"{destination} refuses the batch at source offset {head.source_start} with {named}",
                 patience_s=settings.timing.unexplained_patience_s if code in _UNEXPLAINED else None,
             )
         case Reaction.SKIP:
-            where = f"{offsets(first.source_start, batches[-1].source_end - 1)} of {copy.source}"
+            where = f"{offsets(head.source_start, head.source_end - 1)} of {copy.source}"
             copy.skip_refused(
-                batches, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
+                head, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
             )
         case Reaction.STOP:
-            is_one = first.records_count == 1
+            is_one = head.records_count == 1
             what = "record" if is_one else "batch"
             remedy = _REMEDIES.get(code, "read the broker's log")
             if (acl := _missing_acl(code, copy.destination.topic)) is not None:
                 remedy = settings.remedy_by(acl)
-            size = f"{len(first.view)} bytes" + (" as a batch" if is_one else "")
+            size = f"{head.size} bytes" + (" as a batch" if is_one else "")
             copy.stop(
-                f"{destination} refuses the {what} at source offset {first.source_start} "
-                f"({first.records_count} records, {size}) with {named}: {remedy}"
+                f"{destination} refuses the {what} at source offset {head.source_start} "
+                f"({head.records_count} records, {size}) with {named}: {remedy}"
             )
     return reaction
 
 
-def land_elsewhere(copy: PartitionCopy, first: Lot, base_offset: int, destination: Cluster) -> None:
+def _can_be_less(head: Head, settings: CopySettings) -> bool:
+    if head.batches > 1 or head.decision is Decision.COPY:
+        return head.batches > 1
+    # A batch that is joined with none can go as it came, unless everything is decoded.
+    may_be_copied = head.decision is Decision.JOIN and not (settings.rebatch and settings.rebatch.everything)
+    return head.records_count > 1 or may_be_copied
+
+
+def land_elsewhere(copy: PartitionCopy, base_offset: int, destination: Cluster) -> None:
     """
     Let a partition react to a request that landed at another offset than the predicted one.
 
     The alignment meets the incident that explains it, if the end of the log shows one. Otherwise the broker
     may have taken the batch for an older one, and written nothing: it has one more try.
     """
+    first, expected = copy.progress.head(1).source_start, copy.progress.here.destination_offset
     copy.lose_track()
     copy.suspect(
-        first.source_start,
-        f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
-        f"{copy.destination} on {destination} instead of {first.destination_offset}",
+        first,
+        f"the batch at source offset {first} landed at offset {base_offset} of {copy.destination} on "
+        f"{destination} instead of {expected}",
         patience_s=0.0,
     )

@@ -68,7 +68,7 @@ class Sender:
             ShoalError: The connection cannot be used any more.
 
         """
-        copies = [copy for copy in copies if copy.outbound.queue]
+        copies = [copy for copy in copies if copy.progress.has_queued]
         if not copies:
             return
         with self._control.gate() as gate:
@@ -80,7 +80,7 @@ class Sender:
                 self._land(copies, sent)
             finally:
                 for copy in copies:
-                    if copy.outbound.queue:
+                    if copy.progress.has_queued:
                         copy.lose_track()  # the log's end has the outcome of what was sent
         if isinstance(sent.failure, Stopped):
             self._control.check_lease()  # it knows whether the lease can be renewed
@@ -88,8 +88,8 @@ class Sender:
             raise sent.failure
 
     def _lot_of(self, copy: PartitionCopy) -> Lot:
-        is_several = copy.can_send_multi_batch and self._end.takes_several(copy.destination.topic)
-        return copy.outbound.to_send(copy.destination, copy.destination_topic_id, multi_batch=is_several)
+        is_several = copy.sequence_is_offset and self._end.takes_several(copy.destination.topic)
+        return copy.progress.to_send(copy.destination, copy.destination_topic_id, multi_batch=is_several)
 
     @property
     def _limits(self) -> Limits:
@@ -105,7 +105,7 @@ class Sender:
             if copy.sequence_is_offset:
                 moved.append(copy)
             copy.land(first - done[place])
-            copy.outbound.displace(base_offset - copy.landed_offset)
+            copy.progress.displace(base_offset)
             done[place] = first
         for copy, before, landed in zip(copies, done, sent.landed, strict=True):
             copy.land(landed - before)
@@ -115,10 +115,7 @@ class Sender:
             copy.lose_track()  # its sequences are no offsets any more: it needs another connection
 
     def _react(self, copy: PartitionCopy, refused: Refused) -> None:
-        batches = copy.outbound.first(refused.end - refused.first)
-        if refused.error_code:
-            reaction = refuse(copy, batches, refused, self._destination, self._settings)
-            if reaction is Reaction.SEND_APART:
-                self._end.forget(copy.destination.topic)
-        else:
-            land_elsewhere(copy, batches[0], refused.base_offset, self._destination)
+        if not refused.error_code:
+            land_elsewhere(copy, refused.base_offset, self._destination)
+        elif refuse(copy, refused, self._destination, self._settings) is Reaction.SEND_LESS:
+            self._end.forget(copy.destination.topic)

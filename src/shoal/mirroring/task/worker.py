@@ -178,7 +178,7 @@ class Worker(ABC):
         if self.is_fenced or self.failure is not None:
             return Left(copy.entry, is_settled=False)
         is_done = copy.state.current is PartitionState.DONE
-        return Left(copy.entry, is_settled=not copy.is_in_doubt, is_done=is_done)
+        return Left(copy.entry, is_settled=not copy.progress.doubts, is_done=is_done)
 
     @property
     def is_leaving(self) -> bool:

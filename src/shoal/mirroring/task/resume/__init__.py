@@ -8,6 +8,6 @@ the map says, that is an incident: its policy decides whether the partition stop
 """
 
 from .adopt import Watch
-from .align import leader_epochs_of, resume_partitions, still_aligned
+from .align import resume_partitions, still_aligned
 
-__all__ = ["Watch", "leader_epochs_of", "resume_partitions", "still_aligned"]
+__all__ = ["Watch", "resume_partitions", "still_aligned"]

@@ -26,7 +26,7 @@ from .begin import begin
 from .logs import Clusters, Log, PartitionLogs, SourceLog, destination_logs, last_batches, source_logs
 from .resume import Resumption
 
-__all__ = ["leader_epochs_of", "resume_partitions", "still_aligned"]
+__all__ = ["resume_partitions", "still_aligned"]
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class _Alignment:
             # Acknowledged records are not sent again.
             known = {copy.source: copy.position for copy in copies if copy.position}
         else:
-            known = {copy.source: copy.committed for copy in copies if copy.committed}
+            known = {copy.source: copy.progress.committed for copy in copies if copy.progress.committed}
         read, others = self._commits.read_all([copy.source for copy in copies if copy.source not in known])
         return known | read, others if self._settings.takes_over_offsets else {}
 
@@ -152,7 +152,7 @@ class _Alignment:
     def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> Resumption:
         copy = logs.copy
         position = copy.position
-        if copy.committed is not None and position and position.destination_offset == logs.log.end:
+        if copy.progress.committed is not None and position and position.destination_offset == logs.log.end:
             # Nothing was in flight: the position may have passed what was dropped since the commit.
             known = position
         resumption = Resumption(logs, known)
@@ -207,7 +207,7 @@ class _Alignment:
         to_commit = {
             copy: position
             for copy, position in positions.items()
-            if copy.committed is None or copy.counters.incidents
+            if copy.progress.committed is None or copy.counters.incidents
         }
         if any(copy.counters.incidents for copy in to_commit):
             # Reported first: if the process dies in between, the next one reports them again, rather than
@@ -232,14 +232,9 @@ class _Alignment:
                     copy.state.report_waiting(None)
 
 
-def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
-    """Return both sides' leader epochs, as the metadata have them; raises if there is no leader."""
-    return source.partition(copy.source).leader_epoch, destination.partition(copy.destination).leader_epoch
-
-
 def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) -> bool:
     """
-    Return whether both topics, and both leaders' epochs, are those that a copy is aligned with.
+    Return whether both topics, and the source's leader epoch, are those that a copy is aligned with.
 
     Raises:
         BrokerError: A partition has no leader, or its topic does not exist.
@@ -247,7 +242,7 @@ def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) ->
     """
     assert copy.position is not None, "it is aligned"
     return (
-        copy.leader_epochs == leader_epochs_of(copy, source, destination)
+        copy.progress.source_leader_epoch == source.partition(copy.source).leader_epoch
         and not is_another_topic(copy.position.source_topic_id, topic_id(source, copy.source))
         and not is_another_topic(copy.position.destination_topic_id, topic_id(destination, copy.destination))
     )

@@ -79,7 +79,6 @@ def first_position(
         destination_offset=end,
         identity=new_identity(clusters),
         origin=(source_offset, end),
-        last_batch=None,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),
         rules=settings.rules,

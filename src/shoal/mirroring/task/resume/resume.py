@@ -27,6 +27,7 @@ from ...model.offset_map import Exactness, OffsetMap, Stretch
 from ...model.position import SEQUENCES, MirrorPosition, ProducerIdentity, is_another_topic
 from ...model.text import offsets
 from ...other_groups import topic_id
+from ..progress import count_runs
 from .begin import new_identity
 from .logs import PartitionLogs, offset_at
 
@@ -137,13 +138,14 @@ class Resumption:
         followed = self._followed
         if followed is None:
             return
-        begin = max(followed.destination_offset, self._copy.landed_offset)
-        while begin < self._log.end:
-            run = followed.run_at(begin)
-            later = (each.destination for each in followed.plan if each.destination > begin)
-            end = min(self._log.end, next(later, self._log.end))
-            self._copy.count_run(run.source_at(begin), run.source_at(end), begin)
-            begin = end
+        begin = max(followed.destination_offset, self._landed_offset)
+        count_runs(followed, begin, self._log.end, self._copy.counters)
+
+    @property
+    def _landed_offset(self) -> int:
+        """The destination offset up to which this process counted acknowledgements; -1 before the first."""
+        position = self._copy.position
+        return -1 if position is None else position.destination_offset
 
     # Incidents
 
@@ -195,7 +197,6 @@ class Resumption:
             identity=identity or self.position.identity,
             source_topic_id=topic_id(self._clusters.source, self._copy.source),
             destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
-            last_batch=None,
             begin=end,
             plan=(),
             is_former=False,
@@ -360,7 +361,7 @@ class Resumption:
         return replace(self.position.identity, base=self._log.end - ours.next_sequence)
 
     def _go_on_behind_others(self, ours: _OurEnd) -> None:
-        landed = self._copy.landed_offset
+        landed = self._landed_offset
         if self.position.destination_offset < landed <= ours.destination_offset:
             self.position = self.position.at(landed)  # up to there, each record is where the map says
         there = self._committed.at(ours.destination_offset)
