@@ -53,8 +53,6 @@ class Timing:
         unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
             lists them again after a while.
         retry_stopped_s: The time between two attempts of a stopped partition whose reason can heal.
-        fresh_groups_s: How long the other cluster's offsets are believed. The commits of thousands of groups
-            take longer, and a consumer may come, commit and go meanwhile.
         jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
             start or end.
         first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
@@ -147,7 +145,6 @@ class Timing:
     deletion_confirmed_s: float = 2.0
     unlisted_s: float = 60.0
     retry_stopped_s: float = 300.0
-    fresh_groups_s: float = 0.5
     jvm_look_interval_s: float = 30.0
     first_jvm_look_interval_s: float = 1.0
     # Metrics and page

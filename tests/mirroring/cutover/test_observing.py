@@ -81,19 +81,3 @@ def test_acl_that_the_destination_lacks_is_drift(
         observer.partitions()
         (drift,) = observer.drift()
     assert all(each in drift for each in ("destination lacks", "User:other", "READ", "group app"))
-
-
-def test_denial_that_only_the_destination_has_is_drift_and_a_permission_is_none(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    brokers.topic("topic", 1)
-    permission = AclBinding(
-        Resource.TOPIC, PatternType.LITERAL, "topic", "User:app", "*", AclOperation.READ, True
-    )
-    surplus = permission, replace(permission, allows=False)
-    # Embedded brokers have no ACLs.
-    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: AclsReport((), only_there=surplus))
-    with observed(brokers) as observer:
-        observer.partitions()
-        (drift,) = observer.drift()
-    assert all(each in drift for each in ("only", "destination", "User:app", "not READ", "topic topic"))

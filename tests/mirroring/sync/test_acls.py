@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
-from shoal.mirroring.sync.acls import lacking, mirror_principals, only_there, translate_acls
+from shoal.mirroring.sync.acls import lacking, mirror_principals, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}
@@ -106,12 +106,6 @@ def test_empty_prefix_of_groups_never_becomes_the_name_of_all() -> None:
     assert translated(by_prefix) == named(OF_GROUP, "app", "app-2", "pay")
 
 
-def more_there(
-    wanted: set[AclBinding], there: set[AclBinding], *, has_all: bool = False
-) -> tuple[AclBinding, ...]:
-    return only_there(there, wanted, NAMES, has_all=has_all)
-
-
 def test_lacking_acls_begin_with_denials() -> None:
     assert lacking({MAY_READ, MAY_NOT}, ()) == [MAY_NOT, MAY_READ]
 
@@ -119,32 +113,6 @@ def test_lacking_acls_begin_with_denials() -> None:
 def test_equal_acls_are_no_difference() -> None:
     there = {MAY_READ, OF_GROUP, replace(MAY_READ, name="other")}
     assert lacking({MAY_READ}, there) == []
-    assert more_there({MAY_READ}, there) == ()
-
-
-def test_acl_of_a_copy_that_the_source_lacks_is_only_there() -> None:
-    bob = replace(MAY_READ, principal="User:bob")
-    assert more_there({MAY_READ}, {MAY_READ, bob}) == (bob,)
-
-
-def test_acl_of_a_topic_whose_last_one_was_deleted_at_the_source_is_only_there() -> None:
-    assert more_there(set(), {MAY_READ, OF_GROUP, OF_ALL}) == (MAY_READ,)
-
-
-def test_prefix_that_was_deleted_at_the_source_is_only_there() -> None:
-    other = replace(OF_PREFIX, name="other")
-    assert more_there({MAY_READ}, {MAY_READ, OF_PREFIX, other}) == (OF_PREFIX,)
-
-
-def test_prefix_whose_copies_have_acls_of_their_own_is_no_difference() -> None:
-    wanted = {MAY_READ, replace(MAY_READ, name="orders.eu")}
-    assert more_there(wanted, {*wanted, OF_PREFIX}) == ()
-
-
-def test_write_is_only_there_if_writes_are_kept() -> None:
-    wanted, there = {MAY_READ}, {MAY_READ, MAY_WRITE}
-    assert more_there(wanted, there) == ()
-    assert more_there(wanted, there, has_all=True) == (MAY_WRITE,)
 
 
 WANTED = AclBinding(

@@ -82,8 +82,8 @@ def test_follower_moves_offsets_while_the_mirror_runs(groups: Groups, following:
     ("round_cpu_s", "expected_s"),
     [
         pytest.param(0.0, 10.0, id="free"),
-        pytest.param(0.15, 10.0, id="just within the interval"),
-        pytest.param(0.3, 20.0, id="1.5 % of a core"),
+        pytest.param(0.3, 10.0, id="just within the interval"),
+        pytest.param(0.6, 20.0, id="3 % of a core"),
         pytest.param(60.0, 30.0, id="no longer than three intervals"),
     ],
 )

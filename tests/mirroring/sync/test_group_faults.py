@@ -18,7 +18,6 @@ from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
-from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
@@ -232,7 +231,7 @@ def test_consumer_that_commits_and_leaves_during_a_long_round_is_left_alone(
         groups.commit("source", name, 4)
     with monkeypatch.context() as patched:
         meanwhile(patched, nothing, lambda: groups.commit("destination", "second", 9))
-        report = groups.round(timing=Timing(fresh_groups_s=0.0))
+        report = groups.round(read_again=1)
     assert row_of(report, "first").action is Action.WRITTEN
     assert row_of(report, "second").action is Action.FURTHER
     committed = groups.committed("destination", "second")
@@ -257,7 +256,7 @@ def test_transaction_that_begins_during_a_long_round_is_left_alone(
 
         with monkeypatch.context() as patched:
             meanwhile(patched, nothing, open_one)
-            report = groups.round(timing=Timing(fresh_groups_s=0.0))
+            report = groups.round(read_again=1)
         assert row_of(report, "f").action is Action.WRITTEN
         assert row_of(report, "g").action is Action.REFUSED
         opened[0].commit_transaction(10.0)

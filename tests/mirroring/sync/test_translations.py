@@ -13,7 +13,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.counting import Question
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
-from shoal.mirroring.sync.translations import Answers, CopyMap, MirroredLog, Translations
+from shoal.mirroring.sync.translations import CopyMap, MirroredLog, count
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -33,11 +33,13 @@ class Asked:
         settings = brokers.settings
         self.log = MirroredLog(source, settings.source.isolation_level, settings.records_to_mirror)
         self.offsets = OffsetMap((Milestone(0, 0), Milestone(end, len(self.copied))))
-        self.translations = Translations()
 
-    def answers(self, questions: Iterable[Question], most_counted: int | None = None) -> Answers:
-        copy = CopyMap(PARTITION, self.offsets, (None, None), self.log)
-        return self.translations.translate({copy: list(questions)}, most_counted=most_counted)[copy]
+    def answers(
+        self, questions: Iterable[Question], most_counted: int | None = None
+    ) -> dict[Question, Translation | ShoalError]:
+        copy, asked = CopyMap(PARTITION, self.offsets, (None, None), self.log), list(questions)
+        counted = count({copy: asked}, most_counted=most_counted)
+        return {each: counted.get((copy, each), copy.translate(each)) for each in asked}
 
     def forwards(self, *offsets: int, most_counted: int | None = None) -> list[Translation | ShoalError]:
         found = self.answers((Question(each, is_source=True) for each in offsets), most_counted)
@@ -137,36 +139,20 @@ def test_offsets_of_many_groups_are_counted_from_one_answer(brokers: TwoBrokers)
     copied = mixed(history)
     fetches = brokers.source.faults.add(ApiKey.FETCH, times=None)
     with asked_of(brokers, copied, 23) as asked:
-        asked.forwards(*range(1, 23))
-        assert fetches.hits == 1
         assert asked.forwards(*range(1, 23)) == [asked.truth(each) for each in range(1, 23)]
-        assert fetches.hits == 1  # the places of the former round are known
+        assert fetches.hits == 1
 
 
-def test_group_that_moves_is_counted_from_its_former_offset(brokers: TwoBrokers) -> None:
+def test_offset_further_than_the_bound_is_a_lower_bound(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic()
     for _ in range(40):
         history.plain(1).transaction(1, ends=COMMIT)
     copied = [each for each in range(120) if each % 3 != 2]
     with asked_of(brokers, copied, 120) as asked:
         assert asked.forwards(60, most_counted=60) == [asked.truth(60)]
-        assert asked.forwards(66, most_counted=10) == [asked.truth(66)]
-        # Its own offset alone is known.
-        (found,) = asked.forwards(30, most_counted=10)
+        (found,) = asked.forwards(66, most_counted=60)
         assert isinstance(found, Translation)
         assert found.exactness is AT_LEAST
-
-
-def test_places_are_forgotten_with_an_incident(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    copied = mixed(history)
-    with asked_of(brokers, copied, 23) as asked:
-        fetches = brokers.source.faults.add(ApiKey.FETCH, times=None)
-        assert asked.forwards(10) == [asked.truth(10)]
-        behind_others = OffsetMap((Milestone(0, 0),)).reached(0, 5, Stretch.BROKEN)
-        asked.offsets = behind_others.reached(23, 5 + len(copied))
-        assert asked.forwards(10) == [(5 + asked.truth(10).offset, EXACT)]
-        assert fetches.hits == 2
 
 
 def test_leader_that_refuses_is_the_answer_of_open_offsets_alone(brokers: TwoBrokers) -> None:

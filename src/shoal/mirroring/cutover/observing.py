@@ -86,7 +86,6 @@ class Observer:
             settings,
             self._options.selection,
             with_states=True,
-            timing=mirror.timing,
         )
 
     # The mirror
@@ -205,8 +204,7 @@ class Observer:
         """
         Return phrases about configurations and ACLs that the destination lacks, or that cannot be compared.
 
-        Permissions that only the destination has are no drift: shoal deletes none, and no client misses
-        anything. A denial that only the destination has would refuse clients that continue there.
+        ACLs that only the destination has are no drift: shoal deletes none.
         """
         kinds: Mapping[str, Callable[[], Iterator[str]]] = {"configs": self._configs, "acls": self._acls}
         found: list[str] = []
@@ -248,9 +246,6 @@ class Observer:
         for each in report.missing:
             if each.principal not in own:
                 yield f"the destination lacks the ACL {each}"
-        for each in report.only_there:
-            if not each.allows and each.principal not in own:
-                yield f"only the destination has the ACL {each}"
 
     def _not_allowed(self, error: BrokerError) -> ConfigError:
         """Return the error of a principal that may not describe the ACLs of a cluster."""

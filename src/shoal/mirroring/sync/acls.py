@@ -37,7 +37,7 @@ from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.text import first_few
 
-__all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "only_there", "translate_acls"]
+__all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "translate_acls"]
 
 _ALL_NAMES = "*"
 _ALL_PRINCIPALS = "User:*"
@@ -54,7 +54,6 @@ class AclsReport:
         missing: The ACLs that the destination did not have, denials first.
         created: The ACLs that were created in this round.
         refused: The error of each that the destination did not create.
-        only_there: The ACLs of copies, by name or by prefix, that no ACL of the source asks for, sorted.
         at_source: All ACLs of topics and groups at the source.
 
     """
@@ -62,7 +61,6 @@ class AclsReport:
     missing: tuple[AclBinding, ...]
     created: tuple[AclBinding, ...] = ()
     refused: Mapping[AclBinding, BrokerError] = field(default_factory=dict)
-    only_there: tuple[AclBinding, ...] = ()
     at_source: frozenset[AclBinding] = frozenset()
 
     @property
@@ -79,10 +77,7 @@ class AclsReport:
     @property
     def differences(self) -> list[str]:
         """A sentence for each difference that is left."""
-        return [
-            *(f"{each}: only at the source" for each in self.left),
-            *(f"{each}: only at the destination" for each in self.only_there),
-        ]
+        return [f"{each}: only at the source" for each in self.left]
 
     @property
     def warnings(self) -> list[str]:
@@ -122,9 +117,7 @@ def follow_acls(
     groups = () if selection is None else _selected_groups(source, here, selection, own_group)
     wanted = translate_acls(here, names, groups, has_all=has_all)
     missing = tuple(lacking(wanted, there))
-    report = AclsReport(
-        missing, only_there=only_there(there, wanted, names.values(), has_all=has_all), at_source=here
-    )
+    report = AclsReport(missing, at_source=here)
     if compare_only or not follow.has(Follower.ACLS):
         return report
     created: list[AclBinding] = []
@@ -178,66 +171,34 @@ def _covered(binding: AclBinding, names: Collection[str]) -> Collection[str]:
     return [binding.name] if binding.name in names else []
 
 
-class _Effects:
-    """The effects of some ACLs."""
-
-    def __init__(self, acls: Iterable[AclBinding]) -> None:
-        self._by_place = defaultdict(set)
-        for each in acls:
-            name = each.name if each.pattern is PatternType.LITERAL else None
-            self._by_place[each.resource, each.allows, each.principal, name].add(each)
-
-    def have(self, wanted: AclBinding) -> bool:
-        """Whether one of the ACLs has the effect of a literal one."""
-        found = (
-            self._by_place.get((wanted.resource, wanted.allows, principal, name), ())
-            for principal in (wanted.principal, _ALL_PRINCIPALS)
-            for name in (wanted.name, _ALL_NAMES, None)
-        )
-        return any(wanted in some or any(_implies(each, wanted) for each in some) for some in found)
-
-
 def lacking(wanted: Iterable[AclBinding], present: Iterable[AclBinding]) -> list[AclBinding]:
     """Return the literal ACLs whose effect no ACL that is present has, denials first."""
-    effects = _Effects(present)
-    missing = (each for each in wanted if not effects.have(each))
+    by_name: dict[tuple[Resource, str | None], list[AclBinding]] = defaultdict(list)
+    for each in present:
+        by_name[each.resource, each.name if each.pattern is PatternType.LITERAL else None].append(each)
+    missing = [
+        each
+        for each in wanted
+        if not any(
+            _implies(acl, each)
+            for name in (each.name, _ALL_NAMES, None)
+            for acl in by_name.get((each.resource, name), ())
+        )
+    ]
     return sorted(missing, key=lambda each: (each.allows, each))
 
 
-def only_there(
-    there: Iterable[AclBinding], wanted: Iterable[AclBinding], copies: Iterable[str], *, has_all: bool
-) -> tuple[AclBinding, ...]:
-    """
-    Return the ACLs of copies that say more than the source's. Those of all topics may be its own.
-
-    Args:
-        there: The ACLs at the destination.
-        wanted: See :func:`translate_acls`.
-        copies: The names of the mirrored topics at the destination.
-        has_all: As for ``wanted``: other operations do not count.
-
-    """
-    effects, names = _Effects(wanted), {each: each for each in copies}
-    return tuple(
-        sorted(
-            each
-            for each in there
-            if each.resource is Resource.TOPIC
-            and each.name != _ALL_NAMES
-            and not all(map(effects.have, translate_acls([each], names, (), has_all=has_all)))
-        )
-    )
-
-
 def _implies(present: AclBinding, wanted: AclBinding) -> bool:
-    """Whether an ACL has the effect of another one of the same kind and principal."""
+    """Whether an ACL has the effect of a literal one on the same kind of resource."""
     operations = [wanted.operation, AclOperation.ALL]
     if wanted.allows and wanted.operation is AclOperation.DESCRIBE:
         operations += _DESCRIBING
     if wanted.allows and wanted.operation is AclOperation.DESCRIBE_CONFIGS:
         operations.append(AclOperation.ALTER_CONFIGS)
     return (
-        present.host in (wanted.host, "*")
+        present.allows is wanted.allows
+        and present.principal in (wanted.principal, _ALL_PRINCIPALS)
+        and present.host in (wanted.host, "*")
         and present.operation in operations
         and _has_name(present, wanted.name)
     )

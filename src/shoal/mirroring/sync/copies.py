@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -140,20 +140,6 @@ class Copies:
         present = copy if isinstance(copy, str) else self._of_present_topics(copy)
         self._present[partition] = present
         return present
-
-    def facts(self, topics: Iterable[str], direction: Direction) -> Mapping[TopicPartition, object]:
-        """Return the facts of all copies of topics: as long as they stay, so does each exact translation."""
-        names = self._topics if direction is Direction.FORWARD else self._sources
-        sources = [
-            name if direction is Direction.FORWARD else names[name] for name in topics if name in names
-        ]
-        partitions = (
-            TopicPartition(source, number)
-            for source in sources
-            for number in self._positions.topics.get(source, ())
-        )
-        copies = {each: self.copy_of(each) for each in partitions}
-        return {each: copy if isinstance(copy, str) else copy.map.facts for each, copy in copies.items()}
 
     def question(self, copy: MirroredCopy, offset: int, direction: Direction) -> tuple[CopyMap, Question]:
         """

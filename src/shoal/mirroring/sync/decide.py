@@ -82,6 +82,28 @@ class Seen(NamedTuple):
         is_copied = isinstance(self.copy, MirroredCopy)
         return is_copied and not self.committed.error_code and self.returned is None
 
+    def ours(self, sides: Sides) -> Mark | None:
+        """Return the mark of the other cluster's offset if shoal translated it from this one; else None."""
+        mark = None if self.there is None else Mark.read(self.there)
+        return mark if mark is not None and mark.is_from(sides.read_id) else None
+
+    def kept(self, translation: Translation, sides: Sides) -> Translation | None:
+        """
+        Return the exact translation of an earlier round if this one only has a lower bound; else None.
+
+        Records are deleted and milestones are thinned while a group is idle. Without an incident no offset
+        has changed its translation.
+        """
+        if translation.exactness is not Exactness.AT_LEAST:
+            return None
+        if isinstance(self.copy, MirroredCopy) and self.copy.had_incident:
+            return None
+        ours = self.ours(sides)
+        if ours is None or ours.offset != self.committed.offset or ours.exactness is not Exactness.EXACT:
+            return None
+        is_kept = ours.translation >= translation.offset
+        return Translation(ours.translation, Exactness.EXACT) if is_kept else None
+
 
 def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> GroupOffset:
     """
@@ -112,11 +134,8 @@ def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Side
 
 
 def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides: Sides) -> GroupOffset:
-    there = seen.there
-    theirs = Mark.read(there) if there is not None else None
-    ours = theirs if theirs is not None and theirs.is_from(sides.read_id) else None
-    if there is not None and ours is not None and not copy.had_incident:
-        translation = _kept(translation, seen.committed, there, ours)
+    there, ours = seen.there, seen.ours(sides)
+    translation = seen.kept(translation, sides) or translation
     began = copy.begins_behind(seen.committed.offset) if sides.direction is Direction.FORWARD else None
     detail = "" if began is None else f"the copy begins at source offset {began}"
     begins_late = began is not None
@@ -157,21 +176,6 @@ def _action(seen: Seen, translation: Translation, mark: Mark, ours: Mark | None)
     if there is not None and ours is None and there.offset > translation.offset:
         return Action.FURTHER
     return Action.WRITE
-
-
-def _kept(
-    translation: Translation, committed: CommittedValue, there: CommittedValue, ours: Mark
-) -> Translation:
-    """
-    Return the exact translation of an earlier round if this one only has a lower bound.
-
-    Records are deleted and milestones are thinned while a group is idle. Without an incident no offset has
-    changed its translation.
-    """
-    is_same = ours.offset == committed.offset and ours.exactness is Exactness.EXACT
-    if translation.exactness is Exactness.AT_LEAST and is_same and there.offset >= translation.offset:
-        return Translation(there.offset, Exactness.EXACT)
-    return translation
 
 
 def _untranslated(seen: Seen, action: Action, detail: str = "") -> GroupOffset:

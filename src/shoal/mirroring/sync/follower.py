@@ -42,7 +42,7 @@ MOST_COUNTED = 100_000
 
 
 #: The part of a core that rounds may take, if they need not wait longer than that many intervals for it.
-_MOST_CPU = 0.015
+_MOST_CPU = 0.03
 _LONGEST_INTERVALS = 3
 
 
@@ -130,7 +130,6 @@ class GroupFollower:
                 destination,
                 settings,
                 self._selection,
-                timing=options.timing,
             )
             is_last = False
             wait_s = options.timing.groups_interval_s

@@ -2,11 +2,9 @@
 One round: read the groups of one cluster, translate their offsets, and commit them at the other.
 
 The offsets that are translated are read before the mirror's positions, and the other cluster's offsets last:
-an offset that a consumer commits meanwhile is at worst one that the next round sees. A round sends each
-commit once. The next one sees whether a commit without an answer was done.
-
-Most groups need nothing: the other cluster has exactly their offsets. Such a group stays as it is until one
-of its answers changes, or a fact that its translations hang on (:meth:`.copies.Copies.facts`).
+an offset that a consumer commits meanwhile is at worst one that the next round sees. Those of a group that
+needs a commit are read again just before. A round sends each commit once. The next one sees whether a commit
+without an answer was done.
 
 While a coordinator moves, no broker may list its groups, and none reports an error: neither the former
 coordinator nor the next one has them (GroupCoordinatorService.listGroups). So a listing alone does not show
@@ -22,48 +20,51 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
-from ...client.committed_offsets import Committed
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
-from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.counting import Question
-from ..model.first_start import is_start_mark, read_first_start
 from ..model.group_selection import GroupSelection
-from ..model.offset_map import Exactness
-from ..model.position import is_position
+from ..model.offset_map import Exactness, Translation
 from .commit import commit_translations
 from .copies import Copies, MirroredCopy
 from .decide import Seen, Sides, decide
 from .mark import Mark
+from .problems import problem_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
-from .translations import Answers, CopyMap, Translations
+from .translations import CopyMap, Counted, count
 
 __all__ = ["GroupSync", "Prove"]
 
 #: Compares the next records of a translated offset.
 Prove: TypeAlias = Callable[[GroupOffset], OffsetProof | None]
 
-#: How long the log starts of the other cluster are believed. Retention may overtake the offset of an idle
-#: group at any time, also between two rounds.
-_LOG_STARTS_S = 60.0
-
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
 
-#: The groups whose offsets at the other cluster are read again before their commits, if a round took long.
+#: The groups whose offsets at the other cluster are read again together, before their commits.
 _READ_AGAIN = 16
-
-#: With one of these, an offset needs nothing more, whatever the mirror copies.
-_NOT_TRANSLATED = frozenset({Action.NOT_MIRRORED, Action.RETURNED})
 
 _Answer: TypeAlias = FetchedGroup | ShoalError
 
-#: The map and the question that an offset is translated by, or an error in their place.
-_Place: TypeAlias = tuple[CopyMap, Question] | ShoalError
+
+class _Asked(NamedTuple):
+    """
+    One offset of a group, and its translation by the map alone.
+
+    Attributes:
+        copy: The map; None if the offset needs no translation, or if the map cannot be read.
+        translation: The translation, or an error instead of it; None if it needs none.
+
+    """
+
+    seen: Seen
+    copy: CopyMap | None
+    question: Question
+    translation: Translation | ShoalError | None
 
 
 class _Group(NamedTuple):
@@ -95,7 +96,7 @@ class _Open(NamedTuple):
     """
 
     report: GroupReport
-    offsets: Sequence[tuple[Seen, _Place | None]]
+    offsets: Sequence[_Asked]
 
 
 class GroupSync:
@@ -111,7 +112,7 @@ class GroupSync:
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
         with_states: bool = False,
-        timing: Timing = DEFAULT_TIMING,
+        read_again: int = _READ_AGAIN,
     ) -> None:
         """
         Prepare; nothing is sent yet.
@@ -122,7 +123,7 @@ class GroupSync:
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
             with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
-            timing: How long the other cluster's offsets are believed.
+            read_again: The number of groups that are committed after one more look at the other cluster.
 
         """
         clusters = (source, destination)
@@ -133,16 +134,12 @@ class GroupSync:
         self._direction = direction
         self._with_lag = with_lag
         self._with_states = with_states
-        self._timing = timing
+        self._read_again = read_again
         self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
         self._present = GroupOffsetsReader(self._written)
-        self._translations = Translations()
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._log_starts_at: dict[str, float] = {}
-        self._ends: dict[TopicPartition, int] = {}
-        self._facts: object = None
-        self._settled: dict[str, tuple[_Group, GroupReport]] = {}
+        self._log_starts: Mapping[TopicPartition, int] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
 
     def settled_round(
         self, topics: Mapping[str, str], *, patience_s: float, apply: bool, **more: Any
@@ -202,38 +199,29 @@ class GroupSync:
         self._copies.read(topics)
         self._ask_logs(offsets.values())
         other = list_groups(self._written, with_states=self._with_states)
-        read_at = time.monotonic()
         seen = [
             _Group(selected[name], offsets.get(name), other.groups.get(name)) for name in sorted(selected)
         ]
-        groups = self._with_present(seen, self._present)
-        settled = {} if prove else self._still_settled(topics, groups)
-        opened = {each.here.name: self._open(each) for each in groups if each.here.name not in settled}
-        answers = self._translations.translate(_asked(opened.values()), most_counted=most_counted)
-        reports = []
-        for number, group in enumerate(groups):
-            name = group.here.name
-            if name not in settled:
-                is_late = apply and time.monotonic() - read_at > self._timing.fresh_groups_s
-                if is_late and any(each.mark for each in self._decided(opened[name], answers, prove)):
-                    # Consumers may have committed there meanwhile.
-                    read_at = time.monotonic()
-                    again = self._with_present(
-                        groups[number : number + _READ_AGAIN], GroupOffsetsReader(self._written)
-                    )
-                    opened |= {each.here.name: self._open(each) for each in again}
-                rows = self._decided(opened[name], answers, prove)
-                if apply and any(each.mark for each in rows):
-                    rows = commit_translations(self._written, name, rows)
-                settled[name] = replace(opened[name].report, offsets=tuple(rows))
-            reports.append(settled[name])
-        self._settled = {
-            group.here.name: (group, report)
-            for group, report in zip(groups, reports, strict=True)
-            if _is_settled(report)
-        }
+        opened = {each.here.name: self._open(each) for each in self._with_present(seen, self._present)}
+        counted = count(self._left_open(opened.values()), most_counted=most_counted)
+        reports = {name: self._decided(each, counted, prove) for name, each in opened.items()}
+        if apply:
+            waiting = [each for each in seen if _waits_for_commit(reports[each.here.name])]
+            reports |= self._commit(waiting, counted, prove)
         warnings = [*_warnings(self._read, listed), *_warnings(self._written, other)]
-        return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
+        return GroupsReport(self._direction, list(reports.values()), warnings, time.monotonic() - started)
+
+    def _commit(
+        self, groups: Sequence[_Group], counted: Counted, prove: Prove | None
+    ) -> Iterator[tuple[str, GroupReport]]:
+        """Commit the translations of groups, and yield their names and reports."""
+        for start in range(0, len(groups), self._read_again):
+            # Consumers may have committed there meanwhile.
+            some = groups[start : start + self._read_again]
+            for group in self._with_present(some, GroupOffsetsReader(self._written)):
+                name, report = group.here.name, self._decided(self._open(group), counted, prove)
+                rows = commit_translations(self._written, name, report.offsets)
+                yield name, replace(report, offsets=tuple(rows))
 
     # Reading
 
@@ -292,76 +280,68 @@ class GroupSync:
         ]
 
     def _ask_logs(self, answers: Iterable[_Answer]) -> None:
-        """Ask for the first offsets at the other cluster now and then, and for the ends of this one."""
+        """Ask for the first offsets at the other cluster, and for the ends of this one."""
         topics = {topic for answer in answers if isinstance(answer, FetchedGroup) for topic in answer.topics}
-        now = time.monotonic()
         copies = {self._copies.counterpart_of(topic, self._direction) for topic in topics}
-        due = {
-            each
-            for each in copies
-            if each is not None and now - self._log_starts_at.get(each, -_LOG_STARTS_S) >= _LOG_STARTS_S
-        }
-        self._log_starts |= _bounds(self._written, due, EARLIEST)
-        self._log_starts_at |= dict.fromkeys(due, now)
+        self._log_starts = _bounds(self._written, filter(None, copies), EARLIEST)
         if self._with_lag:
             self._ends = _bounds(self._read, topics, LATEST)
 
     # Deciding
 
-    def _still_settled(self, topics: Mapping[str, str], groups: Iterable[_Group]) -> dict[str, GroupReport]:
-        """Return the reports of those groups of the last round that need nothing in this one either."""
-        read = {
-            topic
-            for group in groups
-            if isinstance(group.offsets, FetchedGroup)
-            for topic in group.offsets.topics
-        }
-        facts = dict(topics), self._copies.facts(read, self._direction), self._log_starts.copy(), self._ends
-        if facts != self._facts:
-            self._settled.clear()
-        self._facts = facts
-        return {
-            group.here.name: known[1]
-            for group in groups
-            if (known := self._settled.get(group.here.name)) is not None and known[0] == group
-        }
-
     def _open(self, group: _Group) -> _Open:
         """Return a group without its offsets, and those that need a decision."""
         report = self._report(group)
         seen = () if report.problem else self._seen(group)
-        return _Open(report, [(each, self._place(each)) for each in seen])
+        return _Open(report, [self._asked(each) for each in seen])
 
-    def _decided(
-        self, opened: _Open, answers: Mapping[CopyMap, Answers], prove: Prove | None
-    ) -> list[GroupOffset]:
-        """Return the decisions about the offsets of a group."""
-        sides = Sides(
-            self._direction,
-            self._read.metadata.cluster_id,
-            self._written.metadata.cluster_id,
-            str(self._written),
-        )
-        decided = [
-            decide(seen, answers[place[0]][place[1]] if isinstance(place, tuple) else place, sides)
-            for seen, place in opened.offsets
-        ]
-        return decided if prove is None else [_proved(each, prove) for each in decided]
-
-    def _place(self, seen: Seen) -> _Place | None:
-        """Return the map and the question that an offset is translated by; None if it is not."""
+    def _asked(self, seen: Seen) -> _Asked:
+        question = Question(seen.committed.offset, is_source=self._direction is Direction.FORWARD)
         if not seen.is_translated:
-            return None
+            return _Asked(seen, None, question, None)
         assert isinstance(seen.copy, MirroredCopy)
         try:
-            return self._copies.question(seen.copy, seen.committed.offset, self._direction)
+            copy, question = self._copies.question(seen.copy, seen.committed.offset, self._direction)
         except ShoalError as error:
-            return error
+            return _Asked(seen, None, question, error)
+        return _Asked(seen, copy, question, copy.translate(question))
+
+    @property
+    def _sides(self) -> Sides:
+        read, written = self._read.metadata.cluster_id, self._written.metadata.cluster_id
+        return Sides(self._direction, read, written, str(self._written))
+
+    def _left_open(self, opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
+        """Return the offsets that may have to be counted, by the map that translates them."""
+        sides = self._sides
+        found: dict[CopyMap, set[Question]] = defaultdict(set)
+        for group in opened:
+            for each in group.offsets:
+                answer = each.translation
+                if (
+                    each.copy is not None
+                    and isinstance(answer, Translation)
+                    and answer.exactness is Exactness.AT_LEAST
+                    and each.seen.kept(answer, sides) is None
+                ):
+                    found[each.copy].add(each.question)
+        return found
+
+    def _decided(self, opened: _Open, counted: Counted, prove: Prove | None) -> GroupReport:
+        """Return a group with the decisions about its offsets."""
+        sides = self._sides
+        decided = [
+            decide(each.seen, counted.get((each.copy, each.question), each.translation), sides)
+            for each in opened.offsets
+        ]
+        if prove is not None:
+            decided = [_proved(each, prove) for each in decided]
+        return replace(opened.report, offsets=tuple(decided))
 
     def _report(self, group: _Group) -> GroupReport:
         """Return a group without its offsets, and the reason if none of them is translated."""
         report = GroupReport(group.here.name, group.here.type, group.here.state)
-        problem, is_left_out = _problem(group, str(self._written))
+        problem, is_left_out = problem_of(group.here, group.offsets, group.there, str(self._written))
         if is_left_out:
             return replace(report, problem=problem, is_left_out=True)
         for answer in (group.offsets, group.present):
@@ -399,16 +379,6 @@ class GroupSync:
                 )
 
 
-def _asked(opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
-    """Return the offsets to translate, by the map that translates them."""
-    asked: dict[CopyMap, set[Question]] = defaultdict(set)
-    for each in opened:
-        for _, place in each.offsets:
-            if isinstance(place, tuple):
-                asked[place[0]].add(place[1])
-    return asked
-
-
 class _Unsettled(ShoalError):
     """A later round may commit more."""
 
@@ -417,13 +387,8 @@ def _can_heal(error: ShoalError) -> bool:
     return isinstance(error, _Unsettled) or is_transient(error)
 
 
-def _is_settled(report: GroupReport) -> bool:
-    """Whether a group needs nothing until something changes."""
-    return not report.problem and all(
-        each.action in _NOT_TRANSLATED
-        or (each.action is Action.UNCHANGED and each.exactness is Exactness.EXACT)
-        for each in report.offsets
-    )
+def _waits_for_commit(report: GroupReport) -> bool:
+    return any(each.mark for each in report.offsets)
 
 
 def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> dict[TopicPartition, int]:
@@ -453,42 +418,6 @@ def _has_offsets(answer: _Answer | None) -> bool:
 
 def _is_unauthorized(answer: _Answer | None) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-
-def _problem(group: _Group, written: str) -> tuple[str, bool]:
-    """Return the reason why no offset of a group is translated, and whether it has none of consumers."""
-    here, offsets, there = group.here, group.offsets, group.there
-    if here.type is GroupType.SHARE:
-        return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
-    if offsets is None:
-        return f"the offsets of {here.type.value} groups are not translated", False
-    if isinstance(offsets, FetchedGroup) and _has_positions(offsets):
-        if _has_only_positions(offsets):
-            return "its offsets are the positions of a mirror", True
-        return "some of its offsets are the positions of a mirror", False
-    if there is not None and not there.commits_offsets:
-        kind = there.protocol_type if there.type is GroupType.CLASSIC else there.type.value
-        return f"a {kind} group on {written} has this name. Rename one of them", False
-    return "", False
-
-
-def _has_positions(offsets: FetchedGroup) -> bool:
-    """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
-    firsts = (next(iter(topic.values()), None) for topic in offsets.topics.values())
-    return any(each is not None and _is_of_a_mirror(each) for each in firsts)
-
-
-def _has_only_positions(offsets: FetchedGroup) -> bool:
-    """Whether no consumer has continued in the group of a mirror."""
-    every = (each for topic in offsets.topics.values() for each in topic.values())
-    return all(_is_of_a_mirror(each) for each in every if each.offset >= 0)
-
-
-def _is_of_a_mirror(value: CommittedValue) -> bool:
-    """Whether an offset is a mirror's position, or the start mark of a partition without one."""
-    committed = Committed(value.offset, value.metadata)
-    is_mark = is_start_mark(committed) and read_first_start(committed) is not None
-    return is_mark or is_position(value.metadata)
 
 
 def _proved(row: GroupOffset, prove: Prove) -> GroupOffset:

@@ -78,7 +78,6 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             options.selection,
             direction=direction,
             with_lag=True,
-            timing=mirror.timing,
         )
         prove = proofs(source, destination, settings, direction) if options.prove else None
         return sync.settled_round(

@@ -1,0 +1,58 @@
+"""Why the offsets of a group are not translated."""
+
+from __future__ import annotations
+
+from ...client.committed_offsets import Committed
+from ...client.group_offsets import CommittedValue, FetchedGroup
+from ...client.groups import GroupType, ListedGroup
+from ...errors import ShoalError
+from ..model.first_start import is_start_mark, read_first_start
+from ..model.position import is_position
+
+__all__ = ["problem_of"]
+
+
+def problem_of(
+    here: ListedGroup, offsets: FetchedGroup | ShoalError | None, there: ListedGroup | None, written: str
+) -> tuple[str, bool]:
+    """
+    Return the reason why no offset of a group is translated, and whether it has none of consumers.
+
+    Args:
+        here: The group at the cluster whose offsets are read.
+        offsets: Its offsets there; None if groups of its type commit none.
+        there: The group of this name at the other cluster; None without one.
+        written: The name of the other cluster.
+
+    """
+    if here.type is GroupType.SHARE:
+        return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
+    if offsets is None:
+        return f"the offsets of {here.type.value} groups are not translated", False
+    if isinstance(offsets, FetchedGroup) and _has_positions(offsets):
+        if _has_only_positions(offsets):
+            return "its offsets are the positions of a mirror", True
+        return "some of its offsets are the positions of a mirror", False
+    if there is not None and not there.commits_offsets:
+        kind = there.protocol_type if there.type is GroupType.CLASSIC else there.type.value
+        return f"a {kind} group on {written} has this name. Rename one of them", False
+    return "", False
+
+
+def _has_positions(offsets: FetchedGroup) -> bool:
+    """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
+    firsts = (next(iter(topic.values()), None) for topic in offsets.topics.values())
+    return any(each is not None and _is_of_a_mirror(each) for each in firsts)
+
+
+def _has_only_positions(offsets: FetchedGroup) -> bool:
+    """Whether no consumer has continued in the group of a mirror."""
+    every = (each for topic in offsets.topics.values() for each in topic.values())
+    return all(_is_of_a_mirror(each) for each in every if each.offset >= 0)
+
+
+def _is_of_a_mirror(value: CommittedValue) -> bool:
+    """Whether an offset is a mirror's position, or the start mark of a partition without one."""
+    committed = Committed(value.offset, value.metadata)
+    is_mark = is_start_mark(committed) and read_first_start(committed) is not None
+    return is_mark or is_position(value.metadata)
