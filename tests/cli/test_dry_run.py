@@ -227,18 +227,6 @@ def test_reason_to_stop_a_partition_is_a_warning(
     texts(other)
 
 
-def test_swapped_clusters_are_a_warning(sides: Sides, texts: Texts) -> None:
-    sides.destination.create_topic("orders", partitions=2)
-    assert sides.found()["warnings"] == []
-    position = MirrorPosition(50, 50, ProducerIdentity(1, 0), (0, 0), None, None, sides.options().rules())
-    reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
-    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
-    with Cluster(config) as cluster:
-        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): position.to_committed()}, MemberId())
-    (warning,) = sides.found()["warnings"]
-    texts(warning)
-
-
 def test_latest_start_is_reported_without_commit(sides: Sides, texts: Texts) -> None:
     for _ in range(2):
         found = sides.found("--start", "latest")

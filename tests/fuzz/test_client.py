@@ -141,6 +141,6 @@ def test_malformed_response_closes_the_connection(broker: Broker, cluster: Clust
 
 @pytest.mark.parametrize("text", ["", "many", "1e9", "9" * 5000])
 def test_configuration_without_a_number_is_refused(text: str) -> None:
-    topic = TopicState(1, 1, {"retention.ms": ConfigEntry(text, True)})
+    topic = TopicState(1, {"retention.ms": ConfigEntry(text, True)})
     with pytest.raises(ProtocolError, match="not a number"):
         topic.number("retention.ms", 0)

@@ -244,14 +244,14 @@ def test_deleted_copy_is_recreated_and_aligned_with_policy_continue(
 
 
 def test_differing_setting_of_a_recreated_copy_warns_once(brokers: TwoBrokers) -> None:
-    brokers.source.create_topic("topic", 1, {"message.timestamp.type": "LogAppendTime"})
+    brokers.source.create_topic("topic", 1, {"segment.ms": "1"})
     brokers.destination.create_topic("topic", 1)
     driver = Driver(brokers)
     for _ in range(2):
         delete_copy(brokers)
         driver.look()
     (warning,) = driver.warnings
-    assert "message.timestamp.type=LogAppendTime" in warning
+    assert "segment.ms=1 " in warning
 
 
 def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(

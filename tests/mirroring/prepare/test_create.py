@@ -99,7 +99,7 @@ def test_topic_undescribable_on_one_side_warns_and_is_not_compared(sides: Sides,
     broker = getattr(sides, side)
     broker.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
     prepared = sides.prepare("a")
-    warning, *others = prepared.warnings
+    *others, warning = prepared.warnings
     assert all(each in warning for each in ("topic a of", side, broker.bootstrap, "described"))
     if side == "destination":
         assert all(each in others[0] for each in ("the brokers of", side, broker.bootstrap))

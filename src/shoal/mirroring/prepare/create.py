@@ -81,7 +81,7 @@ def _make(changes: Prepared, destination: Cluster, patience_s: float) -> frozens
     )
     for topic in changes.topics.values():
         if topic.added_partitions:
-            grow_topic(topic.destination, topic.present_partitions, topic.partitions, destination, patience_s)
+            grow_topic(topic, destination, patience_s)
     _await_leaders(changes, destination, patience_s)
     return created
 

@@ -6,6 +6,7 @@ from ...client.admin import NewTopic, create_partitions
 from ...client.cluster import Cluster, patiently
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
+from .changes import PreparedTopic
 
 __all__ = ["creation_error", "grow_topic"]
 
@@ -21,21 +22,12 @@ def creation_error(error: BrokerError, topic: NewTopic) -> ShoalError:
 
 
 def grow_topic(
-    topic: str,
-    present: int,
-    wanted: int,
-    destination: Cluster,
-    patience_s: float,
-    *,
-    validate_only: bool = False,
+    topic: PreparedTopic, destination: Cluster, patience_s: float, *, validate_only: bool = False
 ) -> None:
     """
-    Add partitions to a topic; it is no error if another process just did.
+    Add the missing partitions to a copy; it is no error if another process just did.
 
     Args:
-        topic: Its name at the destination.
-        present: Its partitions now.
-        wanted: Its partitions afterwards.
         patience_s: Patience with transient errors.
         validate_only: Whether the destination only checks that it could.
 
@@ -44,9 +36,10 @@ def grow_topic(
         ShoalError: The destination does not respond.
 
     """
+    copy, wanted = topic.destination, topic.partitions
     try:
         patiently(
-            lambda: create_partitions(destination, topic, wanted, validate_only=validate_only),
+            lambda: create_partitions(destination, copy, wanted, validate_only=validate_only),
             patience_s=patience_s,
         )
     except BrokerError as error:
@@ -55,6 +48,6 @@ def grow_topic(
         if error.retriable:
             raise
         raise ConfigError(
-            f"{error}. Topic {topic} has {present} partitions and the source {wanted}: allow ALTER on it, or "
-            f"add the missing ones yourself (kafka-topics --alter --partitions {wanted})"
+            f"{error}. Topic {copy} has {topic.present_partitions} partitions and the source {wanted}: allow "
+            f"ALTER on it, or add the missing ones yourself (kafka-topics --alter --partitions {wanted})"
         ) from error

@@ -11,8 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
 
 from ...client.admin import NewTopic, validate_topic
 from ...client.cluster import Cluster, patiently
@@ -21,6 +19,7 @@ from ...client.groups import has_coordinator
 from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
+from ...nearest import did_you_mean
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -48,7 +47,7 @@ from .topic_configs import (
     harm_sentence,
     harmful_values,
 )
-from .unmatched import idle_expressions, near_topics, why_nothing_matches
+from .unmatched import glob_warnings, why_nothing_matches
 
 __all__ = ["inspect_topics"]
 
@@ -111,7 +110,6 @@ class _Inspection:
         self._destination = destination
         self._patience_s = patience_s
         self._warnings: list[str] = []
-        self._hidden: list[str] = []
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()
@@ -129,47 +127,45 @@ class _Inspection:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
-        group = self._options.group_between(
-            self._source.metadata.cluster_id, self._destination.metadata.cluster_id
-        )
+        ids = self._source.metadata.cluster_id, self._destination.metadata.cluster_id
+        group = self._options.group_between(*ids)
         on_group(group)
-        if self._options.from_certificate is None:
-            self._warn_of_the_other_direction(names)
         source_configs = self._describe(self._source, list(names))
-        topics = self._plan(names, source_configs, self._deleted(names, group))
-        self._compare(topics, source_configs, self._configs_of_copies(topics))
-        self._warn_of_growth(topics)
-        producer_id_expiration_ms = self._broker_configs.producer_id_expiration_ms
+        brokers = self._describe_brokers()
+        topics = self._plan(names, source_configs, self._deleted(names, group), brokers)
+        self._compare(topics, source_configs)
         return Prepared(
             group,
-            self._source.metadata.cluster_id,
-            self._destination.metadata.cluster_id,
+            *ids,
             topics,
             tuple(self._warnings),
-            producer_id_expiration_ms,
+            brokers.producer_id_expiration_ms,
             decompression_limit(source_configs.values()),
         )
 
     # Selection
 
     def _select(self) -> dict[str, str]:
-        topics = self._source.refresh().topics
-        names = self._options.topics.select(topics)
-        missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
-        if missing and (self._options.once or not names):
-            raise ConfigError(f"--topics: {'. '.join(missing)}") from (
-                not_authorized(self._hidden[0]) if self._hidden else None
+        selection, topics = self._options.topics, self._source.refresh().topics
+        names = selection.select(topics)
+        missing = {name: self._source.refresh([name]).errors.get(name) for name in selection.missing(topics)}
+        for name, code in missing.items():
+            is_hidden = code in NOT_ALLOWED
+            sentence = (
+                f"topic {name} of {self._source}: this principal is not authorized. Allow DESCRIBE on it"
+                if is_hidden
+                else f"there is no topic {name} on {self._source}{did_you_mean(name, topics)}"
             )
-        self._warnings += [
-            f"{each}{'' if each.endswith('?') else '.'} The mirror skips it until then" for each in missing
-        ]
+            if self._options.once or not names:
+                raise ConfigError(f"--topics: {sentence}") from (not_authorized(name) if is_hidden else None)
+            self._warnings.append(f"{sentence}{'' if sentence[-1] == '?' else '.'} The mirror skips it")
         if not names:
-            security = self._options.source.security
+            security = self._source.config.security
             sees_none = not topics and security is not None and security.is_authenticated
-            raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source))) from (
+            raise ConfigError(why_nothing_matches(selection, topics, str(self._source))) from (
                 not_authorized("all topics") if sees_none else None
             )
-        self._warnings += idle_expressions(self._options.topics, topics)
+        self._warnings += glob_warnings(selection, topics)
         until = self._options.until
         if until is not None and until.offset is not None:
             count = sum(len(topics[name].partitions) for name in names)
@@ -179,15 +175,6 @@ class _Inspection:
                     "topic of one partition"
                 )
         return names
-
-    def _describe_missing(self, topic: str) -> str:
-        code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if code in NOT_ALLOWED:
-            self._hidden.append(topic)
-            return f"topic {topic} of {self._source}: this principal is not authorized (allow DESCRIBE on it)"
-        return (
-            f"there is no topic {topic} on {self._source}{near_topics(topic, self._source.metadata.topics)}"
-        )
 
     def _check_not_fed_by_itself(self, names: Mapping[str, str]) -> None:
         """Refuse to mirror a cluster into itself, unless no copy would be mirrored again."""
@@ -202,99 +189,6 @@ class _Inspection:
                     "--exclude, or by --topics"
                 )
 
-    def _warn_of_the_other_direction(self, names: Mapping[str, str]) -> None:
-        """Warn if a mirror copies from the copies to here: perhaps ``--from`` and ``--to`` are swapped."""
-        ids = self._destination.metadata.cluster_id, self._source.metadata.cluster_id
-        present = self._destination.metadata.topics
-        partitions = [
-            TopicPartition(copy, number)
-            for copy in names.values()
-            if copy in present
-            for number in present[copy].partitions
-        ]
-        held: set[str] = set()
-        with suppress(ShoalError):  # a group there need not be visible to this principal
-            group = self._options.group_between(*ids)
-            if partitions and has_coordinator(self._destination, group):
-                positions = GroupPositions(self._destination, group, MemberId).read(partitions)
-                held = {each.topic for each in positions}
-        if held:
-            self._warnings.append(
-                f"{_topics(sorted(held))} on {self._destination}: group {group!r} there holds positions of a "
-                "mirror in the other direction. Check that source and destination are not swapped"
-            )
-
-    # Configurations
-
-    def _describe(self, cluster: Cluster, topics: Sequence[str]) -> dict[str, Configs]:
-        """Return the configurations of those topics that may be described; warn of the others."""
-        described, refused = describe_topics(cluster, topics, self._patience_s)
-        if refused:
-            self._warn_of_undescribed(refused, cluster)
-        return described
-
-    def _warn_of_undescribed(self, topics: Sequence[str], cluster: Cluster) -> None:
-        self._warnings.append(
-            f"{_topics(topics)} of {cluster} may not be described by this principal, so sizes, timestamps, "
-            "compression and retention were not compared. Allow DESCRIBE_CONFIGS on it"
-        )
-
-    def _configs_of_copies(self, topics: Mapping[str, PreparedTopic]) -> dict[str, Configs]:
-        """Return the configurations of copies; of missing ones those that they would have."""
-        existing = [topic.destination for topic in topics.values() if topic.is_present]
-        configs: dict[str, Configs] = self._describe(self._destination, existing)
-        undescribed = []
-        for topic in topics.values():
-            if topic.creation:
-                configured = self._validate(topic.creation)
-                if configured is None:
-                    undescribed.append(topic.destination)
-                else:
-                    configs[topic.destination] = configured
-        if undescribed:
-            self._warn_of_undescribed(undescribed, self._destination)
-        return configs
-
-    def _validate(self, topic: NewTopic) -> Configs | None:
-        try:
-            return patiently(lambda: validate_topic(self._destination, topic), patience_s=self._patience_s)
-        except BrokerError as error:
-            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                # Created a moment ago, and not in the metadata yet.
-                return self._describe(self._destination, [topic.name]).get(topic.name)
-            raise creation_error(error, topic) from error
-
-    def _compare(
-        self,
-        topics: Mapping[str, PreparedTopic],
-        source_configs: Mapping[str, Configs],
-        copy_configs: Mapping[str, Configs],
-    ) -> None:
-        topics_by_finding: dict[ConfigFinding, list[str]] = defaultdict(list)
-        for name, topic in topics.items():
-            if topic.deleted is not None:
-                continue
-            source = _state(self._source.metadata.topics[name], source_configs.get(name))
-            copy = self._state_of_copy(topic, copy_configs.get(topic.destination))
-            for finding in compare(source, copy):
-                topics_by_finding[finding].append(topic.destination)
-        sentences = {
-            finding: f"{_topics(topics)} on {self._destination}: {finding.text}"
-            for finding, topics in topics_by_finding.items()
-        }
-        errors = [sentence for finding, sentence in sentences.items() if finding.fatal]
-        if errors and self._forbids:
-            raise ConfigError(". ".join(errors))
-        self._warnings += sentences.values()
-
-    def _state_of_copy(self, topic: PreparedTopic, configs: Configs | None) -> TopicState:
-        if topic.creation:
-            return TopicState(topic.creation.partitions, topic.creation.replication_factor, configs or {})
-        found = _state(self._destination.metadata.topics[topic.destination], configs)
-        return replace(found, partitions=found.partitions + topic.added_partitions)
-
-    # Missing topics and partitions
-
     def _check_destination(self, names: Mapping[str, str]) -> None:
         metadata = self._destination.metadata
         for copy in names.values():
@@ -308,6 +202,8 @@ class _Inspection:
                 f"{_topics(refused)} of {self._destination}: this principal is not authorized. "
                 "Allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
             ) from not_authorized(refused[0])
+
+    # What the destination misses
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
         """
@@ -350,88 +246,73 @@ class _Inspection:
         names: Mapping[str, str],
         source_configs: Mapping[str, Configs],
         deleted: Mapping[str, str],
+        brokers: BrokerConfigs,
     ) -> dict[str, PreparedTopic]:
         present = self._destination.metadata.topics
-        missing = {name: copy for name, copy in names.items() if copy not in present and name not in deleted}
-        for name, copy in missing.items():
-            if name not in source_configs:
-                raise ConfigError(
-                    f"topic {copy} does not exist on {self._destination}, and this principal may not read "
-                    f"the configuration of {name} on {self._source} to create it alike. Allow "
-                    "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
-                ) from not_authorized(name)
-        self._warn_of_fewer_replicas(missing)
-        return {
-            name: PreparedTopic(
+        topics = {}
+        for name, copy in names.items():
+            creation = None
+            if copy not in present and name not in deleted:
+                creation = self._creation(name, copy, source_configs.get(name), brokers)
+            topics[name] = PreparedTopic(
                 name,
                 copy,
                 len(self._source.metadata.topics[name].partitions),
                 deleted=deleted.get(name),
-                creation=self._creation(name, copy, source_configs[name]) if name in missing else None,
+                creation=creation,
                 present_partitions=len(present[copy].partitions) if copy in present else 0,
             )
-            for name, copy in names.items()
-        }
-
-    def _creation(self, name: str, copy: str, source_configs: Configs) -> NewTopic:
-        source = _state(self._source.metadata.topics[name], source_configs)
-        if harmful := harmful_values(source_configs):
-            self._warnings.append(harm_sentence(name, harmful))
-        return NewTopic(
-            copy,
-            source.partitions,
-            self._replication_factor(name),
-            configs_of_copy(
-                source,
-                has_timestamp_after=self._broker_configs.has_timestamp_after,
-            ),
-        )
-
-    def _warn_of_growth(self, topics: Mapping[str, PreparedTopic]) -> None:
         growing = [topic for topic in topics.values() if topic.added_partitions]
         for topic in growing:
-            grow_topic(
-                topic.destination,
-                topic.present_partitions,
-                topic.partitions,
-                self._destination,
-                self._patience_s,
-                validate_only=True,
-            )
-        if growing:
-            copies = [topic.destination for topic in growing]
-            self._warnings.append(
-                f"{_topics(copies)} on {self._destination}: has fewer partitions than the source. The "
-                "missing ones are added"
-            )
+            grow_topic(topic, self._destination, self._patience_s, validate_only=True)
+        self._warn_of(
+            [each.destination for each in growing],
+            "has fewer partitions than the source. The missing ones are added",
+        )
+        if self._options.replication_factor is None:
+            fewer = [
+                each.destination
+                for each in topics.values()
+                if each.creation and each.creation.replication_factor < self._replicas_of(each.source)
+            ]
+            self._warn_of(fewer, "is created with fewer replicas than the source has")
+        return topics
 
-    def _replication_factor(self, name: str) -> int:
-        """Return the option, or the source's factor, but at most the number of brokers."""
-        if self._options.replication_factor is not None:
-            return self._options.replication_factor
-        return min(
-            _replicas(self._source.metadata.topics[name]) or 1, len(self._destination.metadata.brokers)
+    def _creation(self, name: str, copy: str, configs: Configs | None, brokers: BrokerConfigs) -> NewTopic:
+        if configs is None:
+            raise ConfigError(
+                f"topic {copy} does not exist on {self._destination}, and this principal may not read "
+                f"the configuration of {name} on {self._source} to create it alike. Allow "
+                "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
+            ) from not_authorized(name)
+        if harmful := harmful_values(configs):
+            self._warnings.append(harm_sentence(name, harmful))
+        source = TopicState(self._replicas_of(name), configs)
+        most = len(self._destination.metadata.brokers)
+        return NewTopic(
+            copy,
+            len(self._source.metadata.topics[name].partitions),
+            self._options.replication_factor or min(source.replicas or 1, most),
+            configs_of_copy(source, has_timestamp_after=brokers.has_timestamp_after),
         )
 
-    def _warn_of_fewer_replicas(self, missing: Mapping[str, str]) -> None:
-        brokers = len(self._destination.metadata.brokers)
-        fewer = [
-            copy
-            for name, copy in missing.items()
-            if self._options.replication_factor is None
-            and _replicas(self._source.metadata.topics[name]) > brokers
-        ]
-        if fewer:
+    # Configurations
+
+    def _describe(self, cluster: Cluster, topics: Sequence[str]) -> dict[str, Configs]:
+        """Return the configurations of those topics that may be described; warn of the others."""
+        described, refused = describe_topics(cluster, topics, self._patience_s)
+        self._warn_of_undescribed(refused, cluster)
+        return described
+
+    def _warn_of_undescribed(self, topics: Sequence[str], cluster: Cluster) -> None:
+        if topics:
             self._warnings.append(
-                f"{_topics(fewer)} on {self._destination}: created with {brokers} replicas, as many as there "
-                "are brokers, but the source has more"
+                f"{_topics(topics)} of {cluster} may not be described by this principal, so sizes, "
+                "timestamps, compression and retention were not compared. Allow DESCRIBE_CONFIGS on it"
             )
 
-    # Brokers
-
-    @cached_property
-    def _broker_configs(self) -> BrokerConfigs:
-        """The configurations of those destination brokers that return them."""
+    def _describe_brokers(self) -> BrokerConfigs:
+        """Return the configurations of those destination brokers that return them."""
         described = describe_brokers(self._destination)
         if described.is_refused:
             self._warnings.append(
@@ -441,9 +322,56 @@ class _Inspection:
             )
         return described
 
+    def _configs_of_copies(self, topics: Mapping[str, PreparedTopic]) -> dict[str, Configs]:
+        """Return the configurations of copies; of missing ones those that they would have."""
+        existing = [topic.destination for topic in topics.values() if topic.is_present]
+        configs: dict[str, Configs] = self._describe(self._destination, existing)
+        created = [topic.creation for topic in topics.values() if topic.creation]
+        validated = {each.name: self._validate(each) for each in created}
+        self._warn_of_undescribed(
+            [name for name, each in validated.items() if each is None], self._destination
+        )
+        return configs | {name: each for name, each in validated.items() if each is not None}
 
-def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:
-    return TopicState(len(topic.partitions), _replicas(topic), configs or {})
+    def _validate(self, topic: NewTopic) -> Configs | None:
+        try:
+            return patiently(lambda: validate_topic(self._destination, topic), patience_s=self._patience_s)
+        except BrokerError as error:
+            if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                # Created a moment ago, and not in the metadata yet.
+                return self._describe(self._destination, [topic.name]).get(topic.name)
+            raise creation_error(error, topic) from error
+
+    def _compare(self, topics: Mapping[str, PreparedTopic], source_configs: Mapping[str, Configs]) -> None:
+        copy_configs = self._configs_of_copies(topics)
+        topics_by_finding: dict[ConfigFinding, list[str]] = defaultdict(list)
+        for name, topic in topics.items():
+            if topic.deleted is None:
+                copy = topic.destination
+                replicas = (
+                    topic.creation.replication_factor
+                    if topic.creation
+                    else _replicas(self._destination.metadata.topics[copy])
+                )
+                source = TopicState(self._replicas_of(name), source_configs.get(name, {}))
+                for finding in compare(source, TopicState(replicas, copy_configs.get(copy, {}))):
+                    topics_by_finding[finding].append(topic.destination)
+        errors = [
+            f"{_topics(topics)} on {self._destination}: {finding.text}"
+            for finding, topics in topics_by_finding.items()
+            if finding.fatal
+        ]
+        if errors and self._forbids:
+            raise ConfigError(". ".join(errors))
+        for finding, copies in topics_by_finding.items():
+            self._warn_of(copies, finding.text)
+
+    def _replicas_of(self, name: str) -> int:
+        return _replicas(self._source.metadata.topics[name])
+
+    def _warn_of(self, copies: Sequence[str], problem: str) -> None:
+        if copies:
+            self._warnings.append(f"{_topics(copies)} on {self._destination}: {problem}")
 
 
 def _replicas(topic: TopicMetadata) -> int:

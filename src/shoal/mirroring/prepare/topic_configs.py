@@ -69,9 +69,6 @@ _TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
 
 _FOREVER = 2**63 - 1
 
-#: The default of ``max.decompressed.message.bytes``, which is no limit. Only Kafka 4.2.2 and 4.4 have it.
-_LARGEST_RECORD = 2**31 - 9
-
 Configs = Mapping[str, ConfigEntry]
 
 
@@ -81,13 +78,11 @@ class TopicState:
     The facts about a topic that a mirror compares, on either side.
 
     Attributes:
-        partitions: Their number.
         replicas: The replicas of the partition with the fewest.
         configs: The configurations in force, defaults included; empty if this principal may not read them.
 
     """
 
-    partitions: int
     replicas: int
     configs: Configs
 
@@ -199,22 +194,16 @@ def _is_set(configs: Configs, name: str) -> bool:
 
 
 def compare(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    """Yield the settings that prevent a mirror of a source topic into a destination topic."""
-    if destination.partitions > source.partitions:
+    """Yield the settings of a destination topic that prevent a mirror of a source topic, or harm its copy."""
+    if not destination.configs:
+        return
+    least = destination.number("min.insync.replicas", 1)
+    if least > destination.replicas:
         yield ConfigFinding(
-            False,
-            f"has {destination.partitions} partitions and the source {source.partitions}: "
-            "the others stay empty, and producers at either side place a key differently",
+            True,
+            f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
+            "acknowledge a batch. Add replicas, or lower min.insync.replicas",
         )
-    if destination.configs:
-        yield from _check(source, destination)
-    if destination.configs and source.configs:
-        yield from _compare_sizes(source, destination)
-        yield from _compare_times_and_cleanup(source, destination)
-
-
-def _check(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    """Yield the problems that do not depend on the source's limits."""
     compression = destination.text("compression.type", "producer")
     # If the source's brokers compressed everything alike, the destination's have nothing to do.
     if compression not in ("producer", source.text("compression.type", "producer")):
@@ -224,93 +213,58 @@ def _check(source: TopicState, destination: TopicState) -> Iterator[ConfigFindin
             "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte. "
             "Set it to producer",
         )
-    # Not compared with the source's: that limited records which were new then, and are old now.
-    before = destination.timestamp_range(_TIMESTAMP_BEFORE)
-    if destination.takes_append_time:
-        yield ConfigFinding(
-            False,
-            "message.timestamp.type is LogAppendTime: every record gets the time of its copying. "
-            "Set it to CreateTime to keep the times of the source",
-        )
-    elif before < _FOREVER:
-        yield ConfigFinding(
-            False,
-            f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
-            f"its partition. Set it to {_FOREVER} to take all",
-        )
-    least = destination.number("min.insync.replicas", 1)
-    if least > destination.replicas:
-        yield ConfigFinding(
-            True,
-            f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
-            "acknowledge a batch. Add replicas, or lower min.insync.replicas",
-        )
+    yield from _times(source, destination)
+    if source.configs:
+        yield from _sizes(source, destination)
+        yield from _cleanup(source, destination)
 
 
-def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
+def _sizes(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     largest = source.number("max.message.bytes", 1_048_588)
     # A broker refuses a batch that is larger than a segment.
     in_segment = min(largest, source.number("segment.bytes", largest))
     for name, most in (("max.message.bytes", largest), ("segment.bytes", in_segment)):
         size = destination.number(name, most)
         if size < most:
-            limit = "max.message.bytes" if most == largest else "segment.bytes"
             yield ConfigFinding(
-                True,
-                f"{name} is {size}, but a batch of the source may have {most} bytes "
-                f"(its {limit}). Raise it to {most}",
+                True, f"{name} is {size}, but a batch of the source may have {most} bytes. Raise it to {most}"
             )
-    name = "max.decompressed.message.bytes"
-    size, most = (topic.number(name, _LARGEST_RECORD) for topic in (destination, source))
-    if size < most:
-        yield ConfigFinding(
-            False,
-            f"{name} is {size}, and the source takes larger records in compressed batches: such a batch is "
-            f"refused and stops its partition. Raise it to {most}",
-        )
 
 
-def _compare_times_and_cleanup(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
-    after, accepted = (topic.timestamp_range(_TIMESTAMP_AFTER) for topic in (destination, source))
-    if not destination.takes_append_time and source.takes_append_time:
+def _times(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
+    if destination.takes_append_time:
         yield ConfigFinding(
             False,
-            "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied: "
-            "every record gets its producer's create time, and retention and lookups by time follow that",
+            "message.timestamp.type is LogAppendTime: every record gets the time of its copying. "
+            "Set it to CreateTime to keep the times of the source",
         )
-    if not destination.takes_append_time and after < accepted:
-        yield ConfigFinding(
-            False,
-            f"{_TIMESTAMP_AFTER} is {_with_duration(after)}, and the source takes records further in the "
-            f"future: such a record is refused and stops its partition. Set it to {accepted} to take all",
-        )
+        return
+    # The source's limit of old records held when they were new.
+    wanted = {_TIMESTAMP_BEFORE: _FOREVER}
+    if source.configs:
+        wanted[_TIMESTAMP_AFTER] = source.timestamp_range(_TIMESTAMP_AFTER)
+    for name, least in wanted.items():
+        limit = destination.timestamp_range(name)
+        if limit < least:
+            yield ConfigFinding(
+                False,
+                f"{name} is {limit}: a record whose time is further from the broker's clock is refused and "
+                f"stops its partition. Set it to {least}",
+            )
+
+
+def _cleanup(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if "compact" in destination.cleanup_policies - source.cleanup_policies:
         yield ConfigFinding(
             False,
             "is compacted and the source is not: only the last record of each key is kept, and a record "
             "without a key is refused and stops its partition. Set cleanup.policy=delete",
         )
-    for name, default, what in (
-        ("retention.ms", 604_800_000, "records longer: older ones"),
-        ("retention.bytes", -1, "more: the oldest records of a larger partition"),
-    ):
+    for name, default in (("retention.ms", 604_800_000), ("retention.bytes", -1)):
         kept = destination.retention(name, default)
         if kept < source.retention(name, default):
-            value = _with_duration(kept) if name == "retention.ms" else kept
             yield ConfigFinding(
                 False,
-                f"{name} is {value} and the source keeps {what} are deleted soon after they arrive. Raise it "
-                "to keep them",
+                f"{name} is {kept} and the source keeps more: older records are deleted soon after they "
+                "arrive. Raise it to keep them",
             )
-
-
-_DURATIONS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds"))
-
-
-def _with_duration(duration_ms: int) -> str:
-    """``86400000 (24 hours)``: the largest unit of which there are at least two."""
-    for unit_ms, unit in _DURATIONS:
-        if duration_ms >= 2 * unit_ms:
-            number = f"{duration_ms / unit_ms:,.1f}".removesuffix(".0")
-            return f"{duration_ms} ({number} {unit})"
-    return f"{duration_ms} ms"

@@ -1,9 +1,4 @@
-"""
-Why ``--topics`` selects nothing, or a part of the selection means nothing, and what to write instead.
-
-The usual mistakes are globs (``orders_*``, ``*``), the beginning of a name
-(``orders_``) and a ``--exclude`` that is too wide.
-"""
+"""Why ``--topics`` selects nothing, and the usual mistake: a glob (``orders_*``) for an expression."""
 
 from __future__ import annotations
 
@@ -12,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...client.metadata import TopicMetadata
-from ...nearest import did_you_mean
 from ..model.text import first_few
-from ..model.topics import TopicSelection, is_internal, regex_of_glob
+from ..model.topics import TopicSelection, regex_of_glob
 
-__all__ = ["idle_expressions", "near_topics", "why_nothing_matches"]
+__all__ = ["glob_warnings", "why_nothing_matches"]
 
 
 def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMetadata], cluster: str) -> str:
@@ -29,70 +23,36 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
         cluster: The name of the cluster in the sentence.
 
     """
-    included = replace(selection, exclude=None)
-    excluded = [name for name, topic in topics.items() if included.matches(topic)]
-    if excluded:
-        return (
-            f"the exclusion '{selection.exclude}' excludes every topic that '{selection.topics}' matches on "
-            f"{cluster} ({first_few(sorted(excluded))})"
-        )
-    return f"the selection '{selection.topics}' matches no topic of {cluster}{_hint(selection, topics)}"
-
-
-def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> list[str]:
-    """
-    Return a warning for each part of ``--topics`` that matches nothing, and for a glob in ``--exclude``.
-
-    An ``--exclude`` that matches nothing yet may be meant for topics that come. But if it is a glob that
-    would leave out topics, these are mirrored against the user's will.
-
-    Args:
-        selection: One that selects some of ``topics``.
-        topics: All topics of the source cluster.
-
-    """
-    warnings = []
-    if len(selection.expressions) + len(selection.names) > 1:
-        for each in selection.expressions:
-            if not _matching(each, topics):
-                warnings.append(
-                    f"the expression '{each}' matches no topic now, but may match later ones"
-                    f"{_meant(each, topics)}"
-                )
-    exclude = selection.exclude
-    if exclude and not _matching(exclude, topics) and (meant := _meant(exclude, topics)):
-        warnings.append(f"the exclusion '{exclude}' excludes no topic{meant}")
-    return warnings
-
-
-def _meant(expression: str, topics: Mapping[str, TopicMetadata]) -> str:
-    """Return ``. Did you mean …?`` if the expression is a glob that matches topics, else nothing."""
-    meant = regex_of_glob(expression)
-    found = _matching(meant, topics) if meant is not None else []
-    if not found:
-        return ""
-    return f". Did you mean '{meant}'? It matches {first_few(sorted(found))}"
-
-
-def _hint(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> str:
+    found = f"the selection '{selection.topics}' matches no topic of {cluster}"
     if not topics:
-        return ", which shows no topics to this principal. Check the address, and allow DESCRIBE on them"
-    for expression in selection.expressions:
+        return (
+            f"{found}, which shows no topics to this principal. Check the address, and allow DESCRIBE on them"
+        )
+    included = replace(selection, exclude=None)
+    if excluded := [name for name, topic in topics.items() if included.matches(topic)]:
+        return (
+            f"{found} but those that the exclusion '{selection.exclude}' excludes "
+            f"({first_few(sorted(excluded))})"
+        )
+    return found + "".join(_meant(selection, topics)[:1])
+
+
+def glob_warnings(selection: TopicSelection, topics: Iterable[str]) -> list[str]:
+    """Return a warning for each expression that matches no topic, and as a glob would match some."""
+    return [f"an expression matches no topic{each}" for each in _meant(selection, topics)]
+
+
+def _meant(selection: TopicSelection, topics: Iterable[str]) -> list[str]:
+    """Return ``. Did you mean …?`` for each expression that is a glob of topics."""
+    sentences = []
+    for expression in filter(None, (*selection.expressions, selection.exclude)):
         meant = regex_of_glob(expression)
-        if meant is not None and _matching(meant, topics):
-            return f". Did you mean '{meant}'? Topics are regular expressions, not globs"
-        if internal := [name for name in _matching(expression, topics) if is_internal(topics[name])]:
-            return f". An expression never matches an internal topic, such as {min(internal)}"
-    return ""
-
-
-def near_topics(name: str, topics: Iterable[str]) -> str:
-    """Return ``. Did you mean …?`` for a name that no topic has, or nothing if no name is near."""
-    topics = list(topics)
-    begun = [each for each in topics if each.startswith(name)]
-    if begun:
-        return f". Did you mean '{regex_of_glob(f'{name}*')}'? It matches {first_few(sorted(begun))}"
-    return did_you_mean(name, topics)
+        matching = [] if meant is None else _matching(meant, topics)
+        if matching and not _matching(expression, topics):
+            sentences.append(
+                f". Did you mean '{meant}' by '{expression}'? It matches {first_few(sorted(matching))}"
+            )
+    return sentences
 
 
 def _matching(expression: str, names: Iterable[str]) -> list[str]:
