@@ -203,7 +203,7 @@ class _Inspection:
                 "Allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
             ) from not_authorized(refused[0])
 
-    # What the destination misses
+    # Missing topics and partitions
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
         """
