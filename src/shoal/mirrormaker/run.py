@@ -80,7 +80,7 @@ class MirrorMaker:
             prepared = self._look()
         run.show_group(prepared.group)
         directory = self._take_directory(prepared.group, resources)
-        schedule = _SharedSchedule(run.metrics, self._maker.streams, run.warn)
+        schedule = _SharedSchedule(run.metrics, run.warn)
         control = run.listen(schedule, resources)
         run.start_engine(directory, resources)
         share = GroupShare(
@@ -118,6 +118,8 @@ class MirrorMaker:
             control,
             share,
             ends_when_stopped=True,
+            there=self._seen_at_start[1],
+            streams=self._maker.streams,
             on_engine_started=share.start,
         )
         share.release()
@@ -148,7 +150,8 @@ class MirrorMaker:
             if expiry:
                 self._run.warn(expiry)
             first_start = state.first_start or self._run.first_start
-            self._run.set_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
+            self._run.first_start = first_start.selecting(self._selection)
+            self._run.is_first_start = state.is_empty
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:
@@ -246,8 +249,8 @@ class MirrorMaker:
 class _SharedSchedule(PartitionSchedule):
     """The partitions that the group assigned; warns of each record that ``--abort.on.send.failure`` skips."""
 
-    def __init__(self, metrics: Metrics, streams: int, warn: Callable[[str], object]) -> None:
-        super().__init__({}, metrics, shares=True, streams=streams)
+    def __init__(self, metrics: Metrics, warn: Callable[[str], object]) -> None:
+        super().__init__({}, metrics, shares=True)
         self._warn = warn
 
     def apply(self, report: TaskReport) -> None:

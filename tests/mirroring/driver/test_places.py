@@ -15,6 +15,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.places import Places
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.driver.starts import Starts
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -35,7 +36,8 @@ class Driver:
     def __init__(self, brokers: TwoBrokers, topics: Mapping[str, int], **given: Any) -> None:
         self.metrics = Metrics()
         prepared = {name: PreparedTopic(name, name, count, created=False) for name, count in topics.items()}
-        self.work = PartitionSchedule(prepared, self.metrics, streams=given.pop("streams", None))
+        self.work = PartitionSchedule(prepared, self.metrics)
+        streams = given.pop("streams", None)
         self.server = ControlServer("127.0.0.1", "secret", self.work)
         self.server.renew(MemberId(), 60.0)
         source, destination = brokers.settings.source, brokers.settings.destination
@@ -44,7 +46,8 @@ class Driver:
         options = MirrorOptions(
             source, destination, TopicSelection("topic"), start=start, timing=timing, **given
         )
-        self.places = Places(options, "mirror", self.work, self.server, is_first_start=True)
+        starts = Starts(options, "mirror", is_first_start=True)
+        self.places = Places(options, self.work, self.server, starts, streams)
         self.wanted: dict[TopicPartition, CopyRange] = {}
         want = self.server.want
 

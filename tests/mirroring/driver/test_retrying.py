@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
-from shoal.mirroring.driver.retrying import StoppedRetries
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -22,23 +22,12 @@ INTERVAL_S = 300.0
 POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
 
 
-class Clock:
-    """The time for the retries."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Mirror:
     """A registry with two partitions, and the schedule of their retries."""
 
-    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self) -> None:
         self.metrics = Metrics()
-        self.clock = Clock()
-        self.retries = StoppedRetries(self.metrics, interval_s, self.clock)
+        self._later_s = 0.0
         self.work = PartitionSchedule(
             {"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics
         )
@@ -47,23 +36,26 @@ class Mirror:
 
     def stop(self, partition: TopicPartition, *, can_heal: bool = True) -> None:
         self.metrics.apply(report(partition, stopped=[5, "because", None, can_heal]))
+        self._later_s = 0.0
 
-    def due_after(self, seconds: float) -> list[TopicPartition]:
-        """Return the partitions that are due then, and retry them."""
-        self.clock.now += seconds
-        due = self.retries.take_due()
-        self.work.try_again(due)
-        return due
+    def due_after(self, seconds: float, *, requested: bool = False) -> list[TopicPartition]:
+        """Return the partitions that are due so long after the last call or stop, and retry them."""
+        self._later_s += seconds
+        now = time.time() + self._later_s
+        return self.work.take_due(INTERVAL_S, requested=requested, now=now)
+
+    def is_tried(self, partition: TopicPartition) -> bool:
+        return self.work.takeable([partition]) == [partition]
 
 
 def test_stopped_partition_is_retried_once_after_the_interval() -> None:
     mirror = Mirror()
     mirror.stop(FIRST)
     assert mirror.due_after(0) == []
-    assert mirror.due_after(INTERVAL_S - 1) == []
-    assert mirror.work.plan().excluded == {FIRST}
-    assert mirror.due_after(1) == [FIRST]
-    assert mirror.work.plan().excluded == frozenset()
+    assert mirror.due_after(INTERVAL_S - 60) == []
+    assert not mirror.is_tried(FIRST)
+    assert mirror.due_after(60) == [FIRST]
+    assert mirror.is_tried(FIRST)
     assert mirror.due_after(2 * INTERVAL_S) == [], "it is being tried"
 
 
@@ -73,7 +65,7 @@ def test_partition_stopped_again_waits_for_another_interval() -> None:
     mirror.due_after(0)
     assert mirror.due_after(INTERVAL_S) == [FIRST]
     mirror.stop(FIRST)
-    assert mirror.work.plan().excluded == {FIRST}
+    assert not mirror.is_tried(FIRST)
     assert mirror.due_after(1) == []
     assert mirror.due_after(INTERVAL_S) == [FIRST]
 
@@ -83,8 +75,7 @@ def test_incident_is_retried_only_on_request() -> None:
     mirror.stop(FIRST, can_heal=False)
     mirror.due_after(0)
     assert mirror.due_after(10 * INTERVAL_S) == []
-    mirror.retries.request()
-    assert mirror.due_after(0) == [FIRST]
+    assert mirror.due_after(0, requested=True) == [FIRST]
     mirror.stop(FIRST, can_heal=False)
     assert mirror.due_after(10 * INTERVAL_S) == [], "a request counts once"
 
@@ -93,8 +84,7 @@ def test_retry_request_includes_partitions_just_stopped() -> None:
     mirror = Mirror()
     mirror.stop(FIRST)
     mirror.stop(SECOND, can_heal=False)
-    mirror.retries.request()
-    assert mirror.due_after(0) == [FIRST, SECOND]
+    assert mirror.due_after(0, requested=True) == [FIRST, SECOND]
 
 
 def test_partition_with_too_large_record_continues_once_accepted(
@@ -138,10 +128,9 @@ def test_last_report_of_a_stopped_task_does_not_change_the_partition(
     reports.send([copy])
     mirror.metrics.expect({}, {FIRST: 4})
     lag = mirror.metrics.progress().lag_records
-    mirror.retries.request()
-    assert mirror.due_after(0) == [FIRST]
+    assert mirror.due_after(0, requested=True) == [FIRST]
     copy.keep_commit(POSITION)  # its last commit
     reports.send([copy])
-    assert mirror.work.plan().excluded == frozenset()
+    assert mirror.is_tried(FIRST)
     progress = mirror.metrics.progress()
     assert (progress.states["stopped"], progress.lag_records) == (1, lag)

@@ -28,7 +28,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.work = PartitionSchedule({}, self.metrics, shares=True, streams=2)
+        self.work = PartitionSchedule({}, self.metrics, shares=True)
         self.server = ControlServer("127.0.0.1", "secret", self.work)
         self.server.renew(MemberId(), 60.0)
 
@@ -43,14 +43,13 @@ def driver() -> Iterator[Driver]:
     started.server.close()
 
 
-def test_plan_has_the_mirror_s_partitions(driver: Driver) -> None:
-    assert not driver.work.plan().includes(PARTITION)
-    driver.work.take({"topic": TOPIC}, [PARTITION, TopicPartition("topic", 2)])
-    planned = driver.work.plan()
-    assert [number for number in range(3) if planned.includes(TopicPartition("topic", number))] == [0, 2]
-    assert planned.streams == 2
-    driver.work.give_up([PARTITION])
-    assert not driver.work.plan().includes(PARTITION)
+def test_only_assigned_partitions_can_be_taken(driver: Driver) -> None:
+    partitions = [TopicPartition("topic", number) for number in range(3)]
+    assert driver.work.takeable(partitions) == []
+    driver.work.take({"topic": TOPIC}, [partitions[0], partitions[2]])
+    assert driver.work.takeable(partitions) == [partitions[0], partitions[2]]
+    driver.work.give_up(partitions[:1])
+    assert driver.work.takeable(partitions) == partitions[2:]
 
 
 def test_schedule_reports_that_there_is_news(driver: Driver) -> None:

@@ -176,6 +176,6 @@ class Commands:
                 raise ConfigError(
                     f"continue: the copy of {topic} cannot be created again: {error}"
                 ) from error
-        self._schedule.accept(stopped, kind)
+        self._schedule.try_again(stopped, kind)
         self._control.recall(stopped)
         return f"{first_few(stopped)} may continue after {kind.value}, this once"

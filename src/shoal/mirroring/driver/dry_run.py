@@ -33,12 +33,12 @@ from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.expiring_positions import warning_of_expiry
 from ..prepare.inspect import inspect_topics
 from ..prepare.missing_acls import missing_acls
-from .beginnings import find_beginnings
 from .checkup import cluster_warnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
 from .outlook import DryRun, PartitionOutlook, TopicOutlook
+from .starts import find_beginnings
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 

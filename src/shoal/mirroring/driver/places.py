@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import MemberId
 from ...client.metadata import leader_in
-from ...client.offsets import EARLIEST, LATEST
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..assignment import Wanted, start_offsets, tasks_worth_having, window_ends
+from ..assignment import Wanted, tasks_worth_having, window_ends
 from ..control import ControlServer
 from ..model.acl_prefixes import by_prefix, prefixes_of
 from ..model.acls import Acl, grant_command
 from ..model.options import MirrorOptions
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report
-from ..positions import GroupPositions
+from ..prepare.changes import PreparedTopic
 from ..prepare.descriptions import NOT_ALLOWED
-from .schedule import PartitionSchedule, Plan
+from .schedule import PartitionSchedule
+from .starts import Starts
 
 __all__ = ["Places"]
 
@@ -43,41 +41,35 @@ class Places:
     def __init__(
         self,
         options: MirrorOptions,
-        group: str,
         schedule: PartitionSchedule,
         control: ControlServer,
-        *,
-        is_first_start: bool,
+        starts: Starts,
+        streams: int | None = None,
     ) -> None:
         """
         Prepare; nothing is asked yet.
 
         Args:
             options: The options of the mirror.
-            group: Its group.
             schedule: The partitions to copy.
             control: Assigns them to tasks.
-            is_first_start: Whether this run is the group's first: ``--start latest`` then holds for each
-                partition.
+            starts: Where partitions without a position begin.
+            streams: The number of tasks, at most those that can run at a time; None for as many as are of
+                use.
 
         """
         self._once = options.once
         self._until = options.until
-        self._group = group
         self._schedule = schedule
         self._control = control
         self._timing = options.timing
         self._topics = options.topics
-        self._takes_over_offsets = options.takes_over_offsets
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
-        # The other partitions have a position. If a partition's leader did not respond at the first start, it
-        # must not skip records.
-        is_settled = options.start.timestamp_ms == LATEST and not is_first_start
-        self._starts = _Starts(EARLIEST if is_settled else options.start.timestamp_ms)
+        self._starts = starts
+        self._streams = streams
         self._ends: dict[TopicPartition, int] = {}
         self._wanted: Mapping[TopicPartition, Wanted] = {}
-        self._streams: int | None = None
         self._left_out: Mapping[TopicPartition, str] = {}
         #: Whether the ends do not move on, and tasks have them: nothing has to be looked up again.
         self._has_ends = False
@@ -148,21 +140,16 @@ class Places:
             self._news.wait(self._timing.places_look_s if is_complete else self._timing.plan_look_s)
 
     def _look(self) -> None:
-        plan = self._schedule.plan()
-        self._streams = plan.streams
         if self._has_ends:
-            self._want({each: wanted for each, wanted in self._wanted.items() if plan.includes(each)})
+            left = self._schedule.takeable(self._wanted)
+            self._want({each: self._wanted[each] for each in left})
             return
-        there = None
-        if plan.share is not None and not self._starts.has_looked:
-            # A partition that is assigned to this mirror later may have existed all the time.
-            topics = self._source.refresh().topics.values()
-            there = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-        self._source.refresh(plan.topics)
-        self._destination.refresh({name for name, _ in plan.topics.values()})
-        found = [each for each in self._existing(plan) if plan.includes(each)]
+        topics, weights = self._schedule.topics, self._schedule.take_weights()
+        self._source.refresh(topics)
+        self._destination.refresh({topic.destination for topic in topics.values()})
+        found = self._schedule.takeable(self._existing(topics))
         asked_at_s = time.time()
-        positions = self._find_starts(found, there)
+        positions = self._starts.find(self._source, found)
         ends = self._find_ends(found, positions)
         self._left_out = {
             each: f"{self._source} to return its start offset" for each in found if each not in self._starts
@@ -170,46 +157,44 @@ class Places:
         wanted = {}
         for each in found:
             if each in self._starts:
-                copied = CopyRange(
-                    *each, plan.topics[each.topic][0], self._starts[each], ends.get(each, OPEN_END)
-                )
-                wanted[each] = Wanted(copied, self._leaders_of(copied), plan.weights.get(each, 0))
+                copy = topics[each.topic].destination
+                copied = CopyRange(*each, copy, self._starts[each], ends.get(each, OPEN_END))
+                wanted[each] = Wanted(copied, self._leaders_of(copied), weights.get(each, 0))
         self._want(wanted)
         if self._once:
             self._has_ends = self._until is None or self._until.is_known(asked_at_s, ends.values())
-        if reasons := {**self._left_out, **self._deleted(plan)}:
+        if reasons := {**self._left_out, **self._deleted(topics)}:
             self._schedule.apply(left_out_report(reasons))
 
     def _want(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self._wanted = wanted
         self._control.want(wanted)
 
-    def _existing(self, plan: Plan) -> list[TopicPartition]:
+    def _existing(self, prepared: Mapping[str, PreparedTopic]) -> list[TopicPartition]:
         """Return the partitions that are ready at the destination and still exist at the source."""
         topics = self._source.metadata.topics
         return [
             TopicPartition(topic, number)
-            for topic, (_, count) in plan.topics.items()
+            for topic, ready in prepared.items()
             if topic in topics
             for number in sorted(topics[topic].partitions)
-            if number < count
+            if number < ready.partitions
         ]
 
-    def _deleted(self, plan: Plan) -> dict[TopicPartition, str]:
+    def _deleted(self, prepared: Mapping[str, PreparedTopic]) -> dict[TopicPartition, str]:
         """Return the partitions that were mirrored and were deleted at the source."""
         topics, errors = self._source.metadata.topics, self._source.metadata.errors
-        deleted = "topic {} to be on {} again: it was deleted"
-        return {
-            TopicPartition(topic, number): (
-                self._why_hidden(topic)
-                if errors.get(topic) in NOT_ALLOWED
-                else deleted.format(topic, self._source)
-            )
-            for topic, (_, count) in plan.topics.items()
-            if topic not in topics
-            for number in range(count)
-            if plan.includes(TopicPartition(topic, number))
+        gone = {topic: ready.partitions for topic, ready in prepared.items() if topic not in topics}
+        reasons = {
+            topic: self._why_hidden(topic)
+            if errors.get(topic) in NOT_ALLOWED
+            else f"topic {topic} to be on {self._source} again: it was deleted"
+            for topic in gone
         }
+        partitions = [
+            TopicPartition(topic, number) for topic, count in gone.items() for number in range(count)
+        ]
+        return {each: reasons[each.topic] for each in self._schedule.takeable(partitions)}
 
     def _why_hidden(self, topic: str) -> str:
         (acl,) = by_prefix(
@@ -219,28 +204,6 @@ class Places:
             f"topic {topic} of {self._source} to be visible again: this principal is not authorized. As an "
             f"administrator: {grant_command(acl, self._source.config)}"
         )
-
-    def _find_starts(
-        self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None
-    ) -> Mapping[TopicPartition, int]:
-        """Find the start offsets, by the options, of partitions without a position; return positions."""
-        unknown = self._starts.look(self._source, wanted, there)
-        if not unknown:
-            return {}
-        state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
-        positions, others = state.positions, state.others
-        # A position takes precedence; if it is lost later, the task searches from the beginning.
-        self._starts.add(dict.fromkeys(positions, 0))
-        self._starts.add(state.starts)
-        if self._takes_over_offsets:
-            self._starts.add(others)
-            unknown = [each for each in unknown if each not in others]
-        level = self._source.config.isolation_level
-        without = [each for each in unknown if each not in positions and each not in state.starts]
-        for begin_at, partitions in self._starts.begin_at(without):
-            found = start_offsets(self._source, partitions, begin_at, level, all_of_them=self._once)
-            self._starts.add(found)
-        return {partition: position.source_offset for partition, position in positions.items()}
 
     def _find_ends(
         self, wanted: Sequence[TopicPartition], positions: Mapping[TopicPartition, int]
@@ -261,71 +224,3 @@ class Places:
         source = leader_in(self._source.known, each.source)
         destination = leader_in(self._destination.known, each.destination)
         return (-1, -1) if source is None or destination is None else (source, destination)
-
-
-class _Starts:
-    """
-    The start offsets of partitions without a position, which a mirror looks up once.
-
-    ``latest`` must not move on, so the offsets are kept. A partition that is created later is mirrored from
-    its beginning. So is a topic that was deleted and created again: the old topic's offsets have no meaning
-    for it.
-
-    """
-
-    def __init__(self, begin_at: int) -> None:
-        self._begin_at = begin_at
-        self._offsets: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, uuid.UUID | None] = {}
-        self._first: frozenset[TopicPartition] | None = None
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether :meth:`look` has been called."""
-        return self._first is not None
-
-    def look(
-        self,
-        cluster: Cluster,
-        partitions: Sequence[TopicPartition],
-        there: Sequence[TopicPartition] | None,
-    ) -> list[TopicPartition]:
-        """
-        Drop the offsets of topics that are gone or replaced; return the partitions without a known start.
-
-        Args:
-            cluster: The source cluster, with metadata of the partitions.
-            partitions: The partitions to read.
-            there: At the first call, the partitions that exist already; by default ``partitions``.
-
-        """
-        topics = cluster.metadata.topics
-        changed = {
-            topic
-            for topic, topic_id in self._topic_ids.items()
-            if topic not in topics or topics[topic].topic_id != topic_id
-        }
-        self._offsets = {each: start for each, start in self._offsets.items() if each.topic not in changed}
-        if self._first is None:
-            self._first = frozenset(partitions if there is None else there)
-        self._first = frozenset(each for each in self._first if each.topic not in changed)
-        self._topic_ids = {topic: topics[topic].topic_id for topic in {each.topic for each in partitions}}
-        return [each for each in partitions if each not in self._offsets]
-
-    def begin_at(self, unknown: Sequence[TopicPartition]) -> list[tuple[int, list[TopicPartition]]]:
-        """Return the times to look up: for partitions of the first look, then for the others."""
-        first = self._first or frozenset()
-        return [
-            (self._begin_at, [each for each in unknown if each in first]),
-            (EARLIEST, [each for each in unknown if each not in first]),
-        ]
-
-    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add start offsets."""
-        self._offsets |= offsets
-
-    def __getitem__(self, partition: TopicPartition) -> int:
-        return self._offsets[partition]
-
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._offsets

@@ -6,12 +6,12 @@ consumer group, and which partitions follow from that. ``shoal mirror`` is :clas
 ``shoal mirror-maker`` is :class:`shoal.mirrormaker.run.MirrorMaker`. The tasks run on an
 :class:`~.engine.Engine`. In the order of a run:
 
-1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror.
+1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror. Meanwhile a
+   thread reports the progress, answers a stop, and looks after the tasks.
 2. The mirror takes its directory (:meth:`MirrorRun.take_directory`), and :meth:`MirrorRun.start_engine`
    begins to start the engine, which takes seconds. Meanwhile the mirror prepares topics.
 3. :meth:`MirrorRun.listen` opens the control connection for tasks.
-4. The mirror joins its group, and commits the start positions of new partitions
-   (:meth:`MirrorRun.settle_beginnings`).
+4. The mirror joins its group, and commits the start positions of new partitions (:mod:`.starts`).
 5. :meth:`MirrorRun.copy` runs the tasks to the end, and sums up.
 """
 
@@ -21,23 +21,24 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...client.coordinator import MemberId
 from ...client.reachable import check_advertised
 from ...errors import ShoalError, Stopped
 from ...topic_partition import TopicPartition
-from ..assignment import end_offsets
 from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.first_start import FirstStart
 from ..model.offset_map import AcknowledgedRun
 from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
+from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..model.window import Until
 from ..monitoring.door import CommandAnswer, OnCommand
@@ -45,25 +46,32 @@ from ..monitoring.metrics import Metrics
 from ..monitoring.page import MirrorPage
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.shown import show
-from ..positions import GroupPositions
 from ..prepare.changes import Prepared
-from .beginnings import Beginnings, find_beginnings
-from .cluster_watch import ClusterWatch
 from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
-from .loop import AtWork, DriverLoop, GroupPlace
 from .places import Places
-from .retrying import StoppedRetries
 from .schedule import PartitionSchedule
 from .signals import Signals
+from .silence import ClusterWatch, TaskWatch
+from .starts import Beginnings, Starts, settle_beginnings
 
-__all__ = ["START_PATIENCE_S", "MirrorRun"]
+__all__ = ["START_PATIENCE_S", "GroupPlace", "MirrorRun"]
 
 #: Patience at the start with brokers that do not respond.
 START_PATIENCE_S = 30.0
 
-#: Interval at which the wait for the engine looks for a stop.
+#: Interval at which a stop is passed on, and at which the wait for the engine looks for one.
 _LOOK_INTERVAL_S = 0.1
+
+_PROGRESS_INTERVAL_S = 0.5
+
+
+class GroupPlace(Protocol):
+    """A mirror's place in its group."""
+
+    @property
+    def failure(self) -> ShoalError | None:
+        """The error that ends the mirror; None as long as it holds its place."""
 
 
 def _is_starting(name: str, arguments: Mapping[str, str]) -> CommandAnswer:
@@ -77,6 +85,7 @@ class MirrorRun:
     Attributes:
         metrics: The counts of this run.
         signals: The handlers of SIGINT, SIGTERM and SIGUSR1.
+        warn: A function for warnings; from any thread.
         notify: A function for sentences that are no problem.
         on_command: Carries out an operator's commands; refuses them until the mirror replaces it.
         first_start: The group's first start, as far as it is known.
@@ -107,6 +116,7 @@ class MirrorRun:
 
         """
         self.options = options
+        self.warn = on_warning
         self.notify = on_notice
         self.metrics = Metrics(on_run, once=options.once)
         self.signals = Signals(stop, self.retry_stopped)
@@ -114,18 +124,21 @@ class MirrorRun:
         self.first_start = FirstStart.now()
         self.is_first_start = True
         self._engine = engine
-        self._on_warning = on_warning
+        self._on_progress = on_progress
         self._stop = stop
-        self._retries = None if options.once else StoppedRetries(self.metrics, options.timing.retry_stopped_s)
-        self._loop = DriverLoop(
-            stop, self.signals, self.metrics, on_progress, on_notice, on_warning, options.timing
-        )
         self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
         self._page: MirrorPage | None = None
         self._group: str | None = None
         self._warnings: list[str] = []
         self._started = time.monotonic()
+        #: While tasks may run: looks after them, and asks them to end.
+        self._look_after: Callable[[], object] = lambda: None
+        self._end_tasks: Callable[[], object] = lambda: None
+        self._retry_requested = threading.Event()
+        self._ended_by_stopped = False
+        self._failed: Exception | None = None
+        self._over = threading.Event()
 
     def run(self, mirror: Callable[[contextlib.ExitStack], Summary]) -> Summary:
         """
@@ -139,9 +152,19 @@ class MirrorRun:
             ShoalError: The mirror failed. The positions of acknowledged batches are committed.
 
         """
+        options = self.options
         with self.signals, contextlib.ExitStack() as resources:
-            self._show(resources)
-            resources.enter_context(self._loop)
+            if any((options.metrics, options.ui, options.control, options.report)):
+                self._page = show(
+                    options,
+                    self.metrics,
+                    self._processes,
+                    lambda name, given: self.on_command(name, given),
+                    self.warn,
+                    self.notify,
+                    resources,
+                )
+            resources.enter_context(self._looking())
             try:
                 summary = mirror(resources)
             except Stopped:
@@ -150,29 +173,74 @@ class MirrorRun:
                 self._page.end(summary)
             return summary
 
-    def _show(self, resources: contextlib.ExitStack) -> None:
-        options = self.options
-        if any((options.metrics, options.ui, options.control, options.report)):
-            self._page = show(
-                options,
-                self.metrics,
-                self._processes,
-                lambda name, given: self.on_command(name, given),
-                self.warn,
-                self.notify,
-                resources,
-            )
+    # In a thread from the beginning to the end
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._keep_looking, name="shoal-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def _keep_looking(self) -> None:
+        reported_at, is_stopping = time.monotonic(), False
+        while not self._over.wait(_LOOK_INTERVAL_S):
+            if self._stop.is_set() and not is_stopping:
+                is_stopping = True
+                self.notify(self._stopping())
+                self.metrics.enter(Phase.STOPPING)
+                self._report()
+                self._end_tasks()
+            now = time.monotonic()
+            if now - reported_at >= _PROGRESS_INTERVAL_S:
+                reported_at = now
+                self._look_after()
+                self._report()
+
+    def _stopping(self) -> str:
+        """Answer a signal at once: requests in flight may take seconds."""
+        if self.signals.received is not None:
+            cause = f" on {self.signals.received}"
+        else:
+            cause = " because a partition is stopped" if self._ended_by_stopped else ""
+        match self.metrics.phase:
+            case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS | Phase.STARTING_SPARK:
+                doing = "nothing was copied"
+            case Phase.STARTING_TASKS:
+                doing = "nothing was copied, but Spark has to start before it can end"
+            case _:
+                doing = "finishing and committing the batches in flight"
+        return f"stopping{cause}: {doing}"
+
+    def _report(self) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(self.metrics.progress())
+        except Exception as error:
+            # The caller's own: the mirror ends in good order, and then raises it.
+            self._on_progress = None
+            self._failed = error
+            self._stop.set()
 
     def retry_stopped(self) -> None:
         """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""
-        if self._retries is not None:
-            self._retries.request()
+        self._retry_requested.set()
+
+    def _retry(self, schedule: PartitionSchedule, control: ControlServer) -> None:
+        requested = self._retry_requested.is_set()
+        self._retry_requested.clear()
+        due = schedule.take_due(self.options.timing.retry_stopped_s, requested=requested)
+        if due:
+            self.notify(f"trying {first_few(sorted(due))} again")
+            control.recall(due)
 
     # For the mirror
-
-    def warn(self, sentence: str) -> None:
-        """Warn; from any thread."""
-        self._on_warning(sentence)
 
     def warn_in_report(self, sentence: str) -> None:
         """Warn, and keep the warning on the page and in the report."""
@@ -248,10 +316,6 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
-    def set_first_start(self, first_start: FirstStart, *, is_this: bool) -> None:
-        """Keep the group's first start for the tasks, and whether this run is that start."""
-        self.first_start, self.is_first_start = first_start, is_this
-
     def settle_beginnings(
         self,
         group: str,
@@ -260,41 +324,16 @@ class MirrorRun:
         membership: MemberId,
         seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
     ) -> Beginnings:
-        """
-        Decide and commit the start positions of partitions without one, before any task copies them.
-
-        Args:
-            group: The mirror's group, which this process is a member of.
-            partitions: The partitions of this mirror.
-            selection: The topics that are selected now.
-            membership: The member that commits.
-            seen_at_start: See :func:`~.beginnings.find_beginnings`.
-
-        """
-        options = self.options
-        takes_over = options.takes_over_offsets
-        with Cluster(options.source) as cluster:
-            positions = GroupPositions(cluster, group, lambda: membership, takes_over_offsets=takes_over)
-
-            def settle() -> Beginnings:
-                cluster.refresh({each.topic for each in partitions})
-                found = find_beginnings(
-                    cluster,
-                    group,
-                    positions.read_state(),
-                    selection,
-                    partitions,
-                    start_ms=options.start.timestamp_ms,
-                    option="auto.offset.reset=latest" if takes_over else "start=latest",
-                    seen_at_start=seen_at_start,
-                    timing=options.timing,
-                )
-                positions.mark_starts(found.offsets, found.first_start)
-                return found
-
-            found = patiently(settle, patience_s=START_PATIENCE_S)
-            level = cluster.config.isolation_level
-            ends = end_offsets(cluster, list(found.offsets), level, all_of_them=False)
+        """Commit the start positions of partitions without one, and tell; see :func:`.settle_beginnings`."""
+        found, ends = settle_beginnings(
+            self.options,
+            group,
+            partitions,
+            selection,
+            membership,
+            seen_at_start,
+            patience_s=START_PATIENCE_S,
+        )
         self.metrics.expect(found.offsets, ends)
         for sentence in found.sentences:
             self.notify(sentence)
@@ -310,6 +349,8 @@ class MirrorRun:
         place: GroupPlace,
         *,
         ends_when_stopped: bool = False,
+        there: Collection[TopicPartition] | None = None,
+        streams: int | None = None,
         on_engine_started: Callable[[], object] = lambda: None,
     ) -> Summary:
         """
@@ -320,6 +361,8 @@ class MirrorRun:
             control: The connection to the tasks.
             place: The mirror's place in its group; the mirror ends if it loses this place.
             ends_when_stopped: Whether the first stopped partition ends the mirror.
+            there: See :class:`.Starts`.
+            streams: See :class:`.Places`.
             on_engine_started: Called between the engine's start, which takes seconds, and the first task.
 
         Raises:
@@ -327,24 +370,45 @@ class MirrorRun:
             ShoalError: The mirror lost its place, or the engine failed.
 
         """
-        self.metrics.enter(Phase.STARTING_SPARK)
+        options, metrics = self.options, self.metrics
+        metrics.enter(Phase.STARTING_SPARK)
         log_file = self._await_engine()
-        watch = ClusterWatch(self.options, self.metrics, self.warn, self.notify)
-        with watch, self.signals:  # again: an engine may have installed handlers of its own
+        clusters = ClusterWatch(options, metrics, self.warn, self.notify)
+        tasks = TaskWatch(control, metrics, self.warn, options.timing)
+
+        def look_after() -> None:
+            control.look()
+            clusters.look()
+            if place.failure is not None:
+                self._stop.set()  # no task may go on; the mirror gives the reason when it has ended
+            if self._stop.is_set():
+                return
+            if ends_when_stopped and metrics.stopped():
+                self._ended_by_stopped = True
+                self._stop.set()
+            elif not options.once:
+                self._retry(schedule, control)
+            tasks.look()
+
+        with clusters, self.signals:  # again: an engine may have installed handlers of its own
             try:
-                self.metrics.enter(Phase.STARTING_TASKS)
-                self._loop.begin_work(
-                    AtWork(control, place, schedule, self._retries, ends_when_stopped, watch)
-                )
+                metrics.enter(Phase.STARTING_TASKS)
+                self._end_tasks, self._look_after = control.request_stop, look_after
                 on_engine_started()
                 if not self._stop.is_set():
-                    self._run_tasks(prepared, schedule, control)
+                    starts = Starts(options, prepared.group, is_first_start=self.is_first_start, there=there)
+                    places = Places(options, schedule, control, starts, streams)
+                    with self.signals.interrupting():
+                        places.begin()
+                    with places:
+                        job = CopyJob(options, prepared, control, places, self.first_start)
+                        self._engine.run(job, self._stop)
             except ShoalError as error:
                 if place.failure is None:
                     raise
                 raise place.failure from error  # the tasks failed because of it
             finally:
-                self.metrics.enter(Phase.STOPPING)
+                metrics.enter(Phase.STOPPING)
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
                 control.wait_until_idle(END_PATIENCE_S)
@@ -355,15 +419,6 @@ class MirrorRun:
             raise place.failure
         summary = self._summary(prepared, schedule.names, cpu_s)
         return replace(summary, jvm_gc=jvm_gc, log_file=str(log_file))
-
-    def _run_tasks(self, prepared: Prepared, schedule: PartitionSchedule, control: ControlServer) -> None:
-        """Run tasks, as many as are of use, and tell them what to copy."""
-        places = Places(self.options, prepared.group, schedule, control, is_first_start=self.is_first_start)
-        with self.signals.interrupting():
-            places.begin()
-        with places:
-            job = CopyJob(self.options, prepared, control, places, self.first_start)
-            self._engine.run(job, self._stop)
 
     # Summary
 
@@ -389,7 +444,7 @@ class MirrorRun:
     def _why_it_ended(self, *, unfinished: bool) -> str:
         if self.signals.received is not None:
             return f"stopped by {self.signals.received}"
-        if self._loop.ended_by_stopped:
+        if self._ended_by_stopped:
             return "a partition is stopped"
         if self._stop.is_set():
             return "stopped by the calling program"

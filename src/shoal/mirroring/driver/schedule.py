@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
-from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
@@ -14,32 +13,7 @@ from ..model.reports import SmallBatches, TaskReport
 from ..monitoring.metrics import Metrics
 from ..prepare.changes import PreparedTopic
 
-__all__ = ["PartitionSchedule", "Plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """
-    The partitions to copy now.
-
-    Attributes:
-        topics: For each source topic its name at the destination, and the number of partitions there.
-        excluded: Source partitions that are stopped.
-        weights: The recent amount of work of each source partition that had any.
-        share: The source partitions of this mirror, if it shares its group with others; None for all.
-        streams: The number of tasks, at most those that can run at a time; None for as many as are of use.
-
-    """
-
-    topics: Mapping[str, tuple[str, int]]
-    excluded: frozenset[TopicPartition] = frozenset()
-    weights: Mapping[TopicPartition, int] = field(default_factory=dict)
-    share: frozenset[TopicPartition] | None = None
-    streams: int | None = None
-
-    def includes(self, partition: TopicPartition) -> bool:
-        """Whether the plan has a source partition, if the partition exists."""
-        return partition not in self.excluded and (self.share is None or partition in self.share)
+__all__ = ["PartitionSchedule"]
 
 
 class PartitionSchedule:
@@ -59,7 +33,6 @@ class PartitionSchedule:
         metrics: Metrics,
         *,
         shares: bool = False,
-        streams: int | None = None,
         on_small_batches: Callable[[SmallBatches], object] = lambda _: None,
     ) -> None:
         """
@@ -69,7 +42,6 @@ class PartitionSchedule:
             topics: The topics by their names at the source.
             metrics: The counts of the tasks' reports.
             shares: Whether this mirror copies only the partitions that :meth:`take` adds.
-            streams: See :class:`Plan`.
             on_small_batches: Called once, with the first finding of a task.
 
         """
@@ -77,26 +49,32 @@ class PartitionSchedule:
         self._topics = dict(topics)
         self._metrics = metrics
         self._records: dict[TopicPartition, int] = {}
-        #: The kind that an operator accepts once, and the very stop that the operator saw.
-        self._accepted: dict[TopicPartition, tuple[IncidentKind, PartitionStopped]] = {}
         self._share: frozenset[TopicPartition] | None = frozenset() if shares else None
-        self._streams = streams
         self._on_small_batches = on_small_batches
         self._has_small_batches = False
         self.on_news: Callable[[], object] = lambda: None
         self.on_stopped: Callable[[], object] = lambda: None
 
     @property
+    def topics(self) -> dict[str, PreparedTopic]:
+        """The topics, by their names at the source."""
+        with self._lock:
+            return dict(self._topics)
+
+    @property
     def names(self) -> dict[str, str]:
         """The destination's names by the source's."""
-        with self._lock:
-            return {name: topic.destination for name, topic in self._topics.items()}
+        return {name: topic.destination for name, topic in self.topics.items()}
 
     @property
     def sizes(self) -> dict[str, int]:
         """The number of partitions of each source topic."""
-        with self._lock:
-            return {name: topic.partitions for name, topic in self._topics.items()}
+        return {name: topic.partitions for name, topic in self.topics.items()}
+
+    @property
+    def shares(self) -> bool:
+        """Whether this mirror copies only the partitions that its group assigns to it."""
+        return self._share is not None
 
     def add(self, topic: PreparedTopic) -> list[TopicPartition]:
         """Add a topic that is new, or has new partitions; return these."""
@@ -127,9 +105,6 @@ class PartitionSchedule:
         """Count what a task, or the driver itself, reports."""
         self._metrics.apply(report)
         with self._lock:
-            for each in report.partitions if self._accepted else ():
-                if any(incident.continued for incident in each.counters.incidents):
-                    self._accepted.pop(each.partition, None)
             is_first = report.small_batches is not None and not self._has_small_batches
             self._has_small_batches |= is_first
         if is_first and report.small_batches is not None:
@@ -152,25 +127,14 @@ class PartitionSchedule:
         stopped = {each for each, known in now.items() if known.stopped and not known.is_tried_again}
         return [each for each in partitions if each not in stopped and self.has(each)]
 
-    def plan(self) -> Plan:
-        """Plan what to copy; a partition weighs its records since the last plan, and its lag."""
+    def take_weights(self) -> dict[TopicPartition, int]:
+        """Return the amount of work of each partition: its records since the last call, and its lag."""
         now = self._metrics.partitions()
-        records = {partition: each.records for partition, each in now.items()}
-        weights = {
-            partition: each.records - self._records.get(partition, 0) + (each.lag_records or 0)
+        before, self._records = self._records, {partition: each.records for partition, each in now.items()}
+        return {
+            partition: each.records - before.get(partition, 0) + (each.lag_records or 0)
             for partition, each in now.items()
         }
-        self._records = records
-        with self._lock:
-            topics = {name: (topic.destination, topic.partitions) for name, topic in self._topics.items()}
-            share, streams = self._share, self._streams
-        return Plan(
-            topics,
-            frozenset(name for name, each in now.items() if each.stopped and not each.is_tried_again),
-            {partition: weight for partition, weight in weights.items() if weight},
-            share,
-            streams,
-        )
 
     def copies(self) -> dict[TopicPartition, TopicPartition]:
         """Return the partitions that are not stopped: the destination partition by source partition."""
@@ -182,31 +146,43 @@ class PartitionSchedule:
             if not each.stopped and partition.topic in names and self.has(partition)
         }
 
-    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have stopped partitions copied again."""
-        self._metrics.try_again(partitions)
+    def try_again(self, partitions: Iterable[TopicPartition], accepted: IncidentKind | None = None) -> None:
+        """Have stopped partitions copied again; they may continue once after an incident of this kind."""
+        self._metrics.try_again(partitions, accepted)
         self.on_news()
 
-    def accept(self, partitions: Iterable[TopicPartition], kind: IncidentKind) -> None:
-        """Have stopped partitions copied again, which may continue once after an incident of this kind."""
-        now = self._metrics.partitions()
-        with self._lock:
-            for partition in partitions:
-                stopped = now[partition].stopped
-                if stopped is not None:
-                    self._accepted[partition] = kind, stopped
-        self.try_again(partitions)
+    def take_due(
+        self, interval_s: float, *, requested: bool, now: float | None = None
+    ) -> list[TopicPartition]:
+        """
+        Have stopped partitions copied again, each once for each time that it stopped; return these.
+
+        A reason may heal (:attr:`PartitionStopped.can_heal`): a missing ACL, a record that the destination's
+        configuration refuses, a damaged batch. After an incident (foreign records, a loss, a reset) only a
+        policy lets the partition continue. Such a partition is tried again only if an operator requests it.
+
+        Args:
+            interval_s: The time from a stop to the attempt.
+            requested: Whether an operator requests it now, for all.
+            now: Unix time.
+
+        """
+        since = (time.time() if now is None else now) - interval_s
+        due = [
+            partition
+            for partition, each in self._metrics.partitions().items()
+            if each.stopped is not None
+            and not each.is_tried_again
+            and (requested or (each.stopped.can_heal and each.stopped_at <= since))
+        ]
+        if due:
+            self.try_again(due)
+        return due
 
     def accepted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, IncidentKind]:
         """Return the accepted kinds of partitions that have neither continued nor stopped since."""
         now = self._metrics.partitions()
-        with self._lock:
-            self._accepted = {
-                partition: (kind, stopped)
-                for partition, (kind, stopped) in self._accepted.items()
-                if partition in now and now[partition].stopped is stopped
-            }
-            return {each: self._accepted[each][0] for each in partitions if each in self._accepted}
+        return {each: kind for each in partitions if each in now and (kind := now[each].accepted) is not None}
 
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait, or are stopped or paused: no task reports their ends."""

@@ -89,7 +89,9 @@ class TopicMirror:
             lock.acquire(partitions, START_PATIENCE_S)
             if self._options.from_certificate is not None:
                 self._go_back(self._options.from_certificate, prepared.group, control)
-            self._settle_beginnings(prepared, partitions, control)
+            wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
+            found = run.settle_beginnings(prepared.group, wanted, options.topics, control.membership)
+            run.first_start, run.is_first_start = found.first_start, found.is_first
             self._steer(schedule, control)
         if self._options.sync or not self._options.once:
             self._follow(prepared.group, schedule, resources)
@@ -220,16 +222,6 @@ class TopicMirror:
         begun = go_back(self._options, certificate, group, control.membership, patience_s=START_PATIENCE_S)
         if begun:
             self._run.notify(f"{first_few(begun)}: mirrored back from the cut of {certificate.at}")
-
-    def _settle_beginnings(
-        self, prepared: Prepared, partitions: Sequence[TopicPartition], control: ControlServer
-    ) -> None:
-        """Commit the start positions of partitions without one, now that the group is ours."""
-        wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-        settled = self._run.settle_beginnings(
-            prepared.group, wanted, self._options.topics, control.membership
-        )
-        self._run.set_first_start(settled.first_start, is_this=settled.is_first)
 
     def _look_out(
         self,

@@ -175,13 +175,13 @@ class Metrics:
                 expected = known.expecting(positions.get(partition), end, held_back.get(partition), now)
                 self._set(partition, expected)
 
-    def try_again(self, partitions: Iterable[TopicPartition]) -> None:
+    def try_again(self, partitions: Iterable[TopicPartition], accepted: IncidentKind | None = None) -> None:
         """Mark stopped partitions as retried: they count as stopped until they have moved."""
         with self._lock:
             for partition in partitions:
                 known = self._partitions.get(partition)
                 if known is not None and known.stopped is not None:
-                    self._set(partition, replace(known, is_tried_again=True))
+                    self._set(partition, replace(known, is_tried_again=True, accepted=accepted))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that another mirror has taken; their counts stay in the totals."""

@@ -41,9 +41,11 @@ class PartitionMetrics:
         waiting_for: The temporary problem that copying waits for.
         commit_waits_for: The temporary problem that the commit waits for, while copying continues.
         stopped: The reason why the partition is stopped.
+        stopped_at: Unix time of the report of the stop.
         stopped_by: The kind of the incident that stopped it; None if it was none.
         is_tried_again: Whether the mirror retries the stopped partition; it counts
             as stopped until it has moved.
+        accepted: The kind of incident after which an operator lets this attempt continue.
         process: The worker of the last report, as ``host:pid``.
         lag_records: The number of source offsets that are not mirrored; None until position and end are
             known. If the source ends before the position, the topic was recreated, or lost its tail. Until
@@ -66,8 +68,10 @@ class PartitionMetrics:
     waiting_for: str | None = None
     commit_waits_for: str | None = None
     stopped: PartitionStopped | None = None
+    stopped_at: float = 0.0
     stopped_by: IncidentKind | None = None
     is_tried_again: bool = False
+    accepted: IncidentKind | None = None
     process: str | None = field(default=None, compare=False)
     lag_records: int | None = field(init=False, compare=False)
     state: PartitionStatus = field(init=False, compare=False)
@@ -172,7 +176,7 @@ class PartitionMetrics:
                 commit_waits_for=report.commit_waits_for,
                 process=newer(process, self.process),
             )
-            ._stopped_or_healed(report)
+            ._stopped_or_healed(report, now)
             .seen_at(now, report.held_back, moved=report.end_offset != self.end_offset)
         )
 
@@ -199,21 +203,27 @@ class PartitionMetrics:
             return end
         return max(end, position)
 
-    def _stopped_or_healed(self, report: CopyReport) -> PartitionMetrics:
+    def _stopped_or_healed(self, report: CopyReport, now: float) -> PartitionMetrics:
         """Return it stopped; or no longer so, if a retry has moved it or found nothing left to copy."""
         stopped, position = report.stopped, report.source_offset
         if stopped is not None:
             kinds = [each.kind for each in report.counters.incidents if not each.continued]
             return replace(
-                self, stopped=stopped, stopped_by=kinds[-1] if kinds else None, is_tried_again=False
+                self,
+                stopped=stopped,
+                stopped_at=now,
+                stopped_by=kinds[-1] if kinds else None,
+                is_tried_again=False,
+                accepted=None,
             )
-        if self.stopped is None or not self.is_tried_again or position is None:
+        if self.stopped is None or not self.is_tried_again:
             return self
-        has_moved = position > self.stopped.offset
-        is_at_its_end = self.waiting_for is None and position == self.end_offset
-        if not has_moved and not is_at_its_end:
-            return self
-        return replace(self, stopped=None, stopped_by=None, is_tried_again=False)
+        has_moved = position is not None and position > self.stopped.offset
+        is_at_its_end = self.waiting_for is None and position is not None and position == self.end_offset
+        if has_moved or is_at_its_end:
+            return replace(self, stopped=None, stopped_by=None, is_tried_again=False, accepted=None)
+        has_continued = any(each.continued for each in report.counters.incidents)
+        return replace(self, accepted=None) if has_continued else self
 
     def seen_at(self, now: float, held_back: int | None = None, *, moved: bool = False) -> PartitionMetrics:
         """

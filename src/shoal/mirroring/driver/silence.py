@@ -1,9 +1,10 @@
 """
-Ask both clusters all the time whether they answer, also if there is nothing to copy.
+Notice clusters that do not answer, and tasks that do not report: a mirror must not look as if all were well.
 
-A thread for each cluster asks any broker for the cluster's metadata, without topics: that needs no ACL. The
-thread has connections of its own, and a cluster that hangs does not delay the question to the other one. A
-cluster answers if one broker does. Partitions without a leader have reasons of their own.
+Both clusters are asked all the time, also if there is nothing to copy. A thread for each cluster asks any
+broker for the cluster's metadata, without topics: that needs no ACL. The thread has connections of its own,
+and a cluster that hangs does not delay the question to the other one. A cluster answers if one broker does.
+Partitions without a leader have reasons of their own.
 
 Silence is a matter of time, not of an error: a cluster is silent if its last answer is older than the
 mirror's ``refresh_s``. So no partition is reported as up to date on an older answer, whatever the thread
@@ -14,18 +15,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...errors import Disconnected
+from ...timing import Timing
+from ...topic_partition import TopicPartition
+from ..control import ControlServer
 from ..model.options import MirrorOptions
 from ..model.progress import ClusterSilence
+from ..model.reports import left_out_report
 from ..monitoring.metrics import Metrics
 
-__all__ = ["ClusterWatch"]
+__all__ = ["ClusterWatch", "TaskWatch"]
 
 #: The bounds of the time without an answer. A busy broker may take seconds, and an operator has to know
 #: within a minute, however rarely the mirror looks for new topics.
@@ -163,3 +168,40 @@ class _Questions:
         self.has_answered = True
         self.reason = self._no_answer
         return True
+
+
+class TaskWatch:
+    """Warns if no task reports: a mirror that copies nothing must not look as if all were well."""
+
+    def __init__(
+        self,
+        control: ControlServer,
+        metrics: Metrics,
+        on_warning: Callable[[str], object],
+        timing: Timing,
+    ) -> None:
+        """Begin to wait for a report."""
+        self._patience_s = timing.silence_s
+        self._control = control
+        self._metrics = metrics
+        self._on_warning = on_warning
+        self._since = time.monotonic()
+        self._is_silent = False
+
+    def look(self) -> None:
+        """Warn once if there is silence, and count the partitions as waiting until a task reports again."""
+        partitions = [name for name, each in self._metrics.partitions().items() if each.stopped is None]
+        silent_for_s = time.monotonic() - max(self._since, self._control.last_report_at)
+        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and bool(partitions)
+        if self._is_silent and not was_silent:
+            self._begin(partitions)
+        elif was_silent and not self._is_silent:
+            self._control.ask_for_reports()
+
+    def _begin(self, partitions: Sequence[TopicPartition]) -> None:
+        self._on_warning(
+            f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log for "
+            "executors that do not start, and check that tasks reach the driver's control port "
+            f"{self._control.address[1]}"
+        )
+        self._metrics.apply(left_out_report(dict.fromkeys(partitions, "a task")))
