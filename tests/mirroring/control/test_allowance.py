@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.mirroring.control.allowance import LEAST_BYTES, Allowance
-from shoal.mirroring.control.shared_limit import TaskWork, parts_of
-from shoal.mirroring.model.reports import CopyReport, Counters
+from shoal.mirroring.control.steered import SteeredTasks
+from shoal.mirroring.model.reports import CopyReport, Counters, TaskReport
 from shoal.topic_partition import TopicPartition
 
 LIMIT = 10_000_000
@@ -104,61 +104,73 @@ class Task:
     """A task that fetches as fast as its part and its brokers allow."""
 
     def __init__(self, name: str, partitions: int, most: float) -> None:
-        self.work = TaskWork()
-        self._partitions = [TopicPartition(name, number) for number in range(partitions)]
-        self._most = most
-        self.bytes = 0
+        self.partitions = [TopicPartition(name, number) for number in range(partitions)]
+        self.most = most
+        self._bytes = 0
 
-    def report(self, part: float, seconds: float) -> None:
-        self.bytes += round(min(part, self._most) * seconds)
-        is_behind = self._most > 0
-        self.work.count(
+    def report(self, part: float, seconds: float) -> TaskReport:
+        self._bytes += round(min(part, self.most) * seconds)
+        counters = Counters(since=1, bytes_in=self._bytes // len(self.partitions))
+        return TaskReport(
             [
-                CopyReport(
-                    each,
-                    source_offset=0,
-                    end_offset=int(is_behind),
-                    counters=Counters(since=1, bytes_in=self.bytes // len(self._partitions)),
-                )
-                for each in self._partitions
+                CopyReport(each, source_offset=0, end_offset=int(self.most > 0), counters=counters)
+                for each in self.partitions
             ]
         )
-        self.work.look(seconds, self._partitions)
 
 
-def share(seconds: float, *tasks: Task) -> list[int]:
-    """Share the limit out twice a second; return the parts."""
-    parts = parts_of(LIMIT, {each: each.work for each in tasks})
-    for _ in range(round(seconds * 2)):
+class Driver:
+    """Shares the limit out twice a second."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self._clock = Clock()
+        self._tasks = tasks
+        self.steered: SteeredTasks[Task] = SteeredTasks(self._clock)
         for each in tasks:
-            each.report(parts[each], 0.5)
-        parts = parts_of(LIMIT, {each: each.work for each in tasks})
-        assert sum(parts.values()) <= LIMIT
-    return [parts[each] for each in tasks]
+            self.steered.join(each)
+        self.steered.set(frozenset(), LIMIT)
+
+    def parts(self) -> list[int]:
+        found = [self.steered.of(each, ()).bytes_per_s for each in self._tasks]
+        return [each or 0 for each in found]
+
+    def share(self, seconds: float) -> list[int]:
+        """Return the parts after some seconds."""
+        for _ in range(round(seconds * 2)):
+            for each, part in zip(self._tasks, self.parts(), strict=True):
+                self.steered.count(each, each.report(part, 0.5))
+            self._clock.now += 0.5
+            self.steered.look(lambda task: task.partitions)
+            assert sum(self.parts()) <= LIMIT * 1.02
+        return self.parts()
 
 
-def test_tasks_get_their_part_by_partitions_that_are_behind() -> None:
-    first, second = share(10, Task("a", 1, 1e9), Task("b", 3, 1e9))
-    assert (first, second) == (LIMIT // 4, 3 * LIMIT // 4)
+def test_tasks_come_to_their_part_by_partitions_that_are_behind() -> None:
+    parts = Driver(Task("a", 1, 1e9), Task("b", 3, 1e9)).share(20)
+    assert parts == [pytest.approx(LIMIT / 4, rel=0.1), pytest.approx(3 * LIMIT / 4, rel=0.1)]
 
 
 def test_slow_task_leaves_its_part_to_the_others() -> None:
-    slow, fast = share(20, Task("slow", 2, 1_000_000), Task("fast", 2, 1e9))
+    slow, fast = Driver(Task("slow", 2, 1_000_000), Task("fast", 2, 1e9)).share(20)
     assert fast > 0.8 * LIMIT
     assert slow >= 1_000_000
 
 
 def test_idle_task_leaves_its_part_to_the_others_and_gets_it_back() -> None:
     idle, busy = Task("idle", 2, 0), Task("busy", 2, 1e9)
-    assert share(20, idle, busy)[1] > 0.9 * LIMIT
-    idle = Task("idle", 2, 1e9)
-    assert share(20, idle, busy) == [LIMIT // 2, LIMIT // 2]
+    driver = Driver(idle, busy)
+    assert driver.share(20)[1] > 0.9 * LIMIT
+    idle.most = 1e9
+    assert driver.share(20) == [pytest.approx(LIMIT / 2, rel=0.1)] * 2
 
 
 def test_counts_of_another_task_begin_at_zero() -> None:
-    work, partition = TaskWork(), TopicPartition("a", 0)
-    for since, size in ((1, 5_000_000), (1, 6_000_000), (2, 500_000)):
-        work.count([CopyReport(partition, counters=Counters(since=since, bytes_in=size))])
-    for _ in range(6):
-        work.look(1.0, [partition])
-    assert work.most(0, 1) == pytest.approx(1.5 * 1_500_000)
+    partition = TopicPartition("a", 0)
+    tasks = Task("a", 1, 0), Task("b", 1, 1e9)
+    driver = Driver(*tasks)
+    driver.steered.count(tasks[1], tasks[1].report(0, 0.5))
+    for since, size in ((1, 5_000_000), (1, 5_000_000), (2, 500_000)):
+        counters = Counters(since=since, bytes_in=size)
+        driver.steered.count(tasks[0], TaskReport([CopyReport(partition, counters=counters)]))
+    driver.share(0.5)
+    assert 0.1 * LIMIT < driver.parts()[0] < 0.2 * LIMIT, "half a megabyte, not less than none nor five"

@@ -19,7 +19,7 @@ task was stopped, it finds old lines in its socket. The two may be on different 
 reading of its own clock (``clock_s``) with each line. After each line that it reads, it sends a line with
 the clock alone. The driver returns the newest reading, and the task counts ``lease_s`` from that reading:
 the driver gave the lease after it. All other lines of a task are reports. By what they say of its fetching,
-the driver shares a limit of the mirror out over the tasks (:mod:`.shared_limit`).
+the driver shares a limit of the mirror out over the tasks (:mod:`.steered`).
 
 The first line of the driver also has the clusters' ``credentials``, sealed
 (:mod:`~shoal.mirroring.credentials`).

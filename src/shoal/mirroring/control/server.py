@@ -89,7 +89,7 @@ class ControlServer:
         #: Held during every change of state; notified when a task has ended or left partitions.
         self._changed = threading.Condition()
         self._assignment = Assignment(events, timing)
-        self._steered = SteeredTasks()
+        self._steered: SteeredTasks[Member] = SteeredTasks()
         #: The jobs whose tasks end as soon as they begin.
         self._ended_jobs: set[int] = set()
         self._stop = False
@@ -219,7 +219,7 @@ class ControlServer:
             member.clock_s,
             member.give_lease(until),
             membership,
-            self._steered.of(member),
+            self._steered.of(member, {each.topic for each in member.partitions}),
         )
         said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state), **more}
         if with_document:
@@ -291,7 +291,7 @@ class ControlServer:
         Call it about twice a second.
         """
         with self._changed:
-            for member in self._steered.look():
+            for member in self._steered.look(lambda member: member.partitions):
                 self._send(member)
             self._converge()
 
