@@ -20,7 +20,7 @@ from ..topic_partition import TopicPartition
 from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Connection
-from .metadata import Metadata, PartitionMetadata, read_metadata
+from .metadata import Metadata, PartitionMetadata, read_coordinators, read_metadata
 from .opening import open_socket, with_advertiser
 from .refused_logins import logins
 
@@ -84,7 +84,6 @@ class Cluster:
     They are for the control plane: one connection for each broker, one request at a time. The caller owns the
     connections of :meth:`connect`, which carry batches. Only one thread may use a cluster, except for the
     methods that say so.
-
     """
 
     def __init__(self, config: ClientConfig, known: Metadata | None = None) -> None:
@@ -140,14 +139,12 @@ class Cluster:
             Disconnected: No broker that we know of answers.
 
         """
-        if topics is not None:
-            topics = list(topics)
         topic = request_class(ApiKey.METADATA).MetadataRequestTopic
         asked = None if topics is None else [topic(name=name) for name in topics]
         response = self.ask_anyone(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=False)
         answer = read_metadata(response)
         self._told_by = self._anybody.address if self._anybody else None
-        if topics is not None and self._metadata:
+        if asked is not None and self._metadata:
             answer = answer.with_others_from(self._metadata)
         self._metadata = answer
         return answer
@@ -163,72 +160,72 @@ class Cluster:
             Disconnected: No broker that we know of answers.
 
         """
+        return self._first(lambda connection: connection.request(api_key, **fields))
+
+    def any_connection(self) -> Connection:
+        """Return a connection to any broker that can be reached, for a short check."""
+        return self._first(lambda connection: connection)
+
+    def _first(self, ask: Callable[[Connection], T]) -> T:
+        """Return the answer of the first broker that has one."""
         errors: list[ShoalError] = []
-        for connection in self._anyone(errors):
+        bootstrap = self.config.bootstrap
+        for address, timeout_s in self._candidates():
             try:
-                response = connection.request(api_key, **fields)
+                answer = ask(self._to_anybody(address, timeout_s))
             except (Disconnected, ProtocolError) as error:
-                self._remember_failure(connection.address, error, errors)
+                errors.append(error)
+                if _answered.get(bootstrap) == address:
+                    _answered.pop(bootstrap, None)
             else:
-                _answered[self.config.bootstrap] = connection.address
-                return response
+                _answered[bootstrap] = address
+                return answer
         raise self._nobody_answers(errors)
 
-    def _anyone(self, errors: list[ShoalError]) -> Iterator[Connection]:
-        """Yield a connection to each broker that may answer, until the caller has its answer."""
-        addresses = self._addresses()
+    def _candidates(self) -> Iterator[tuple[Address, float]]:
+        """Yield each broker that may answer, with the limit of its answer."""
+        known = self._metadata.brokers.values() if self._metadata else ()
+        answered = _answered.get(self.config.bootstrap)
+        addresses = list(dict.fromkeys([*self.config.bootstrap, *known]))
+        addresses.sort(key=lambda address: address != answered)
+        patience_s = self.config.request_timeout_s
         if self._anybody and not self._anybody.closed:
             tried = self._anybody.address
-            yield self._anybody
+            yield tried, patience_s
             # The broker may have closed an idle connection: try it once more, but last.
             addresses.sort(key=lambda address: address == tried)
-        patience_s = self.config.request_timeout_s
         anyone_s = self.config.timing.anyone_patience_s
         quick_s = min(anyone_s, patience_s) if len(addresses) > 1 else patience_s
         slow = []
         for address in addresses:
             asked_at = time.monotonic()
-            yield from self._try(address, quick_s, errors)
+            yield address, quick_s
             if time.monotonic() - asked_at >= quick_s:
                 slow.append(address)
-        if quick_s < patience_s:
-            for address in slow:
-                yield from self._try(address, patience_s, errors)
+        yield from ((address, patience_s) for address in slow if quick_s < patience_s)
 
-    def _addresses(self) -> list[Address]:
-        """Return all known addresses, that of the last answer first."""
-        known = self._metadata.brokers.values() if self._metadata else ()
-        addresses = list(dict.fromkeys([*self.config.bootstrap, *known]))
-        answered = _answered.get(self.config.bootstrap)
-        return sorted(addresses, key=lambda address: address != answered)
-
-    def _try(self, address: Address, timeout_s: float, errors: list[ShoalError]) -> Iterator[Connection]:
-        try:
+    def _to_anybody(self, address: Address, timeout_s: float) -> Connection:
+        """Return the open connection for such requests if it is one to this broker; else replace it."""
+        connection = self._anybody
+        if connection is None or connection.closed or connection.address != address:
             opened = self._open(address, timeout_s=timeout_s)
-        except (Disconnected, ProtocolError) as error:
-            self._remember_failure(address, error, errors)
-            return
-        if self._anybody:
-            self._anybody.close()
-        self._anybody = opened
-        yield opened
-
-    def _remember_failure(self, address: Address, error: ShoalError, errors: list[ShoalError]) -> None:
-        errors.append(error)
-        if _answered.get(self.config.bootstrap) == address:
-            _answered.pop(self.config.bootstrap, None)
+            if connection is not None:
+                connection.close()
+            connection = self._anybody = opened
+        return connection
 
     def _nobody_answers(self, errors: Sequence[ShoalError]) -> ShoalError:
         if (problem := self.problem_of(None)) is not None:
             return problem
-        reasons = ", ".join(dict.fromkeys(map(_reason, errors))) or "no broker is known"
+        said = (each.reason if isinstance(each, Disconnected) else str(each) for each in errors)
+        reasons = ", ".join(dict.fromkeys(said)) or "no broker is known"
         if errors and all(isinstance(each, Unreachable) and each.unresolved for each in errors):
             return Unreachable(str(self), reasons, unresolved=True)
         return Disconnected(str(self), reasons)
 
     @property
     def known(self) -> Metadata | None:
-        """The newest metadata, or None; sends no request."""
+        """The newest metadata without a request, or None."""
         return self._metadata
 
     @property
@@ -252,6 +249,19 @@ class Cluster:
         if found.leader not in self.metadata.brokers:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} on {self}")
         return found
+
+    def by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, ShoalError]]:
+        """Return the partitions of each leader, and the error of each partition without one."""
+        led: dict[int, list[TopicPartition]] = {}
+        errors: dict[TopicPartition, ShoalError] = {}
+        for partition in partitions:
+            try:
+                led.setdefault(self.partition(partition).leader, []).append(partition)
+            except ShoalError as error:
+                errors[partition] = error
+        return led, errors
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return a topic's id from the metadata; None if they have none."""
@@ -316,9 +326,8 @@ class Cluster:
         Args:
             node_id: The broker's node id.
             abort_on_close: See :class:`Connection`.
-            client_id: The client id; by default the configuration's.
-            timeout_s: The timeout; by default the configuration's. Longer if a broker answers late on
-                purpose.
+            client_id: By default the configuration's.
+            timeout_s: By default the configuration's. Longer if a broker answers late on purpose.
 
         """
         connection = self._open(
@@ -336,13 +345,6 @@ class Cluster:
         if connection is None or connection.closed:
             connection = self._connections[node_id] = self._open(self._address(node_id))
         return connection
-
-    def any_connection(self) -> Connection:
-        """Return a connection to any broker that can be reached, for a short check."""
-        errors: list[ShoalError] = []
-        for connection in self._anyone(errors):
-            return connection
-        raise self._nobody_answers(errors)
 
     def controller(self) -> Connection:
         """Return a connection to the controller, or to any broker if the metadata name none."""
@@ -382,34 +384,18 @@ class Cluster:
         errors: dict[str, BrokerError] = {}
         asked = unknown
         while asked:
-            found = self._ask_coordinators(asked[:_COORDINATORS_AT_ONCE])
+            some = asked[:_COORDINATORS_AT_ONCE]
+            response = self.ask_anyone(
+                ApiKey.FIND_COORDINATOR, key=some[0], coordinator_keys=some, key_type=_GROUP_KEY_TYPE
+            )
+            found = read_coordinators(response, some, str(self))
             asked = [each for each in asked if each not in found]
             errors |= {each: answer for each, answer in found.items() if isinstance(answer, BrokerError)}
             self._coordinators |= {each: node for each, node in found.items() if isinstance(node, int)}
-        if any(
-            self._coordinators[each] not in self.metadata.brokers for each in unknown if each not in errors
-        ):
+        found_now = (self._coordinators[each] for each in unknown if each not in errors)
+        if not self.metadata.brokers.keys() >= set(found_now):
             self.refresh([])
         return errors
-
-    def _ask_coordinators(self, groups: Sequence[str]) -> dict[str, int | BrokerError]:
-        """Return the coordinator of each group, or its error; of the first alone before Kafka 3.0."""
-        response = self.ask_anyone(
-            ApiKey.FIND_COORDINATOR, key=groups[0], coordinator_keys=groups, key_type=_GROUP_KEY_TYPE
-        )
-        answers = {each.key: each for each in response.coordinators or ()} or {groups[0]: response}
-        if not answers.keys() <= set(groups):
-            raise ProtocolError(
-                f"the coordinator of group {groups[0]!r} on {self}: an answer about {answers}"
-            )
-        return {
-            group: BrokerError(
-                each.error_code, f"the coordinator of group {group!r} on {self}", each.error_message
-            )
-            if each.error_code
-            else each.node_id
-            for group, each in answers.items()
-        }
 
     def remember_coordinator(self, group: str, node_id: int) -> None:
         """Send the next requests of a group to this broker."""
@@ -461,7 +447,3 @@ class Cluster:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _reason(error: ShoalError) -> str:
-    return error.reason if isinstance(error, Disconnected) else str(error)

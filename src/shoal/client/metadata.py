@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import ProtocolError
+from ..errors import BrokerError, ProtocolError
 from ..net.address import Address
 from ..topic_partition import TopicPartition
 
-__all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "leader_in", "read_metadata"]
+__all__ = [
+    "Metadata",
+    "PartitionMetadata",
+    "TopicMetadata",
+    "leader_in",
+    "read_coordinators",
+    "read_metadata",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +132,29 @@ def _read_topic(topic: Any) -> TopicMetadata:
 def _topic_id(topic: Any) -> uuid.UUID | None:
     topic_id = getattr(topic, "topic_id", None)
     return topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int else None
+
+
+def read_coordinators(response: Any, groups: Sequence[str], cluster: str) -> dict[str, int | BrokerError]:
+    """
+    Return the node id of each group's coordinator, or its error; of the first alone before Kafka 3.0.
+
+    Args:
+        response: A FindCoordinator response.
+        groups: The groups of the request.
+        cluster: The cluster's name in errors.
+
+    Raises:
+        ProtocolError: The response has another group.
+
+    """
+    answers = {each.key: each for each in response.coordinators or ()} or {groups[0]: response}
+    if not answers.keys() <= set(groups):
+        raise ProtocolError(f"the coordinator of group {groups[0]!r} on {cluster}: an answer about {answers}")
+    return {
+        group: BrokerError(
+            each.error_code, f"the coordinator of group {group!r} on {cluster}", each.error_message
+        )
+        if each.error_code
+        else each.node_id
+        for group, each in answers.items()
+    }

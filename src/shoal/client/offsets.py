@@ -208,13 +208,8 @@ def _ask_leaders(
     ask: Callable[[int, list[TopicPartition]], Answers],
 ) -> Answers:
     """Send one request to each leader for its partitions, and collect the results and errors."""
-    answers: Answers = {}
-    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-    for partition in partitions:
-        try:
-            by_leader[cluster.partition(partition).leader].append(partition)
-        except ShoalError as error:
-            answers[partition] = error
+    by_leader, errors = cluster.by_leader(partitions)
+    answers: Answers = {**errors}
     for leader, led in by_leader.items():
         try:
             answered = ask(leader, led)

@@ -8,7 +8,6 @@ accepts damaged batches, so it takes the responses from :class:`PartitionReader`
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import NamedTuple
@@ -278,29 +277,16 @@ def read_one_batch_each(
         A partition is missing if :func:`read_batches` has to look: its batch is large, or its leader refuses.
 
     """
-    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-    found: dict[TopicPartition, RecordBatch | ShoalError] = {}
-    for partition in offsets:
-        try:
-            by_leader[cluster.partition(partition).leader].append(partition)
-        except ShoalError as error:
-            found[partition] = error
+    by_leader, errors = cluster.by_leader(offsets)
+    found: dict[TopicPartition, RecordBatch | ShoalError] = {**errors}
     for leader, led in by_leader.items():
+        asked = {each: offsets[each] for each in led}
         try:
-            found |= _read_one_batch_each(cluster, leader, {each: offsets[each] for each in led})
+            for partition, fetched in _fetch_each(cluster, leader, asked, IsolationLevel.READ_UNCOMMITTED):
+                if (batch := _batch_at(offsets[partition], fetched.record_set)) is not None:
+                    found[partition] = batch
         except ShoalError as error:
             found |= dict.fromkeys(led, error)
-    return found
-
-
-def _read_one_batch_each(
-    cluster: Cluster, leader: int, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, RecordBatch]:
-    found: dict[TopicPartition, RecordBatch] = {}
-    for partition, fetched in _fetch_each(cluster, leader, offsets, IsolationLevel.READ_UNCOMMITTED):
-        batch = _batch_at(offsets[partition], fetched.record_set)
-        if batch is not None:
-            found[partition] = batch
     return found
 
 
@@ -320,13 +306,10 @@ def read_first_of_each(
 
     """
     committed = isolation_level is IsolationLevel.READ_COMMITTED
-    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, offset in offsets.items():
+    for leader, led in cluster.by_leader(offsets)[0].items():
         with suppress(ShoalError):
-            by_leader[cluster.partition(partition).leader][partition] = offset
-    for leader, led in by_leader.items():
-        with suppress(ShoalError):
-            for partition, fetched in _fetch_each(cluster, leader, led, isolation_level):
+            asked = {each: offsets[each] for each in led}
+            for partition, fetched in _fetch_each(cluster, leader, asked, isolation_level):
                 transactions = fetched.aborted_transactions if committed else None
                 yield partition, scan(fetched.record_set, offsets[partition], transactions)
 
