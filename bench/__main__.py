@@ -17,7 +17,6 @@ from bench.cost import COSTS
 from bench.cutover import CUTOVER
 from bench.far import FAR
 from bench.figures import table
-from bench.growth import PARTITIONS
 from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
 from bench.page import write_page
@@ -33,7 +32,7 @@ from rig import KAFKA_VERSION
 __all__ = ["ROWS", "main"]
 
 ROWS: dict[str, Row] = {
-    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, PARTITIONS, FAR, AGENT, CUTOVER)
+    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, FAR, AGENT, CUTOVER)
 }
 
 _ROOT = Path(__file__).parents[1]

@@ -155,7 +155,6 @@ class _Bench:
             running(command.arguments, log, command.environment) as (process, account),
         ):
             use = _Use(account, log)
-            assert command.copy is not None
             copy_of_first = command.copy.removesuffix(job.topic) + job.beside
 
             def all_of(topic: str, copy: str) -> Callable[[], bool]:

@@ -100,8 +100,6 @@ def compare(
         windows[mover.name].append(window)
         (cost,) = topic.per_gb([window], "cpu_s")
         say(f"{topic.shape.name}, {mover.name}, turn {turn + 1}: {cost:.2f} {CPU} in {window.seconds:.1f} s")
-        if copy is None:
-            continue
         if turn == 0:
             expected = expected or digest_topic(source.bootstrap, topic.name)
             if digest_topic(destination.bootstrap, copy) != expected:
@@ -173,13 +171,10 @@ _ROWS = (
 
 def _run(row: _Cost, settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
-    # A floor has no TLS, and no transactions to leave out.
-    is_plain = not row.tls and row.batches_per_transaction is None
-    movers = [mover for name, mover in settings.movers.items() if is_plain or name != "floor"]
     shape = replace(_SHAPES[row.shape], batches_per_transaction=row.batches_per_transaction)
     topic = loaded(clusters[0], shape, row.megabytes * settings.scale)
     listeners = settings.clusters.tls() if row.tls else None
-    windows = compare(clusters, topic, movers, settings.repeat, listeners)
+    windows = compare(clusters, topic, list(settings.movers.values()), settings.repeat, listeners)
     delete_topics(clusters[0], topic.name)
     text = (
         f"{topic.gigabytes * 1000:,.0f} MB, {row.about}; {topic.wire_gigabytes / topic.gigabytes:.0%} of it "

@@ -191,7 +191,6 @@ def measure_lag(
             _Arrivals(source.bootstrap, topic) as at_source,
         ):
             process, account = started
-            assert command.copy is not None
             _await_topic(destination, command.copy, process, job.directory)
             with _Arrivals(destination.bootstrap, command.copy) as at_destination:
                 wait_until(lambda: len(at_destination.at_ns) > 0, "the first record", _STARTS_S)

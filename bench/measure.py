@@ -4,7 +4,6 @@ By then its processes are warm and its connections open, so a start is no part o
 computed as the difference of two runs. The records are counted at the destination, by its end offsets.
 """
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,14 +74,14 @@ def measure(
     source: KafkaCluster,
     destination: KafkaCluster,
     timeout_s: float = 1800,
-) -> tuple[Window, str | None]:
+) -> tuple[Window, str]:
     """Let a mover copy a topic.
 
     Args:
         timeout_s: Timeout of the whole run.
 
     Returns:
-        The usage, and the destination topic, None if there is none.
+        The usage, and the destination topic.
 
     Raises:
         MoverFailed: The mover failed, or the copy has another number of records than the source.
@@ -101,13 +100,6 @@ def measure(
                 if process.poll() not in (None, 0):
                     raise MoverFailed(f"{mover.name} ended with {process.returncode}:\n{tail(run.log)}")
 
-            if command.copy is None:
-                while process.poll() is None:
-                    check()
-                    time.sleep(_LOOK_INTERVAL_S)
-                check()
-                own = json.loads(job.own_window.read_text())
-                return Window(**own, yardstick_ms=yardstick.milliseconds), None
             window = run.watch(account, command.copy, check)
             if command.ends_by_itself:
                 ends_by = time.monotonic() + _ENDS_S
@@ -181,9 +173,8 @@ class _Reading:
     brokers_s: Sequence[float]
 
 
-def all_copied(bootstrap: str, copy: str | None, expected: int) -> Callable[[], bool]:
+def all_copied(bootstrap: str, copy: str, expected: int) -> Callable[[], bool]:
     """Return a check whether a topic has this many records; the topic need not exist yet."""
-    assert copy is not None, "if a mover does not end by itself, it needs a copy whose records are counted"
     records = count_records(bootstrap, copy)
     return lambda: records() >= expected
 

@@ -95,11 +95,6 @@ class Job:
         return ",".join(filter(None, (self.topic, self.beside)))
 
     @property
-    def own_window(self) -> Path:
-        """The file in which a mover without a copy leaves the fields of its `bench.measure.Window`."""
-        return self.directory / "window.json"
-
-    @property
     def gc_log(self) -> Path:
         """The mover's log of garbage collections, if its JVM is started with `gc_log_option`."""
         return self.directory / "gc.log"
@@ -115,15 +110,14 @@ class Command:
 
     Attributes:
         arguments: The command line. The process and all its descendants are measured.
-        copy: The destination topic in which copied records are counted. None if there is none; such a mover
-            counts by itself (`Job.own_window`).
+        copy: The destination topic in which copied records are counted.
         ends_by_itself: False if the bench has to stop the mover after everything is copied.
         environment: Variables added to the environment.
         directory: Working directory; None for the bench's own.
     """
 
     arguments: Sequence[str]
-    copy: str | None
+    copy: str
     ends_by_itself: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None

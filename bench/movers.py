@@ -1,7 +1,6 @@
 """The movers to compare, in the order of the table."""
 
 from bench.confluent_loop import CONFLUENT_LOOP
-from bench.floor import Floor
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Mover
 from bench.shoal_movers import Code, Shoal, has_native, native, pure_python
@@ -11,7 +10,7 @@ __all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers", "usual_codes"]
 MIRROR_MAKER_2 = MirrorMaker2()
 
 #: The names for ``--movers``; the last is there with ``--before``.
-MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "floor", "shoal-before")
+MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "shoal-before")
 
 
 def codes(before: Code | None) -> dict[str, Code]:
@@ -39,8 +38,4 @@ def movers(before: Code | None) -> dict[str, Mover]:
     found: dict[str, Mover] = {}
     if before is None:
         found |= {"mm2": MIRROR_MAKER_2, "confluent": CONFLUENT_LOOP}
-    ours = codes(before)
-    found |= {f"shoal{suffix}": Shoal(code) for suffix, code in ours.items()}
-    if before is None:
-        found["floor"] = Floor()
-    return found
+    return found | {f"shoal{suffix}": Shoal(code) for suffix, code in codes(before).items()}

@@ -1,7 +1,6 @@
 """A window begins at half of a mover's records, and a mover that fails is an error."""
 
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,14 +23,14 @@ class Mover:
 
     name = "a mover"
 
-    def __init__(self, code: str, copy: str | None = "copy", ends_by_itself: bool = True) -> None:
-        self._code, self._copy, self._ends_by_itself = code, copy, ends_by_itself
+    def __init__(self, code: str, ends_by_itself: bool = True) -> None:
+        self._code, self._ends_by_itself = code, ends_by_itself
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
         yield Command(
             [sys.executable, "-IS", "-c", self._code],
-            self._copy,
+            "copy",
             self._ends_by_itself,
             directory=job.directory,
         )
@@ -98,12 +97,6 @@ def test_window_excludes_the_first_half(
 def test_mover_that_does_not_end_is_stopped(run: Callable[[Mover, float], measuring.Window]) -> None:
     window = run(Mover(PROGRESS + "copied(1000); time.sleep(600)", ends_by_itself=False), 60)
     assert window.part == 0
-
-
-def test_mover_without_a_copy_counts_by_itself(run: Callable[[Mover, float], measuring.Window]) -> None:
-    own = {"part": 0.9, "seconds": 2.0, "cpu_s": 1.5}
-    window = run(Mover(f"open('window.json', 'w').write({json.dumps(own)!r})", copy=None), 60)
-    assert (window.part, window.cpu_s) == (0.9, 1.5)
 
 
 @pytest.mark.parametrize(
