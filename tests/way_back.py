@@ -73,7 +73,7 @@ def reversed_brokers(two: TwoBrokers, group: str = "back") -> TwoBrokers:
 def certificate_of(two: TwoBrokers) -> Certificate:
     """Return the certificate of a cut now, of the mirror between two brokers that has copied everything."""
     partitions = tuple(
-        CutPartition(number, ours, theirs, None, 0, 0, None)
+        CutPartition(number, ours, theirs, None, 0, 0)
         for number, (ours, theirs) in enumerate(
             zip(
                 _logs(two.settings.source, two.source),

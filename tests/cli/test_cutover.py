@@ -117,7 +117,6 @@ def test_cutover_moves_groups_and_writes_the_certificate(
     first, second = certificate.partitions
     assert (first.source.start, first.source.end, first.destination.end) == (0, 11, 9)
     assert (first.records, first.origin) == (9, (0, 0))
-    assert first.last_batch is not None
     assert (second.source.end, second.records, second.origin) == (0, 0, (0, 0))
     assert certificate.groups == (CutGroupOffset("app", "orders", 0, 7, 6, "exact", "unchanged"),)
     assert certificate.commands["groups"].startswith("shoal groups --from ")

@@ -75,15 +75,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _exit_code(report: GroupsReport) -> int:
-    offsets = [each for group in report.groups for each in group.offsets]
-    is_wrong = any(each.proof is not None and each.proof.is_same is False for each in offsets)
-    is_refused = any(each.action in (Action.REFUSED, Action.UNCONFIRMED) for each in offsets)
+    is_wrong = any(each.proof is not None and each.proof.is_same is False for each in report.offsets)
+    is_refused = any(each.action in (Action.REFUSED, Action.UNCONFIRMED) for each in report.offsets)
     is_unseen = bool(report.warnings) or any(each.has_failed for each in report.groups)
     return EXIT_FAILED if is_wrong or is_refused or is_unseen else EXIT_DONE
 
 
 def _lines(report: GroupsReport, *, applied: bool) -> Iterator[str]:
-    rows = [each for group in report.groups for each in group.offsets]
+    rows = list(report.offsets)
     if rows:
         yield table([_headings(report), *(_row(each, report) for each in rows)])
         yield ""
@@ -120,7 +119,7 @@ def _action(offset: GroupOffset) -> str:
 
 
 def _is_proved(report: GroupsReport) -> bool:
-    return any(each.proof is not None for group in report.groups for each in group.offsets)
+    return any(each.proof is not None for each in report.offsets)
 
 
 def _proof(offset: GroupOffset) -> str:

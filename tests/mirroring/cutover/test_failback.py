@@ -18,7 +18,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.topic_partition import TopicPartition
 
 CUT = CutPartition(
-    0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4, 7
+    0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4
 )
 CERTIFICATE = Certificate(
     "",

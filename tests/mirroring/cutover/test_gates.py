@@ -26,7 +26,7 @@ from shoal.mirroring.cutover.gates import (
     unmoved_verdict,
     verified_verdict,
 )
-from shoal.mirroring.cutover.movement import PartitionSeen, QuietSeen
+from shoal.mirroring.cutover.partition_seen import PartitionSeen
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.topic_partition import TopicPartition
@@ -62,23 +62,23 @@ def test_gates_are_in_the_order_of_their_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "partitions", "standing", "expected"),
+    ("holder", "partitions", "begun", "expected"),
     [
         ("shoal-a", [seen(9, 9)], {}, Verdict(State.PASSED)),
-        ("shoal-a", [seen(9, 4), seen(9, 4, of=PAID)], {}, Verdict(State.PASSED)),
+        ("shoal-a", [seen(9, 4), seen(9, 4, of=PAID)], {ORDERS: 3, PAID: 0}, Verdict(State.PASSED)),
         (None, [seen(9, 9)], {}, Verdict(State.WAITING, ["no mirror runs: group 'g' has no member"])),
         (
             "shoal-a",
             [seen(9, 3), seen(9, 4, of=PAID)],
-            {},
+            {ORDERS: 0, PAID: 0},
             Verdict(State.WAITING, ["11 offsets are not copied yet, and --max-lag is 10"]),
         ),
-        ("shoal-a", [seen(99, 50, start=95)], {}, Verdict(State.PASSED)),
+        ("shoal-a", [seen(99, 50, start=95)], {ORDERS: 94}, Verdict(State.PASSED)),
         (
             "shoal-a",
             [seen(9, None)],
-            {ORDERS: 31.4},
-            Verdict(State.WAITING, ["orders-0 is 9 offsets behind and has not moved for 31 s"]),
+            {ORDERS: 0},
+            Verdict(State.WAITING, ["orders-0 is 9 offsets behind and has not moved since this gate began"]),
         ),
         (None, [seen(9, 9, problem="gone")], {}, Verdict(State.FAILED, ["orders-0: gone"])),
     ],
@@ -86,10 +86,10 @@ def test_gates_are_in_the_order_of_their_rules() -> None:
 def test_mirror_gate(
     holder: str | None,
     partitions: Sequence[PartitionSeen],
-    standing: Mapping[TopicPartition, float],
+    begun: Mapping[TopicPartition, int],
     expected: Verdict,
 ) -> None:
-    assert mirror_verdict("g", holder, partitions, standing, 10) == expected
+    assert mirror_verdict("g", holder, partitions, begun, 10) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,29 @@ def test_in_step_gate(drift: list[str], groups: GroupsReport, expected: list[str
 
 
 @pytest.mark.parametrize(
-    ("quiet", "expected"),
+    ("partition", "still_s", "last_moved", "expected"),
     [
-        (QuietSeen(10.0), []),
-        (QuietSeen(4.0), ["the ends of the source have not moved for 4 of 10 s"]),
+        (seen(9, 9), 10.0, (), []),
+        (seen(9, 9), 4.0, (), ["the ends of the source have not moved for 4 of 10 s"]),
         (
-            QuietSeen(0.0, (ORDERS,)),
+            seen(9, 9),
+            0.0,
+            (ORDERS,),
             ["the ends of the source have not moved for 0 of 10 s (the last one to move: orders-0)"],
         ),
-        (QuietSeen(60.0, (), (ORDERS, PAID)), ["a transaction is open in orders-0, paid-0"]),
-        (QuietSeen(60.0, unreplicated=(ORDERS,)), ["followers lack the last records of orders-0"]),
+        (replace(seen(9, 4), stable_end=4), 60.0, (), ["a transaction is open in orders-0"]),
+        (
+            replace(seen(9, 9), unreplicated=3),
+            60.0,
+            (),
+            ["followers lack the last records of orders-0"],
+        ),
     ],
 )
-def test_quiet_gate(quiet: QuietSeen, expected: list[str]) -> None:
-    assert list(quiet_verdict(quiet, 10.0).reasons) == expected
+def test_quiet_gate(
+    partition: PartitionSeen, still_s: float, last_moved: Sequence[TopicPartition], expected: list[str]
+) -> None:
+    assert list(quiet_verdict([partition], still_s, last_moved, 10.0).reasons) == expected
 
 
 @pytest.mark.parametrize(

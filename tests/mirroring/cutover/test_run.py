@@ -15,10 +15,10 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ShoalError
 from shoal.mirroring.cutover.certificate import CutCluster, CutLog, read_certificate
 from shoal.mirroring.cutover.gates import GATES, Gate, State
-from shoal.mirroring.cutover.movement import PartitionSeen
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.cutover.outcome import CutoverReport, GateEvent
+from shoal.mirroring.cutover.partition_seen import PartitionSeen
 from shoal.mirroring.cutover.run import CutoverRun
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
@@ -230,7 +230,7 @@ def refuse(clusters: Clusters) -> None:
 @pytest.mark.parametrize(
     ("happens", "gate", "parameters"),
     [
-        (stand_still, Gate.MIRROR, ("orders-0", "89 offsets", "60 s")),
+        (stand_still, Gate.MIRROR, ("orders-0", "89 offsets", "not moved")),
         (drift, Gate.IN_STEP, ("topic orders needs x='1'",)),
         (produce_on, Gate.QUIET, ("source", "0 of 5 s")),
         (lag, Gate.COMPLETE, ("orders-0", "90 of 100")),
@@ -253,6 +253,16 @@ def test_gate_that_times_out_leaves_everything_as_it_was(
     assert all(each in reason for each in parameters)
     assert all(each in report.sentence for each in (f"{gate.value!r}", "60 s", reason, GATES[gate].remedy))
     assert (clusters.commits, list(tmp_path.iterdir())) == (0, [])
+
+
+def test_quiet_counts_from_the_last_write_to_a_leader(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.problems = {3.0: lambda: write(clusters, 91)}
+    events: list[GateEvent] = []
+    report = cut(clusters, tmp_path, events.append)
+    assert report.exit_code == 0
+    quiet = [each for each in events if each.gate is Gate.QUIET]
+    assert "orders-0" in quiet[-2].reasons[0]
+    assert quiet[-1].elapsed_s == pytest.approx(8.0)
 
 
 def test_producer_that_writes_after_the_cut_ends_the_cutover(clusters: Clusters, tmp_path: Path) -> None:

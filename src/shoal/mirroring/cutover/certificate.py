@@ -85,8 +85,6 @@ class CutPartition:
         origin: The offsets of both sides at which the mirror had begun; None if nothing was ever copied.
         records: The number of records that were compared and are the same.
         batches: The number of the source's batches that were compared and are the same.
-        last_batch: The CRC-32C of the copy's last batch's fingerprint; None if nothing was copied, or if the
-            batch is large.
 
     """
 
@@ -96,10 +94,9 @@ class CutPartition:
     origin: tuple[int, int] | None
     records: int
     batches: int
-    last_batch: int | None
 
     def __post_init__(self) -> None:
-        _check_offsets(self.partition, *(self.origin or ()), self.records, self.batches, self.last_batch or 0)
+        _check_offsets(self.partition, *(self.origin or ()), self.records, self.batches)
 
     @property
     def source_partition(self) -> TopicPartition:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 
 from ...static_page import Column, Pill, Table, section, static_page, table_section, text_in_html
-from .certificate import Certificate, CutCluster, CutLog
-from .gates import GATES, Gate
+from .certificate import Certificate, CutCluster
+from .gates import GATES
 
 __all__ = ["certificate_html"]
-
-_NONE = "\N{EN DASH}"
 
 
 def certificate_html(certificate: Certificate, file: str) -> str:
@@ -44,82 +42,60 @@ def _cluster(cluster: CutCluster) -> str:
 
 
 def _sections(certificate: Certificate) -> Iterator[str]:
-    yield table_section(_gates(certificate))
+    waits_for = {gate.value: rule.waits_for for gate, rule in GATES.items()}
+    yield _table(
+        "Gates",
+        "Each condition was fulfilled, in this order.",
+        [
+            {"gate": gate, "seconds": f"{certificate.gates_s[gate]:.1f}", "condition": condition}
+            for gate, condition in waits_for.items()
+            if gate in certificate.gates_s
+        ],
+    )
     commands = "".join(
         f"<p>{text_in_html(name)}</p><pre>{text_in_html(command)}</pre>"
         for name, command in certificate.commands.items()
     )
     if commands:
         yield section("Commands that repeat the checks", commands)
-    yield table_section(_partitions(certificate))
-    yield table_section(_groups(certificate))
-
-
-def _gates(certificate: Certificate) -> Table:
-    known = [gate.value for gate in Gate]
-    waits_for = {gate.value: rule.waits_for for gate, rule in GATES.items()}
-    names = sorted(certificate.gates_s, key=lambda each: known.index(each) if each in known else len(known))
-    return Table(
-        "Gates",
-        "Each condition was fulfilled, in this order.",
-        {"Gate": Column.NAME, "Seconds": Column.NUMBER, "Condition": Column.REASON},
-        [[each, f"{certificate.gates_s[each]:.1f}", waits_for.get(each, "")] for each in names],
-    )
-
-
-def _partitions(certificate: Certificate) -> Table:
-    return Table(
+    yield _table(
         "Partitions",
         "The offsets of both logs at the cut, and the records that were compared and are equal.",
-        {
-            "Source partition": Column.NAME,
-            "Start": Column.NUMBER,
-            "End": Column.NUMBER,
-            "Copy": Column.NAME,
-            "Copy's start": Column.NUMBER,
-            "Copy's end": Column.NUMBER,
-            "Equal records": Column.NUMBER,
-            "Equal batches": Column.NUMBER,
-            "CRC-32C of the last batch": Column.TEXT,
-        },
         [
-            [
-                *_log(each.partition, each.source),
-                *_log(each.partition, each.destination),
-                f"{each.records:,}",
-                f"{each.batches:,}",
-                _NONE if each.last_batch is None else f"{each.last_batch:08x}",
-            ]
+            {
+                "source partition": str(each.source_partition),
+                "start": each.source.start,
+                "end": each.source.end,
+                "copy": f"{each.destination.topic}-{each.partition}",
+                "copy's start": each.destination.start,
+                "copy's end": each.destination.end,
+                "equal records": each.records,
+                "equal batches": each.batches,
+            }
             for each in certificate.partitions
         ],
     )
-
-
-def _log(partition: int, log: CutLog) -> list[str]:
-    return [f"{log.topic}-{partition}", f"{log.start:,}", f"{log.end:,}"]
-
-
-def _groups(certificate: Certificate) -> Table:
-    return Table(
+    yield _table(
         "Consumer groups",
         "The offsets from which consumers continue.",
-        {
-            "Group": Column.NAME,
-            "Source partition": Column.NAME,
-            "Committed at the source": Column.NUMBER,
-            "At the destination": Column.NUMBER,
-            "Exactness": Column.TEXT,
-            "Action": Column.TEXT,
-        },
         [
-            [
-                each.group,
-                f"{each.topic}-{each.partition}",
-                f"{each.source_offset:,}",
-                _NONE if each.destination_offset is None else f"{each.destination_offset:,}",
-                each.exactness or _NONE,
-                each.action,
-            ]
+            {
+                "group": each.group,
+                "source partition": f"{each.topic}-{each.partition}",
+                "at the source": each.source_offset,
+                "at the destination": each.destination_offset,
+                "exactness": each.exactness,
+                "action": each.action,
+            }
             for each in certificate.groups
         ],
     )
+
+
+def _table(heading: str, caption: str, rows: Sequence[Mapping[str, str | int | None]]) -> str:
+    """Return a table whose columns are the names of the values."""
+    columns = {
+        name: Column.NUMBER if isinstance(value, int) else Column.NAME
+        for name, value in (rows[0] if rows else {}).items()
+    }
+    return table_section(Table(heading, caption, columns, [list(each.values()) for each in rows]))

@@ -25,7 +25,7 @@ from ..model.offset_map import Exactness
 from ..model.text import first_few
 from ..sync.report import Action, GroupOffset, GroupReport, GroupsReport
 from .certificate import CutLog
-from .movement import PartitionSeen, QuietSeen
+from .partition_seen import PartitionSeen
 
 __all__ = [
     "GATES",
@@ -165,15 +165,17 @@ def mirror_verdict(
     group: str,
     holder: str | None,
     partitions: Sequence[PartitionSeen],
-    standing_s: Mapping[TopicPartition, float],
+    begun: Mapping[TopicPartition, int],
     most_lag: int,
 ) -> Verdict:
     """
     Demand a mirror that runs and has almost caught up.
 
+    A partition that waits or is stopped does not say so to other processes: its position stands still.
+
     Args:
         holder: The member of the group; None if no mirror runs.
-        standing_s: The partitions that are behind and do not move, and since how long.
+        begun: How far the partitions were copied at the first look of this gate.
         most_lag: The largest number of offsets that may be left to copy.
 
     """
@@ -186,10 +188,10 @@ def mirror_verdict(
     lag = sum(each.behind for each in partitions)
     if lag > most_lag:
         reasons.append(f"{lag:,} offsets are not copied yet, and --max-lag is {most_lag:,}")
-    behind = {each.source: each.behind for each in partitions}
     reasons += [
-        f"{partition} is {behind[partition]:,} offsets behind and has not moved for {seconds:.0f} s"
-        for partition, seconds in sorted(standing_s.items())
+        f"{each.source} is {each.behind:,} offsets behind and has not moved since this gate began"
+        for each in partitions
+        if each.behind and each.copied == begun.get(each.source, each.copied)
     ]
     return _waiting_if(reasons)
 
@@ -224,30 +226,37 @@ def in_step_verdict(
     beyond = [
         f"group {each.group!r} at {each.partition} is at {each.committed}, beyond the end at the source "
         f"({ends[each.partition]})"
-        for group in groups.groups
-        for each in group.offsets
+        for each in groups.offsets
         if each.partition in ends and each.committed > ends[each.partition]
     ]
     return _waiting_if([*drift, *_untranslated(groups), *unready, *beyond])
 
 
-def quiet_verdict(seen: QuietSeen, quiet_s: float) -> Verdict:
+def quiet_verdict(
+    partitions: Sequence[PartitionSeen],
+    still_s: float,
+    last_moved: Sequence[TopicPartition],
+    quiet_s: float,
+) -> Verdict:
     """
     Demand ends that have not moved for some time, that all replicas have, and no open transaction.
 
     A follower may lag for longer than the ends stand still (``replica.lag.time.max.ms``). Then the high
     watermark moves later, and shows records that the mirror has not copied.
+
+    Args:
+        still_s: The seconds since any end moved.
+        last_moved: The partitions whose ends moved then.
+
     """
     reasons = []
-    if seen.open_transactions:
-        reasons.append(f"a transaction is open in {first_few(seen.open_transactions)}")
-    if seen.unreplicated:
-        reasons.append(f"followers lack the last records of {first_few(seen.unreplicated)}")
-    if seen.still_s < quiet_s:
-        moved = f" (the last one to move: {first_few(seen.last_moved)})" if seen.last_moved else ""
-        reasons.append(
-            f"the ends of the source have not moved for {seen.still_s:.0f} of {quiet_s:.0f} s{moved}"
-        )
+    if is_open := [each.source for each in partitions if each.stable_end < each.end]:
+        reasons.append(f"a transaction is open in {first_few(is_open)}")
+    if unreplicated := [each.source for each in partitions if each.unreplicated]:
+        reasons.append(f"followers lack the last records of {first_few(unreplicated)}")
+    if still_s < quiet_s:
+        moved = f" (the last one to move: {first_few(last_moved)})" if last_moved else ""
+        reasons.append(f"the ends of the source have not moved for {still_s:.0f} of {quiet_s:.0f} s{moved}")
     return _waiting_if(reasons)
 
 
@@ -352,8 +361,7 @@ def groups_verdict(
     ]
     without = [
         _row(each)
-        for group in report.groups
-        for each in group.offsets
+        for each in report.offsets
         if each.action is Action.NO_POSITION and each.partition not in empty
     ]
     allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
@@ -371,8 +379,7 @@ def _unready(
     starts = {each.source: each.start for each in partitions}
     return [
         _row(each)
-        for group in report.groups
-        for each in group.offsets
+        for each in report.offsets
         if each.action in in_the_way
         or (each.exactness is not None and each.exactness not in allowed)
         # Consumers would read records at the source that the destination lacks.
@@ -413,12 +420,7 @@ def _allowed_exactness(*, accepts_at_least: bool, is_rehearsal: bool) -> frozens
 def read_back_verdict(report: GroupsReport) -> Verdict:
     """Demand that a round after the commits finds nothing left to commit."""
     return _waiting_if(
-        [
-            _row(each)
-            for group in report.groups
-            for each in group.offsets
-            if each.action in (_IN_THE_WAY | {Action.WRITE})
-        ]
+        [_row(each) for each in report.offsets if each.action in (_IN_THE_WAY | {Action.WRITE})]
     )
 
 

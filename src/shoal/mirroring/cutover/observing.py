@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...client.acls import Resource, describe_acls
 from ...client.cluster import Cluster
@@ -10,10 +10,8 @@ from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...client.groups import describe_holder
 from ...client.offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets
-from ...client.scan import read_one_batch_each
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
-from ...records import fingerprint
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
 from ..model.acl_commands import commands_of
@@ -22,15 +20,14 @@ from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
-from ..prepare.missing_acls import missing_acls
 from ..prepare.unmatched import why_nothing_matches
 from ..sync.acls import follow_acls, mirror_principals
 from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
-from .movement import PartitionSeen
 from .options import CutoverOptions
+from .partition_seen import PartitionSeen
 
 __all__ = ["Observer"]
 
@@ -54,11 +51,13 @@ class Observer:
         self._destination = destination
         self._options = options
         mirror = options.mirror
+        self.topics: dict[str, str] = {}
+        self.group = ""
         found = source.refresh().topics  # at once: the address may be wrong
         missing = mirror.topics.missing(found)
         if missing:
             raise self._missing_topic(missing[0])
-        self.topics: dict[str, str] = mirror.topics.select(found)
+        self.topics = mirror.topics.select(found)
         if not self.topics:
             raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
         destination.refresh(self.topics.values())
@@ -71,10 +70,10 @@ class Observer:
         refusal = self._source.refresh([topic]).errors.get(topic)
         if refusal == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             mirror = self._options.mirror
-            acls = cutover_acls({topic: mirror.topics.destination_of(topic)})
+            self.topics = {topic: mirror.topics.destination_of(topic)}
             return ConfigError(
                 f"topic {topic!r} of {self._source}: not authorized for "
-                f"{principal_of(mirror.source)}. {self._allowing(acls)}"
+                f"{principal_of(mirror.source)}. {self._remedy()}"
             )
         return ConfigError(f"there is no topic {topic!r} on {self._source}. Name the topics that move")
 
@@ -180,16 +179,6 @@ class Observer:
             for each in seen
         }
 
-    def last_batches(self, copies: Mapping[TopicPartition, CutLog]) -> dict[TopicPartition, int]:
-        """Return the CRC-32C of the fingerprint of each copy's last batch, of those that have a small one."""
-        ends = {partition: log.end - 1 for partition, log in copies.items() if log.start < log.end}
-        found = read_one_batch_each(self._destination, ends)
-        return {
-            partition: fingerprint(batch).crc
-            for partition, batch in found.items()
-            if not isinstance(batch, ShoalError)
-        }
-
     def clusters(self) -> tuple[CutCluster, CutCluster]:
         """Return both clusters for the certificate."""
         mirror = self._options.mirror
@@ -237,7 +226,10 @@ class Observer:
             )
         except BrokerError as error:
             if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                raise self._not_allowed(error) from error
+                raise ConfigError(
+                    f"{error.where} cannot be read. Allow DESCRIBE on the cluster, or leave the ACLs out "
+                    "with --allow-drift acls"
+                ) from error
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise
             yield from self._missing_authorizer()
@@ -247,43 +239,22 @@ class Observer:
             if each.principal not in own:
                 yield f"the destination lacks the ACL {each}"
 
-    def _not_allowed(self, error: BrokerError) -> ConfigError:
-        """Return the error of a principal that may not describe the ACLs of a cluster."""
-        cluster = self._source if self._side_of(error) == "source" else self._destination
-        return ConfigError(
-            f"{error.where} cannot be read: {principal_of(cluster.config)} needs DESCRIBE on the "
-            "cluster. Allow it, or leave the ACLs out with --allow-drift acls"
-        )
-
-    def _side_of(self, error: BrokerError) -> str:
-        return "destination" if str(self._destination) in error.where else "source"
-
     def _missing_authorizer(self) -> Iterator[str]:
         """Yield what the move changes for clients if one of the clusters has no authorizer."""
-        checks = [_has_authorizer(cluster) for cluster in (self._source, self._destination)]
-        if checks == [False, True]:
+        checking = [each for each in (self._source, self._destination) if _has_authorizer(each)]
+        if len(checking) == 1:
             yield (
-                "the destination checks ACLs, and the source has no authorizer to copy them from. Grant the "
-                "clients what they need there"
+                f"only {checking[0]} checks ACLs, so none can be compared. Grant the clients what they need "
+                "at the destination, if it is the one that checks"
             )
-        if checks == [True, False]:
-            yield "the source checks ACLs, and the destination has no authorizer: there, clients may do all"
 
     def remedy_of(self, error: ShoalError) -> str:
-        """Return the commands that grant the ACLs that this principal lacks, if the error is about one."""
-        if not lacks_acl(error):
-            return ""
-        refusal = error if isinstance(error, BrokerError) else error.__cause__
-        if isinstance(refusal, BrokerError) and refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return self._allowing([Acl(self._side_of(refusal), "cluster", THE_CLUSTER, "DESCRIBE")])
-        needed = cutover_acls(self.topics, self.group)
-        try:
-            missing, unknown = missing_acls(needed, self._source, self._destination)
-        except ShoalError:
-            missing, unknown = (), ()
-        return self._allowing(missing or unknown or needed)
+        """Return the commands that grant what a cut-over needs, if this principal lacks an ACL."""
+        return self._remedy() if lacks_acl(error) else ""
 
-    def _allowing(self, acls: Iterable[Acl]) -> str:
+    def _remedy(self) -> str:
+        with_acls = "acls" not in self._options.allow_drift
+        acls = cutover_acls(self.topics, self.group, with_acls=with_acls)
         commands = commands_of(acls, self._options.mirror, is_own=True, creates=False)
         return f"Allow it as an administrator: {' && '.join(commands)}"
 
@@ -317,21 +288,25 @@ class Observer:
 _COMMITTED = IsolationLevel.READ_COMMITTED
 
 
-def cutover_acls(names: Mapping[str, str], group: str | None = None) -> list[Acl]:
+def cutover_acls(names: Mapping[str, str], group: str, *, with_acls: bool) -> list[Acl]:
     """
     Return the ACLs that a cut-over needs besides those on consumer groups: it writes no records.
 
     Args:
         names: The topics at the destination, by their names at the source.
-        group: The mirror's group, if it is known.
+        group: The mirror's group; empty if it is not known.
+        with_acls: Whether it compares the ACLs of both clusters.
 
     """
     pairs = (("source", list(names)), ("destination", list(names.values())))
-    operations = "READ", "DESCRIBE_CONFIGS"
     acls = [
-        Acl(side, "topic", name, each) for side, topics in pairs for name in topics for each in operations
+        Acl(side, "topic", name, each)
+        for side, topics in pairs
+        for name in topics
+        for each in ("READ", "DESCRIBE_CONFIGS")
     ]
-    return acls if group is None else [*acls, Acl("source", "group", group, "DESCRIBE")]
+    acls += [Acl("source", "group", group, "DESCRIBE")] * bool(group)
+    return acls + [Acl(side, "cluster", THE_CLUSTER, "DESCRIBE") for side, _ in pairs if with_acls]
 
 
 def _has_authorizer(cluster: Cluster) -> bool:

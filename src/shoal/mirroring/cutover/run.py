@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport
-from ..sync.report import GroupsReport
-from .certificate import Certificate, CutLog, CutPartition
-from .commits import Commits, cut_offsets
+from ..sync.report import Action, GroupOffset, GroupsReport
+from .certificate import Certificate
+from .cut import certificate_of
 from .files import check_writable, write_certificate, write_page
 from .gates import (
     GATES,
@@ -41,10 +39,10 @@ from .gates import (
     unmoved_verdict,
     verified_verdict,
 )
-from .movement import Movement, PartitionSeen, Quiet
 from .observing import Observer
 from .options import CutoverOptions
 from .outcome import CutoverReport, GateEvent
+from .partition_seen import PartitionSeen
 
 __all__ = ["CutoverRun", "cut_over"]
 
@@ -57,8 +55,8 @@ _REMOVE_CAUSE = "Remove the cause, and cut over again."
 
 _UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
 
-#: Positions are committed every 5 s; a busy coordinator may miss some commits.
-_STANDING_S = 30.0
+
+_Key: TypeAlias = tuple[str, TopicPartition]
 
 
 class _TooLong(Exception):
@@ -116,11 +114,15 @@ class CutoverRun:
         self._verified: VerifyReport | None = None
         self._compared: dict[TopicPartition, PartitionReport] = {}
         self._groups: GroupsReport | None = None
-        self._commits = Commits()
+        #: The offsets that were committed, and those whose commit has no answer, by group and copy.
+        self._committed: set[_Key] = set()
+        self._unconfirmed: dict[_Key, GroupOffset] = {}
         self._certificate: Certificate | None = None
         self._warnings: list[str] = []
-        self._movement = Movement(_STANDING_S)
-        self._quiet = Quiet()
+        self._copied_at_first: dict[TopicPartition, int] = {}
+        self._log_ends: dict[TopicPartition, int] = {}
+        self._moved_at = 0.0
+        self._last_moved: list[TopicPartition] = []
 
     def run(self) -> CutoverReport:
         """Lead through the gates, up to the first that does not open."""
@@ -133,15 +135,14 @@ class CutoverRun:
             Gate.CERTIFICATE: [_Look(self._certify)],
         }
         gates = [each for each, rule in GATES.items() if rule.is_rehearsed or self._is_cut]
-        if not all(self._passes(each, looks[each]) for each in gates):
-            self._see_unconfirmed()
+        all(self._passes(each, looks[each]) for each in gates)
         return CutoverReport(
             self._options.rehearse,
             tuple(self._events.values()),
-            len(self._commits.done),
+            len(self._committed),
             self._certificate,
             (*self._warnings, *self._group_warnings()),
-            tuple(self._commits.unconfirmed.values()),
+            tuple(self._unconfirmed.values()),
             self._commands.get(Gate.GROUPS.value, "shoal groups"),
         )
 
@@ -201,9 +202,9 @@ class CutoverRun:
 
     def _mirror(self) -> Verdict:
         seen = self._observer.partitions()
-        standing = self._movement.look(self._clock(), seen)
+        begun = self._copied_at_first = self._copied_at_first or {each.source: each.copied for each in seen}
         holder = self._observer.holder()
-        return mirror_verdict(self._observer.group, holder, seen, standing, self._options.max_lag)
+        return mirror_verdict(self._observer.group, holder, seen, begun, self._options.max_lag)
 
     def _in_step(self) -> Verdict:
         groups = self._observer.groups()
@@ -215,7 +216,13 @@ class CutoverRun:
         asked_at = self._clock()
         seen = self._observer.partitions()
         self._ends = {each.source: each.end for each in seen}
-        return quiet_verdict(self._quiet.look(asked_at, seen), self._options.quiet_s)
+        before, self._log_ends = self._log_ends, {each.source: each.log_end for each in seen}
+        if before != self._log_ends:
+            self._moved_at = asked_at
+            moved = (each for each, end in sorted(self._log_ends.items()) if before.get(each) != end)
+            self._last_moved = list(moved) if before else []
+        still_s = asked_at - self._moved_at
+        return quiet_verdict(seen, still_s, self._last_moved, self._options.quiet_s)
 
     def _complete(self) -> Verdict:
         seen, moved = self._look_behind_cut()
@@ -229,13 +236,17 @@ class CutoverRun:
         if moved.state is not State.PASSED:
             return moved
         preview = self._observer.groups()
-        self._commits.see(preview)
+        self._see(preview)
         verdict = self._groups_verdict(preview, seen)
         if verdict.state is not State.PASSED or not self._is_cut:
             return verdict
-        self._commits.begin(preview)
+        # Without an outcome, as after an interruption, these may be there.
+        self._unconfirmed |= {key: each for key, each in _keyed(preview) if each.action is Action.WRITE}
         written = self._observer.commit_groups()
-        self._commits.end(written)
+        self._see(written)
+        for key, offset in _keyed(written):
+            if offset.action is not Action.UNCONFIRMED:
+                self._unconfirmed.pop(key, None)
         verdict = self._groups_verdict(written, seen)
         if verdict.state is not State.PASSED:
             return verdict
@@ -243,6 +254,16 @@ class CutoverRun:
         after = self._observer.groups()
         verdict = self._groups_verdict(after, seen)
         return verdict if verdict.state is not State.PASSED else read_back_verdict(after)
+
+    def _see(self, report: GroupsReport) -> None:
+        """Take the outcome of commits, and offsets that the destination has now."""
+        for key, offset in _keyed(report):
+            is_there = offset.action is Action.UNCHANGED and key in self._unconfirmed
+            if offset.action is Action.WRITTEN or is_there:
+                self._committed.add(key)
+                self._unconfirmed.pop(key, None)
+            elif offset.action is Action.UNCONFIRMED:
+                self._unconfirmed[key] = offset
 
     def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
         self._groups = report
@@ -260,7 +281,11 @@ class CutoverRun:
         verdict = copy_end_verdict(seen, logs)
         if verdict.state is not State.PASSED:
             return verdict
-        certificate = self._make_certificate(seen, logs)
+        elapsed = {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()}
+        offsets = () if self._groups is None else self._groups.offsets
+        certificate = certificate_of(
+            self._observer, seen, logs, self._compared, offsets, elapsed, self._commands
+        )
         try:
             write_certificate(file, certificate)
         except ShoalError as error:
@@ -329,12 +354,6 @@ class CutoverRun:
 
     # The report
 
-    def _see_unconfirmed(self) -> None:
-        """Ask once more for commits without an answer, since the report says what was changed."""
-        if self._commits.unconfirmed:
-            with suppress(ShoalError):
-                self._commits.see(self._observer.groups())
-
     def _group_warnings(self) -> Iterator[str]:
         if self._groups is None:
             return
@@ -348,42 +367,9 @@ class CutoverRun:
                 "principal may describe none. At the destination consumers begin by their auto.offset.reset"
             )
 
-    def _make_certificate(
-        self, seen: Sequence[PartitionSeen], logs: Mapping[TopicPartition, tuple[CutLog, CutLog]]
-    ) -> Certificate:
-        rules = [each.rules for one in seen if (each := self._observer.position_of(one.source)) is not None]
-        parts = [self._cut_partition(each, *logs[each.source]) for each in seen]
-        copies = {one.destination: part.destination for one, part in zip(seen, parts, strict=True)}
-        last = self._observer.last_batches(copies)
-        return Certificate(
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            *self._observer.clusters(),
-            self._observer.group,
-            rules[0] if rules else "",
-            dict(self._observer.topics),
-            tuple(
-                replace(part, last_batch=last.get(one.destination))
-                for one, part in zip(seen, parts, strict=True)
-            ),
-            tuple(cut_offsets(self._groups)) if self._groups else (),
-            {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()},
-            dict(self._commands),
-        )
 
-    def _cut_partition(self, seen: PartitionSeen, ours: CutLog, theirs: CutLog) -> CutPartition:
-        position = self._observer.position_of(seen.source)
-        compared = self._compared.get(seen.source)
-        # Records behind the copy are of producers that have begun at the destination: they go back later.
-        end = theirs.end if seen.copy_end is None else seen.copy_end
-        return CutPartition(
-            seen.source.partition,
-            ours,
-            replace(theirs, start=min(theirs.start, end), end=end),
-            None if position is None else position.origin,
-            0 if compared is None else compared.records,
-            0 if compared is None else compared.batches,
-            None,
-        )
+def _keyed(report: GroupsReport) -> Iterator[tuple[_Key, GroupOffset]]:
+    return (((each.group, each.counterpart), each) for each in report.offsets if each.counterpart is not None)
 
 
 def cut_over(

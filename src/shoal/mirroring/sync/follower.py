@@ -163,8 +163,7 @@ class GroupFollower:
             self._warn(f"group {group.name!r} does not follow: {group.problem}")
         refused = {
             each.detail
-            for group in report.groups
-            for each in group.offsets
+            for each in report.offsets
             if each.action in (Action.REFUSED, Action.UNCONFIRMED) and (is_last or not each.may_pass)
         }
         for sentence in sorted(refused):

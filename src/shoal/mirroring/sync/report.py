@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -182,6 +182,11 @@ class GroupsReport:
     warnings: Sequence[str] = ()
     elapsed_s: float = 0.0
 
+    @property
+    def offsets(self) -> Iterator[GroupOffset]:
+        """The offsets of all groups."""
+        return (each for group in self.groups for each in group.offsets)
+
     def count(self, what: Action | Exactness) -> int:
         """Return the number of offsets with this action, or with a translation of this exactness."""
         return self.counts.get(what.value, 0)
@@ -189,22 +194,20 @@ class GroupsReport:
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """The number of offsets by action and by exactness, those that occur."""
-        offsets = [each for group in self.groups for each in group.offsets]
-        actions = Counter(each.action for each in offsets)
-        exactness = Counter(each.exactness for each in offsets if each.exactness is not None)
+        actions = Counter(each.action for each in self.offsets)
+        exactness = Counter(each.exactness for each in self.offsets if each.exactness is not None)
         return {each.value: count for each, count in [*actions.items(), *exactness.items()]}
 
     @property
     def may_pass(self) -> bool:
         """Whether a later round may do what this one could not."""
-        return any(group.may_pass or any(each.may_pass for each in group.offsets) for group in self.groups)
+        return any(each.may_pass for each in self.groups) or any(each.may_pass for each in self.offsets)
 
     def behind(self, before: GroupsReport) -> GroupsReport:
         """Return this round as the last of several, with the commits of those before it."""
         commits = {
             (each.group, each.partition): each.action
-            for group in before.groups
-            for each in group.offsets
+            for each in before.offsets
             if each.action in (Action.WRITTEN, Action.UNCONFIRMED)
         }
 
