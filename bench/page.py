@@ -50,8 +50,7 @@ _AIMS = (
     _Aim("lag at 200 records/s", "lag", _NATIVE, "p99, ms", 6.0),
     _Aim("the longest lag", "lag", _NATIVE, "longest, ms", 100),
     _Aim("the same load", "lag", _NATIVE, "CPU, % of a core", 6.0),
-    _Aim("the first start on a machine", "start", "native, first start", "first batch, s", 7.0),
-    _Aim("the next start", "start", "native, second start", "first batch, s", 4.0),
+    _Aim("a start", "start", "native", "first batch, s", 7.0),
     _Aim(
         "one partition, its source 80 ms away",
         "far",

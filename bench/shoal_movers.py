@@ -7,11 +7,9 @@ Each runs by the native path if ``shoal._native`` can be imported, and in pure P
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import MoverFailed
@@ -89,7 +87,7 @@ def code_before(root: Path, python: str) -> Code:
 
 @dataclass(frozen=True)
 class Shoal:
-    """``shoal mirror --once``, with the state of an earlier run (Spark's cached classes).
+    """``shoal mirror --once``.
 
     Attributes:
         options: Further options of the command; they are part of the name.
@@ -102,31 +100,11 @@ class Shoal:
     def name(self) -> str:
         return " ".join([f"shoal, {self.code.name}", *self.options])
 
-    @cached_property
-    def _state(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="bench-state-")
-
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        environment = {**self.code.environment, "XDG_STATE_HOME": self._state.name}
-        self._use_it_before(job, environment)
+        environment = {**self.code.environment, "XDG_STATE_HOME": str(job.directory / "state")}
         create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
         yield Command(self._mirror(job), job.copy, environment=environment, directory=self.code.directory)
-
-    def _use_it_before(self, job: Job, environment: Mapping[str, str]) -> None:
-        """Mirror an empty topic twice, unmeasured: what the first starts leave is there from then on."""
-        if any(Path(self._state.name).iterdir()):
-            return
-        empty = replace(job, topic=f"{job.copy}_empty", copy=f"{job.copy}_empty_copy")
-        create_topic(job.source, empty.topic)
-        for _ in range(2):
-            subprocess.run(
-                self._mirror(empty),
-                env={**os.environ, **environment},
-                cwd=self.code.directory,
-                check=True,
-                capture_output=True,
-            )
 
     def _mirror(self, job: Job) -> Sequence[str]:
         between = ["--from", job.reads_from, "--to", job.writes_to]

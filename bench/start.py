@@ -1,9 +1,7 @@
 """The time and CPU in which a mirror copies its first batch: the row ``start``.
 
-Each turn has a state directory of its own, empty at first: it caches parts of Spark's start. So the first
-start of a turn is the first on a machine, and the second one follows it. Each mirror is a separate command,
-between two new embedded brokers of this process. The clock runs from the command to the first batch in the
-destination's log.
+Each mirror is a separate command, between two new embedded brokers of this process. The clock runs from the
+command to the first batch in the destination's log.
 """
 
 import contextlib
@@ -34,7 +32,6 @@ _PARTITIONS = 2
 _RECORDS = 100
 _LOOK_INTERVAL_S = 0.01
 _TIMEOUT_S = 300.0
-_STARTS = {1: "first start", 2: "second start"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,8 @@ class Start:
     yardstick_ms: float
 
 
-def measure_start(code: Code, state: Path) -> Start:
+def measure_start(code: Code) -> Start:
     """Start ``shoal mirror --once``, wait for its first batch, and for its end.
-
-    Args:
-        state: Directory of files that starts share.
 
     Raises:
         MoverFailed: The mirror ended without copying.
@@ -70,7 +64,7 @@ def measure_start(code: Code, state: Path) -> Start:
         log = Path(directory) / "output"
         between = ["--from", source.bootstrap, "--to", destination.bootstrap]
         arguments = code.command("mirror", "--once", "--topics", TOPIC, *between, "--checkpoint", directory)
-        environment = {**code.environment, "XDG_STATE_HOME": str(state)}
+        environment = {**code.environment, "XDG_STATE_HOME": directory}
         with Yardstick() as yardstick:
             began = time.monotonic()
             with running(arguments, log, environment, code.directory) as (process, account):
@@ -105,15 +99,12 @@ def _copied(destination: Broker) -> bool:
 
 
 def _run(settings: Settings) -> Section:
-    names = [f"{code.name}, {name}" for code in usual_codes(settings.before) for name in _STARTS.values()]
-    starts: dict[str, list[Start]] = {name: [] for name in names}
+    codes = usual_codes(settings.before)
+    starts: dict[str, list[Start]] = {code.name: [] for code in codes}
     for turn in range(settings.repeat):
-        for code in usual_codes(settings.before):
-            with tempfile.TemporaryDirectory(prefix="bench-state-") as state:
-                for name in _STARTS.values():
-                    say(f"{code.name}, {name}, turn {turn + 1}")
-                    start = measure_start(code, Path(state))
-                    starts[f"{code.name}, {name}"].append(start)
+        for code in codes:
+            say(f"{code.name}, turn {turn + 1}")
+            starts[code.name].append(measure_start(code))
     figures = {
         name: {
             "first batch, s": [each.first_batch_s for each in measured],
@@ -125,9 +116,9 @@ def _run(settings: Settings) -> Section:
     }
     text = (
         "`shoal mirror --once` between two embedded brokers; from the command to the first batch at the "
-        "destination. Each turn begins without files of an earlier start."
+        "destination."
     )
     return Section("Start", text, figures)
 
 
-START = Row("start", "first byte of `shoal mirror --once`, first and second start", 4, _run)
+START = Row("start", "first byte of `shoal mirror --once`", 2, _run)
