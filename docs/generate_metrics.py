@@ -13,7 +13,7 @@ from shoal.mirroring.model.counts import Counted
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessUsage
 from shoal.mirroring.model.state import FollowRound, MirrorState, PartitionState
-from shoal.mirroring.model.steering_status import SteeringStatus
+from shoal.mirroring.model.steering import SteeringStatus
 from shoal.numbers import Number, numbers_of
 
 PAGE = Path(__file__).parent / "metrics.md"

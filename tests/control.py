@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli.control import ask_mirror
-from shoal.mirroring.driver.commands import COMMANDS
+from shoal.mirroring.driver.steering import COMMANDS
 
 __all__ = ["parsed", "send"]
 

@@ -14,7 +14,7 @@ from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.state import FollowRound
-from shoal.mirroring.model.steering_status import SteeringStatus
+from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import exposition

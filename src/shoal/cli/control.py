@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from ..errors import ConfigError, Disconnected, ProtocolError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.driver.commands import COMMANDS
+from ..mirroring.driver.steering import COMMANDS
 from ..net.private_socket import user_of
 from ..printable import printable
 from .options import Subparsers, add_output_options

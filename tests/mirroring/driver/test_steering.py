@@ -13,7 +13,6 @@ from shoal.declare import given
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.driver.commands import Commands
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering
 from shoal.mirroring.driver.topic_expressions import topics_of
@@ -46,16 +45,9 @@ class Mirror:
             self.server,
             self.schedule,
             self.metrics,
-            self.said.append,
-            self.said.append,
-        )
-        self.commands = Commands(
-            self.steering,
-            self.schedule,
-            self.metrics,
-            self.server,
-            stop=self._stop,
+            warn=self.said.append,
             notify=self.said.append,
+            stop=self._stop,
             retry=self._retry,
             create_lost=lambda topic: None,
         )
@@ -76,7 +68,7 @@ class Mirror:
         self.server.close()
 
     def do(self, line: str) -> Mapping[str, Any]:
-        answer = self.commands.carry_out(*parsed(line))
+        answer = self.steering.carry_out(*parsed(line))
         assert answer.ok
         return {**answer.values, "text": answer.text}
 
@@ -187,7 +179,7 @@ def test_wrong_command_is_refused_with_its_reason(
 ) -> None:
     mirror = started()
     with pytest.raises(ConfigError) as error:
-        mirror.commands.carry_out(name, given)
+        mirror.steering.carry_out(name, given)
     assert reason in str(error.value)
     assert mirror.steering.status.sentences == []
 
@@ -197,7 +189,7 @@ def test_expression_without_an_end_is_refused_and_changes_nothing(started: Calla
     mirror.add("a" * 60)
     mirror.do("pause orders")
     with pytest.raises(ConfigError, match="cannot be matched"):
-        mirror.commands.carry_out("pause", {"topics": "(a+)+b"})
+        mirror.steering.carry_out("pause", {"topics": "(a+)+b"})
     assert mirror.steering.status.paused == {"orders"}
     mirror.do("resume orders")
 

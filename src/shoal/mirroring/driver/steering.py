@@ -1,29 +1,70 @@
 """
-Steers a running mirror: the topics that are paused, and the limit, by options and commands.
+Steers a running mirror: the topics that are paused, and its limit, by options and by an operator's commands.
 
-The control server passes it on to the tasks. Commands of an operator (``commands.py``) call the methods, from
-any thread, and the mirror calls :meth:`Steering.look` for new topics.
+A command is a name, and arguments by their names. The control server passes the steering on to the tasks.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 
-from ...errors import ConfigError
+from ...errors import ConfigError, ShoalError
+from ...nearest import did_you_mean
+from ...topic_partition import TopicPartition
 from ..control import ControlServer
-from ..model.steering_options import SteeringOptions
-from ..model.steering_status import SteeringStatus
-from ..model.text import once_each
+from ..model.incidents import POLICIES, IncidentKind
+from ..model.steering import SteeringStatus, rate_text
+from ..model.steering_options import SteeringOptions, check_expression, parse_limit
+from ..model.text import first_few, once_each
+from ..monitoring.door import CommandAnswer
 from ..monitoring.metrics import Metrics
+from ..monitoring.partition_metrics import PartitionMetrics
 from .schedule import PartitionSchedule
 from .topic_expressions import topics_of
 
-__all__ = ["Steering"]
+__all__ = ["COMMANDS", "Steering"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """
+    A command.
+
+    Attributes:
+        usage: Its arguments, for people.
+        arguments: Their names.
+        meaning: Its effect.
+        needs_all: Whether no argument may be left out.
+
+    """
+
+    usage: str
+    arguments: tuple[str, ...]
+    meaning: str
+    needs_all: bool = True
+
+
+#: In the order of the help.
+COMMANDS: Mapping[str, _Command] = {
+    "status": _Command("", (), "print the progress, and how the mirror is steered"),
+    "pause": _Command("TOPICS", ("topics",), "stop fetching topics, also those that are found later"),
+    "resume": _Command(
+        "[TOPICS]", ("topics",), "end one pause, named as it was set, or all", needs_all=False
+    ),
+    "limit": _Command("BYTES|none", ("bytes",), "limit the bytes a second of the mirror, or end its limit"),
+    "retry": _Command("", (), "try all stopped partitions again, as SIGUSR1 does"),
+    "continue": _Command(
+        "TOPIC[-PARTITION] KIND", ("topic", "kind"), "accept the incident that stopped partitions, this once"
+    ),
+    "stop": _Command("", (), "end the mirror, as SIGTERM does"),
+}
 
 
 class Steering:
-    """The steering of one mirror."""
+    """Steers the first tasks by the options, and then carries out commands. For any thread."""
 
     def __init__(
         self,
@@ -31,11 +72,24 @@ class Steering:
         control: ControlServer,
         schedule: PartitionSchedule,
         metrics: Metrics,
+        *,
         warn: Callable[[str], object],
         notify: Callable[[str], object],
+        stop: Callable[[], object],
+        retry: Callable[[], object],
+        create_lost: Callable[[str], object],
+        once: bool = False,
     ) -> None:
         """
         Steer the first tasks by the options.
+
+        Args:
+            warn: Receives each warning once.
+            notify: Prints a sentence about a change.
+            stop: Ends the mirror.
+            retry: Tries all stopped partitions again.
+            create_lost: Creates the copy of a source topic if it is gone.
+            once: Whether the mirror ends with its stopped partitions.
 
         Raises:
             ConfigError: An expression cannot be matched in time.
@@ -45,83 +99,194 @@ class Steering:
         self._schedule = schedule
         self._metrics = metrics
         self._warn = once_each(warn)
-        self._lock = threading.Lock()  # held during a command, and a look
+        self._notify = notify
+        self._stop = stop
+        self._retry = retry
+        self._create_lost = create_lost
+        self._once = once
+        self._lock = threading.Lock()  # held during a command that steers, and a look
         self._limit = options.limit
-        self._paused: Mapping[str, frozenset[str]] = {}
-        self._paused_of: frozenset[str] = frozenset()
-        self._passed_on: tuple[frozenset[str], int | None] = frozenset(), None
-        self._select("pause", options.pause)
+        self._paused: Mapping[str, frozenset[str]] = self._topics_of(*options.pause)
         self._pass_on()
         if known := self.status.sentences:
             notify(f"steering: {', '.join(known)}")
-
-    def look(self) -> None:
-        """Pause new topics that an expression selects."""
-        with self._lock:
-            try:
-                self._select("pause", tuple(self._paused))
-            except ConfigError as error:
-                # A mirror runs for months: a look that fails changes nothing.
-                self._warn(f"the steering of the mirror stays as it is: {error}")
-            self._pass_on()
-
-    def _select(self, option: str, expressions: tuple[str, ...]) -> None:
-        """Pause the topics that expressions select; match only if an expression or a topic is new."""
-        topics = frozenset(self._schedule.names)
-        if tuple(self._paused) != expressions or (expressions and topics != self._paused_of):
-            self._paused = topics_of(option, expressions, topics)
-            self._paused_of = topics
-
-    def _pass_on(self) -> None:
-        """Steer the tasks."""
-        paused = frozenset[str]().union(*self._paused.values())
-        steering = paused, self._limit
-        if steering != self._passed_on:
-            self._control.steer(*steering)
-            self._passed_on = steering
-        self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
-
-    # Commands, from any thread
 
     @property
     def status(self) -> SteeringStatus:
         """The steering as of the last look, or of the last command."""
         return self._metrics.steering or SteeringStatus()
 
-    def pause(self, expression: str) -> frozenset[str]:
+    def look(self) -> None:
+        """Pause new topics that an expression selects."""
+        with self._lock:
+            try:
+                self._paused = self._topics_of(*self._paused)
+            except ConfigError as error:
+                # A mirror runs for months: a look that fails changes nothing.
+                self._warn(f"the steering of the mirror stays as it is: {error}")
+            self._pass_on()
+
+    def _topics_of(self, *expressions: str) -> Mapping[str, frozenset[str]]:
+        return topics_of("pause", expressions, self._schedule.names)
+
+    def _pass_on(self) -> None:
+        """Steer the tasks."""
+        paused = frozenset[str]().union(*self._paused.values())
+        self._control.steer(paused, self._limit)
+        self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
+
+    # Commands
+
+    def carry_out(self, name: str, arguments: Mapping[str, str]) -> CommandAnswer:
         """
-        Pause topics, also those that are found later; return those that it selects now.
+        Carry out a command.
 
         Raises:
-            ConfigError: The expression cannot be matched in time. Nothing has changed.
+            ConfigError: There is no such command, or its arguments cannot be used.
 
         """
+        _check_arguments(name, arguments)
+        match name:
+            case "status":
+                return self._status()
+            case "retry":
+                self._check_lasts("retry", "Run it again")
+                self._retry()
+                return CommandAnswer("trying the stopped partitions again")
+            case "stop":
+                self._stop()
+                return CommandAnswer("stopping: finishing and committing the batches in flight")
+            case "pause":
+                done = self._pause(check_expression("pause", arguments["topics"]))
+            case "resume":
+                done = self._resume(arguments.get("topics"))
+            case "limit":
+                done = self._set_limit(arguments["bytes"])
+            case _:
+                done = self._continue(arguments["topic"], arguments["kind"])
+        self._notify(f"by the control socket: {done}")
+        return CommandAnswer(done, {"steering": self.status.to_json_object()})
+
+    def _status(self) -> CommandAnswer:
+        progress, status = self._metrics.progress(), self.status
+        states = ", ".join(f"{count:,} {state}" for state, count in progress.states.items() if count)
+        lines = [
+            f"phase: {progress.phase}",
+            f"partitions: {progress.partitions:,} ({states})",
+            f"records: {progress.records:,}, {progress.records_per_s:,.0f}/s",
+            f"bytes: {progress.bytes_out:,}, {progress.bytes_per_s:,.0f}/s",
+            f"lag: {'' if progress.lag_is_known else 'at least '}{progress.lag_records:,} records",
+            *[f"{each.sentence}: {each.reason}" for each in progress.clusters_down.values()],
+            *status.sentences,
+        ]
+        return CommandAnswer("\n".join(lines), {**asdict(progress), "steering": status.to_json_object()})
+
+    def _pause(self, expression: str) -> str:
         with self._lock:
             others = (each for each in self._paused if each != expression)
-            self._select("pause", (*others, expression))
-            selected = self._paused[expression]
+            self._paused = self._topics_of(*others, expression)
+            count = len(self._paused[expression])
             self._pass_on()
-        return selected
+        topics = f"{count:,} topic{'' if count == 1 else 's'}"
+        return f"paused {expression} ({topics}, and those that are found later)"
 
-    def resume(self, expression: str | None) -> tuple[str, ...]:
-        """
-        End one pause, or all; return the expressions that are no longer paused.
-
-        Raises:
-            ConfigError: This expression is not paused.
-
-        """
+    def _resume(self, expression: str | None) -> str:
+        """End one pause, or all."""
         with self._lock:
-            resumed = tuple(each for each in self._paused if expression in (None, each))
+            resumed = [each for each in self._paused if expression in (None, each)]
             if expression is not None and not resumed:
                 paused = ", ".join(self._paused) or "no topics"
                 raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
             self._paused = {each: topics for each, topics in self._paused.items() if each not in resumed}
             self._pass_on()
-        return resumed
+        return f"resumed {', '.join(resumed)}" if resumed else "no topic was paused"
 
-    def limit(self, bytes_per_s: int | None) -> None:
-        """Limit the mirror; None ends its limit."""
+    def _set_limit(self, text: str) -> str:
+        limit = None if text == "none" else parse_limit("limit", text)
         with self._lock:
-            self._limit = bytes_per_s
+            self._limit = limit
             self._pass_on()
+        return "the mirror has no limit" if limit is None else f"limited the mirror to {rate_text(limit)}"
+
+    def _check_lasts(self, name: str, remedy: str) -> None:
+        if self._once:
+            raise ConfigError(f"{name}: a mirror with --once ends with its stopped partitions. {remedy}")
+
+    def _continue(self, name: str, kind_name: str) -> str:
+        """
+        Let stopped partitions continue after the incident that stands now.
+
+        The option ``--continue-after`` holds for all topics and all later incidents. This is for one topic,
+        and once: as soon as a partition is aligned again, or has stopped again, nothing is accepted any more.
+        """
+        self._check_lasts("continue", f"Run it again with --continue-after {kind_name}")
+        kinds = {each.value: each for each in POLICIES}
+        if kind_name not in kinds:
+            raise ConfigError(f"continue: {kind_name!r} is not one of {', '.join(kinds)}")
+        kind = kinds[kind_name]
+        stopped = _stopped_by(kind, name, self._metrics.partitions())
+        if kind is IncidentKind.DESTINATION_LOSS:
+            topic = stopped[0].topic
+            try:
+                self._create_lost(topic)
+            except ShoalError as error:
+                raise ConfigError(
+                    f"continue: the copy of {topic} cannot be created again: {error}"
+                ) from error
+        self._schedule.try_again(stopped, kind)
+        self._control.recall(stopped)
+        return f"{first_few(stopped)} may continue after {kind.value}, this once"
+
+
+def _check_arguments(name: str, arguments: Mapping[str, str]) -> None:
+    command = COMMANDS.get(name)
+    if command is None:
+        near = did_you_mean(name, COMMANDS)
+        raise ConfigError(f"there is no command {name!r}{near}. Use one of {', '.join(COMMANDS)}")
+    given = set(arguments)
+    if given - set(command.arguments) or (command.needs_all and given != set(command.arguments)):
+        usage, names = f"{name} {command.usage}".strip(), ", ".join(command.arguments) or "none"
+        raise ConfigError(
+            f"{name}: the arguments are {', '.join(sorted(given)) or 'none'}. Use '{usage}' ({names})"
+        )
+
+
+_Partitions = Mapping[TopicPartition, PartitionMetrics]
+
+
+def _stopped_by(kind: IncidentKind, name: str, known: _Partitions) -> list[TopicPartition]:
+    """Return the partitions of a topic, or the one such as ``orders-3``, that such an incident stops."""
+    stopped = {each: row for each, row in _named(name, known).items() if row.stopped is not None}
+    if not stopped:
+        raise ConfigError(f"continue: {name!r} is not stopped")
+    found = {each: row for each, row in stopped.items() if row.stopped_by is kind}
+    if not found:
+        raise ConfigError(
+            f"continue: {name!r} is not stopped by {kind.value}, but by {_causes(stopped)}. No partition "
+            "continues"
+        )
+    waiting = sorted(each for each, row in found.items() if not row.is_tried_again)
+    if not waiting:
+        raise ConfigError(
+            f"continue: {name!r} is tried again already. Wait until it has continued or stopped"
+        )
+    return waiting
+
+
+def _named(name: str, known: _Partitions) -> _Partitions:
+    if of_topic := {each: row for each, row in known.items() if each.topic == name}:
+        return of_topic
+    number = re.fullmatch(r"(.+)-(\d{1,9})", name)
+    partition = TopicPartition(number[1], int(number[2])) if number else None
+    if partition is None or partition not in known:
+        raise ConfigError(f"continue: the mirror has no topic and no partition {name!r}")
+    return {partition: known[partition]}
+
+
+def _causes(stopped: _Partitions) -> str:
+    """Return the kinds that stop partitions, or the reason of one that no incident stops."""
+    kinds = {each.stopped_by.value for each in stopped.values() if each.stopped_by is not None}
+    if kinds:
+        return ", ".join(sorted(kinds))
+    reason = next(each.stopped.reason for each in stopped.values() if each.stopped is not None)
+    return f"no incident: {reason}"

@@ -36,7 +36,6 @@ from ..prepare.copies import stops_of_deleted
 from ..prepare.create import prepare
 from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
-from .commands import Commands
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .following import Following
@@ -124,18 +123,19 @@ class TopicMirror:
         run, options = self._run, self._options
         if not options.is_steered:
             return
-        self._steering = Steering(options, control, schedule, run.metrics, run.warn, run.notify)
-        run.on_command = Commands(
-            self._steering,
+        self._steering = Steering(
+            options,
+            control,
             schedule,
             run.metrics,
-            control,
-            stop=lambda: run.signals.end_by("the control socket"),
+            warn=run.warn,
             notify=run.notify,
+            stop=lambda: run.signals.end_by("the control socket"),
             retry=run.retry_stopped,
             create_lost=partial(self._create_lost, schedule),
             once=options.once,
-        ).carry_out
+        )
+        run.on_command = self._steering.carry_out
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
         """Take the group's directory on this machine, and begin to start the engine, which logs there."""

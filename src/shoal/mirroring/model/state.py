@@ -17,7 +17,7 @@ from .counts import Counted
 from .groups_status import GroupsStatus
 from .processes import GarbageCollection, ProcessUsage
 from .progress import Progress
-from .steering_status import SteeringStatus
+from .steering import SteeringStatus
 
 __all__ = ["FollowRound", "MirrorState", "PartitionState", "PartitionStatus"]
 

@@ -26,7 +26,7 @@ from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
 from ..model.state import FollowRound, MirrorState, PartitionState, PartitionStatus
-from ..model.steering_status import SteeringStatus
+from ..model.steering import SteeringStatus
 from .partition_metrics import PartitionMetrics
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.progress import Summary
-from shoal.mirroring.model.steering_status import SteeringStatus
+from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.page.history import History, Sample
