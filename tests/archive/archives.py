@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shoal.archive.aborted import OpenAborted
-from shoal.archive.directory import Archive, ArchivedTopic, PartitionObjects
+from shoal.archive.directory import Archive, ArchivedTopic
 from shoal.archive.names import ObjectName
+from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.archive.segment import OpenSegment, SegmentFacts
 from tests import batches

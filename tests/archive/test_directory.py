@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.archive.directory import Archive, DamagedObject
+from shoal.archive.description import DamagedObject
+from shoal.archive.directory import Archive
 from shoal.archive.names import UnsafeName
 from shoal.errors import ConfigError
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from shoal.archive.directory import Archive, DamagedObject, PartitionObjects
+from shoal.archive.description import DamagedObject
+from shoal.archive.directory import Archive
 from shoal.archive.names import ObjectName
+from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.records import Codec
 from tests import batches

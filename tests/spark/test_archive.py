@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.archive.directory import Archive, DamagedObject
+from shoal.archive.description import DamagedObject
+from shoal.archive.directory import Archive
 from shoal.errors import ShoalError
 from shoal.records import Codec
 from shoal.spark.options import ReadOptions

@@ -8,7 +8,9 @@ once and has a name of its own. In the order of use:
 - :mod:`.store`: a directory of the local file system, or of an object store through ``pyarrow.fs``.
 - :mod:`.aborted`: the index of aborted transactions, in Kafka's format.
 - :mod:`.segment`: batches that are gathered on the local disk, until they become an object.
-- :mod:`.directory`: what an archive has of topics, partitions and objects.
+- :mod:`.description`: the files of JSON.
+- :mod:`.objects`: the objects of a partition.
+- :mod:`.directory`: what an archive has of topics.
 - :mod:`.reading`: the batches of a partition, from its objects.
 - :mod:`.broker`: answers Kafka's requests from an archive, so that whatever reads a cluster reads an archive.
 

@@ -34,7 +34,8 @@ from ..protocol.codec import (
 from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
-from .directory import Archive, ArchivedTopic, PartitionObjects
+from .directory import Archive, ArchivedTopic
+from .objects import PartitionObjects
 from .reading import PartitionReader
 
 __all__ = ["ARCHIVE_HOST", "connect", "problem_of"]

@@ -1,26 +1,18 @@
-"""
-The contents of an archive: its id, its topics, and the objects of each partition.
-
-Listings are as old as the last look. Descriptions never change, so each is read once.
-"""
+"""The contents of an archive: its id, and its topics, of which each description is read once."""
 
 from __future__ import annotations
 
 import base64
 import time
 import uuid
-from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
-from ..errors import ConfigError, ShoalError
-from . import description
+from ..errors import ConfigError
+from .description import DamagedObject, encode, read_json
 from .names import (
     ARCHIVE_FILE,
     ARCHIVE_TOPICS,
-    ObjectName,
     check_topic,
     partition_path,
     read_topic_file,
@@ -28,35 +20,13 @@ from .names import (
     topic_id_of_directory,
     topic_path,
 )
-from .segment import SegmentFacts
-from .store import Store, StoredFile, open_store
+from .objects import PartitionObjects
+from .store import Store, open_store
 
-__all__ = ["Archive", "ArchivedTopic", "DamagedObject", "PartitionObjects", "now_ms"]
-
-#: The largest file of JSON that is read: a description of a topic with all of Kafka's configurations, or of a
-#: segment with a hundred thousand aborted transactions.
-_LARGEST_JSON_BYTES = 4 * 1024 * 1024
-
-#: Objects overlap if a writer was late. More than so many in a row never do.
-_LOOK_BACK = 16
+__all__ = ["Archive", "ArchivedTopic", "now_ms"]
 
 _MOST_PARTITIONS = 100_000
 _MOST_REPLICAS = 1_000
-
-
-class DamagedObject(ShoalError):
-    """An object is not what its description says, or what shoal writes."""
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
-        self.where = where
-        self.reason = reason
-
-    def _text(self) -> str:
-        return (
-            f"{self.where}: {self.reason}. Nothing of it was used. Put back a version of the object that is "
-            "whole, or begin behind it by --start"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +166,7 @@ class Archive:
                 "directory"
             )
         archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        store.write(ARCHIVE_FILE, description.encode({"id": archive_id}))
+        store.write(ARCHIVE_FILE, encode({"id": archive_id}))
         return cls(store, _read_id(store))
 
     # Topics
@@ -238,7 +208,7 @@ class Archive:
             return known
         try:
             found = ArchivedTopic.from_json_object(
-                topic, directory_id, written_ms, _read_json(self.store, path)
+                topic, directory_id, written_ms, read_json(self.store, path)
             )
         except ValueError as error:
             raise DamagedObject(f"{self.store.url}/{path}", str(error)) from None
@@ -251,7 +221,7 @@ class Archive:
         if known is not None and known.says_the_same(topic):
             return False
         path = f"{topic_path(topic.name, topic.directory_id)}/{topic_file(topic.written_ms)}"
-        self.store.write(path, description.encode(topic.to_json_object()))
+        self.store.write(path, encode(topic.to_json_object()))
         return True
 
     def objects(self, topic: str, directory_id: str, partition: int) -> PartitionObjects:
@@ -264,204 +234,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class PartitionObjects:
-    """
-    The objects of a partition that count: those with a description. In the order of their offsets.
-
-    Attributes:
-        path: The directory of the partition.
-        names: Their names, by base offset and generation.
-        uncounted: Files without a description: a failed upload left them.
-
-    """
-
-    def __init__(self, store: Store, path: str) -> None:
-        """Look at the directory."""
-        self.path = path
-        self.store = store
-        self._facts: dict[ObjectName, SegmentFacts] = {}
-        self.names: list[ObjectName] = []
-        self.uncounted: list[str] = []
-        self._sizes: dict[str, int] = {}
-        self._highest_generation = -1
-        self.look()
-
-    def look(self) -> None:
-        """Look at the directory again."""
-        parsed = [
-            (each, found) for each in self.store.names(self.path) if (found := ObjectName.parse(each.name))
-        ]
-        counted = {name for _, (name, suffix) in parsed if suffix == "json"}
-        self.names = sorted(counted)
-        self.uncounted = sorted(each.name for each, (name, _) in parsed if name not in counted)
-        self._sizes = {each.name: each.size for each, _ in parsed}
-        self._highest_generation = max((name.generation for _, (name, _) in parsed), default=-1)
-
-    @property
-    def next_generation(self) -> int:
-        """A generation that is higher than that of any object, whether it counts or not."""
-        return self._highest_generation + 1
-
-    def where(self, name: ObjectName, suffix: str = "log") -> str:
-        """Return the URL of a file, for messages."""
-        return f"{self.store.url}/{self.path}/{name}.{suffix}"
-
-    def facts(self, name: ObjectName) -> SegmentFacts:
-        """
-        Return the description of an object.
-
-        Raises:
-            DamagedObject: The description cannot be read, or the object was cut short.
-
-        """
-        known = self._facts.get(name)
-        if known is not None:
-            return known
-        data = _read_small(self.store, f"{self.path}/{name}.json")
-        try:
-            found = SegmentFacts.decode(data)
-        except ValueError as error:
-            raise DamagedObject(self.where(name, "json"), str(error)) from None
-        if found.next_offset <= name.base_offset:
-            raise DamagedObject(
-                self.where(name, "json"), f"next_offset {found.next_offset} is not behind its name's"
-            )
-        size = self._sizes.get(f"{name}.log")
-        if size is None:
-            raise DamagedObject(self.where(name), "it is missing, and its description is there")
-        if size != found.log_bytes:
-            raise DamagedObject(
-                self.where(name), f"it has {size:,} bytes, but its description {found.log_bytes:,}"
-            )
-        self._facts[name] = found
-        return found
-
-    def open(self, name: ObjectName, suffix: str, size: int) -> StoredFile:
-        """
-        Open a file of an object, whose description has its size.
-
-        Raises:
-            DamagedObject: The file is missing, or has another size.
-
-        """
-        where = self.where(name, suffix)
-        try:
-            file = self.store.open(f"{self.path}/{name}.{suffix}")
-        except FileNotFoundError:
-            raise DamagedObject(where, "it is missing, and its description is there") from None
-        if file.size != size:
-            file.close()
-            raise DamagedObject(where, f"it has {file.size:,} bytes, but its description {size:,}")
-        return file
-
-    @property
-    def end_offset(self) -> int | None:
-        """The end of the last object; None without any."""
-        if not self.names:
-            return None
-        return max(self.facts(name).next_offset for name in self._candidates(self.names[-_LOOK_BACK:]))
-
-    def _candidates(self, names: Sequence[ObjectName]) -> list[ObjectName]:
-        """
-        Return the objects of a row that may reach furthest: the last one, and those of late writers.
-
-        Each writer has a higher generation than those before it, and begins where they ended. So an object is
-        of a late writer if one before it has a higher generation, or if the next one begins where it does.
-        """
-        highest = -1
-        late, last = [], None
-        for name, following in zip_longest(names, names[1:]):
-            if name.generation < highest or (following and following.base_offset == name.base_offset):
-                late.append(name)
-            else:
-                last = name
-            highest = max(highest, name.generation)
-        return late if last is None else [*late, last]
-
-    def note(self, name: ObjectName, facts: SegmentFacts) -> None:
-        """Add an object that was written since the last look."""
-        insort(self.names, name)
-        self._facts[name] = facts
-        self._highest_generation = max(self._highest_generation, name.generation)
-
-    @property
-    def start_offset(self) -> int | None:
-        """The first offset that the archive has; None without any object."""
-        if not self.names:
-            return None
-        first = self.names[0]
-        return max(first.base_offset, min(self.facts(first).follows, self.facts(first).next_offset - 1))
-
-    def at(self, offset: int) -> tuple[ObjectName, int] | None:
-        """
-        Return the object that has an offset, or the next one; and the offset at which another begins.
-
-        Where objects overlap, the one with the higher generation counts.
-
-        Returns:
-            None at the end, or behind it.
-
-        Raises:
-            DamagedObject: An object is missing: the next one does not follow on this offset.
-
-        """
-        behind = bisect_right(self.names, (offset, _ANY, _ANY))
-        before = self.names[max(0, behind - _LOOK_BACK) : behind]
-        covering = [each for each in self._candidates(before) if self.facts(each).next_offset > offset]
-        if not covering:
-            return self._next(offset, behind)
-        found = max(covering, key=lambda each: (each.generation, each.base_offset))
-        return found, self._until(found, behind)
-
-    def _next(self, offset: int, place: int) -> tuple[ObjectName, int] | None:
-        if place >= len(self.names):
-            return None
-        following = self.names[place]
-        if self.facts(following).follows > offset:
-            raise DamagedObject(
-                self.where(following),
-                f"no object has the offsets from {offset} to {self.facts(following).follows - 1}, which "
-                "come before it",
-            )
-        return following, self._until(following, place + 1)
-
-    def _until(self, name: ObjectName, place: int) -> int:
-        later = self.names[place : place + _LOOK_BACK]
-        return min(
-            (
-                each.base_offset
-                for each in later
-                if each.generation > name.generation and each.base_offset > name.base_offset
-            ),
-            default=_ANY_OFFSET,
-        )
-
-
-#: Greater than each generation and attempt in a name.
-_ANY = 10**10
-_ANY_OFFSET = 2**63 - 1
-
-
 def _read_id(store: Store) -> str:
-    values = _read_json(store, ARCHIVE_FILE)
+    values = read_json(store, ARCHIVE_FILE)
     found = values.get("id")
     if not isinstance(found, str) or not 0 < len(found) <= 64 or not found.isascii():
         raise DamagedObject(f"{store.url}/{ARCHIVE_FILE}", "it has no id")
     return found
-
-
-def _read_small(store: Store, path: str) -> bytes:
-    with closing(store.open(path)) as file:
-        if file.size > _LARGEST_JSON_BYTES:
-            raise DamagedObject(
-                f"{store.url}/{path}", f"{file.size:,} bytes are more than any that shoal writes"
-            )
-        return file.read_at(0, file.size)
-
-
-def _read_json(store: Store, path: str) -> Mapping[str, object]:
-    data = _read_small(store, path)
-    try:
-        return description.decode(data)
-    except ValueError as error:
-        raise DamagedObject(f"{store.url}/{path}", str(error)) from None

@@ -20,8 +20,9 @@ from ..records import read_records, split
 from ..records.batch import HEADER_SIZE, LOG_OVERHEAD
 from ..records.legacy import read_timestamp
 from .aborted import AbortedEntry, read_index
-from .directory import DamagedObject, PartitionObjects
+from .description import DamagedObject
 from .names import ObjectName
+from .objects import PartitionObjects
 from .segment import digest_of
 from .store import StoredFile
 

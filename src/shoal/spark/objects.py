@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from shoal.archive.directory import Archive, PartitionObjects
+from shoal.archive.directory import Archive
+from shoal.archive.objects import PartitionObjects
 from shoal.mirroring.model.ranges import CopyRange
 
 __all__ = ["object_ranges"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.archive.directory import Archive, PartitionObjects
+from shoal.archive.directory import Archive
+from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId

@@ -6,8 +6,9 @@ import time
 import uuid
 
 from ....archive.aborted import OpenAborted
-from ....archive.directory import Archive, PartitionObjects
+from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
+from ....archive.objects import PartitionObjects
 from ....archive.segment import OpenSegment
 from ....client.backoff import Backoff
 from ....errors import PartitionStopped
