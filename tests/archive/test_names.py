@@ -9,9 +9,10 @@ from shoal.archive.names import (
     UnsafeName,
     check_topic,
     partition_path,
-    read_topic_file,
+    read_partition,
+    read_timed_file,
+    timed_file,
     topic_directory_id,
-    topic_file,
     topic_id_of_directory,
     topic_path,
 )
@@ -41,9 +42,9 @@ def test_topic_path_refuses_directories_that_are_no_topic_id(directory: str) -> 
 
 
 @pytest.mark.parametrize("number", ["-1", "01", "1x", "", "..", str(2**31), "١"])
-def test_partition_path_refuses_text_that_is_no_number(number: str) -> None:
+def test_read_partition_refuses_text_that_is_no_number(number: str) -> None:
     with pytest.raises(UnsafeName):
-        partition_path("orders", ID, number)
+        read_partition("orders", number)
 
 
 def test_partition_path_has_topic_id_and_number() -> None:
@@ -81,7 +82,12 @@ def test_object_name_parse_ignores_other_files(name: str) -> None:
     assert ObjectName.parse(name) is None
 
 
-def test_topic_file_has_the_time_of_its_change() -> None:
-    assert topic_file(12) == "topic.00000000000000000012.json"
-    assert read_topic_file(topic_file(12)) == 12
-    assert read_topic_file("topic.json") is None
+def test_timed_file_has_a_prefix_and_the_time_of_its_change() -> None:
+    assert timed_file(12, "topic.") == "topic.00000000000000000012.json"
+    assert read_timed_file("topic.00000000000000000012.json", "topic.") == 12
+    assert read_timed_file(timed_file(12)) == 12
+
+
+@pytest.mark.parametrize("name", ["topic.json", "12.json", "00000000000000000012.json"])
+def test_read_timed_file_passes_over_other_names(name: str) -> None:
+    assert read_timed_file(name, "topic.") is None

@@ -24,14 +24,14 @@ def options_of(source: str, destination: str, topics: str, **given: Any) -> Mirr
 
 @pytest.mark.parametrize(
     "given",
-    [{"rebatch": "64k"}, {"adopt": True}, {"groups": ".*"}, {"sync": "configs"}, {"keep_append_time": True}],
+    [{"rebatch": "64k"}, {"adopt": True}, {"sync": "configs"}, {"keep_append_time": True}],
 )
 def test_options_refuse_settings_that_an_archive_cannot_have(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="--to is a directory"):
         options_of("a:9092", "/archive", "orders", **given)
 
 
-@pytest.mark.parametrize("given", [{"groups": ".*"}, {"sync": "configs"}])
+@pytest.mark.parametrize("given", [{"sync": "configs"}])
 def test_options_refuse_settings_that_a_restore_cannot_have(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="--from is a directory"):
         options_of("/archive", "a:9092", "orders", **given)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.archive.directory import Archive
+from shoal.archive.groups import write_groups
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
@@ -15,8 +16,14 @@ from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError
+from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import Until
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests import batches
@@ -148,3 +155,52 @@ def test_archive_shows_a_topic_that_is_described_later(restoring: Restoring) -> 
         assert "later" not in archive.refresh().topics
         Archive.open(restoring.archive.store.url).describe(described(name="later"))
         assert "later" in archive.refresh(["later"]).topics
+
+
+def groups_options(restoring: Restoring, until: int | None = None, *, reverse: bool = False) -> GroupsOptions:
+    mirror = MirrorOptions(
+        restoring.source,
+        restoring.brokers.settings.destination,
+        TopicSelection("orders"),
+        group=restoring.brokers.settings.group,
+        until=None if until is None else Until(until),
+    )
+    return GroupsOptions(mirror, GroupSelection(".*"), apply=not reverse, reverse=reverse, prove=not reverse)
+
+
+@pytest.mark.parametrize(("until", "expected"), [(None, 4), (2_500, 1), (999, None)])
+def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
+    restoring: Restoring, until: int | None, expected: int | None
+) -> None:
+    """One aborted record is left out, so offsets behind it are smaller by the record and its marker."""
+    restoring.add(plain(1) + transaction(1, 7, ends=0) + plain(3, base_offset=3), aborted=[(7, 1)])
+    assert restoring.run() == []
+    write_groups(restoring.archive.store, {"billing": {ORDERS: 3}}, 1_000)
+    write_groups(restoring.archive.store, {"billing": {ORDERS: 6}}, 3_000)
+    report = translate_groups(groups_options(restoring, until))
+    with Cluster(restoring.brokers.settings.destination) as destination:
+        committed = fetch_offsets(destination, "billing", [ORDERS]).get(ORDERS)
+    assert (committed and committed.offset) == expected
+    rows = [each for group in report.groups for each in group.offsets]
+    assert [each.exactness for each in rows] == ([] if expected is None else [Exactness.EXACT])
+    assert all(each.proof is not None and each.proof.is_same is not False for each in rows)
+
+
+def test_groups_of_an_archive_cannot_be_read_back(restoring: Restoring) -> None:
+    with pytest.raises(ConfigError, match="--reverse"):
+        translate_groups(groups_options(restoring, reverse=True))
+
+
+def test_groups_are_not_translated_to_a_directory(restoring: Restoring) -> None:
+    mirror = MirrorOptions(
+        restoring.brokers.settings.source, restoring.source, TopicSelection("orders"), group="g"
+    )
+    with pytest.raises(ConfigError, match="--to"):
+        translate_groups(GroupsOptions(mirror, GroupSelection(".*")))
+
+
+def test_until_of_groups_needs_an_archive(restoring: Restoring) -> None:
+    settings = restoring.brokers.settings
+    mirror = MirrorOptions(settings.source, settings.destination, TopicSelection("orders"), until=Until(1))
+    with pytest.raises(ConfigError, match="--until"):
+        translate_groups(GroupsOptions(mirror, GroupSelection(".*")))

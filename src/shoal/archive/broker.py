@@ -2,8 +2,8 @@
 Answers Kafka's requests from an archive, over a pair of sockets in this process.
 
 So whatever reads a cluster reads an archive: a mirror, a comparison, an inspection. The archive is one broker
-that leads all partitions. It answers ApiVersions, Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch and
-DescribeConfigs, and has no groups. Each connection has a thread of its own.
+that leads all partitions, and coordinates the groups whose offsets were archived. Its requests are in
+:data:`_VERSIONS`. Each connection has a thread of its own.
 
 An answer has no room for the sentence of an error. It is kept, by the partition, for :func:`problem_of`.
 """
@@ -16,7 +16,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_respo
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
 from .directory import Archive, ArchivedTopic
+from .groups import ArchivedGroups, read_groups
 from .objects import PartitionObjects
 from .reading import PartitionReader
 
@@ -53,6 +55,9 @@ _VERSIONS = {
     ApiKey.FETCH: (4, 11),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (3, 3),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.LIST_GROUPS: (4, 4),
+    ApiKey.FIND_COORDINATOR: (4, 4),
+    ApiKey.OFFSET_FETCH: (8, 8),
 }
 
 _LATEST = -1
@@ -77,9 +82,13 @@ def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
     return _problems.get((url, partition))
 
 
-def connect(url: str) -> socket.socket:
+def connect(url: str, groups_by_ms: int | None = None) -> socket.socket:
     """
     Open an archive; return a socket that is connected to its broker.
+
+    Args:
+        url: The directory.
+        groups_by_ms: The time whose committed offsets the broker has; None for the newest.
 
     Raises:
         ShoalError: The directory is no archive, or its store does not answer.
@@ -87,7 +96,7 @@ def connect(url: str) -> socket.socket:
     """
     archive = Archive.open(url)
     ours, theirs = socket.socketpair()
-    served = _Served(archive, url, theirs)
+    served = _Served(archive, url, theirs, groups_by_ms)
     threading.Thread(target=served.run, name="shoal-archive", daemon=True).start()
     return ours
 
@@ -111,8 +120,10 @@ class _Partition:
 class _Served:
     """One connection."""
 
-    def __init__(self, archive: Archive, url: str, client: socket.socket) -> None:
+    def __init__(self, archive: Archive, url: str, client: socket.socket, groups_by_ms: int | None) -> None:
         self._archive = archive
+        self._groups_by_ms = groups_by_ms
+        self._groups: ArchivedGroups | None = None
         self._url = url
         self._client = client
         self._topics: Mapping[str, ArchivedTopic] = {}
@@ -124,6 +135,9 @@ class _Served:
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self._leader_epochs,
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.LIST_GROUPS: self._list_groups,
+            ApiKey.FIND_COORDINATOR: self._find_coordinators,
+            ApiKey.OFFSET_FETCH: self._committed_offsets,
             ApiKey.FETCH: self._fetch,
         }
 
@@ -291,55 +305,79 @@ class _Served:
 
     def _list_offsets(self, request: Any) -> Any:
         message = response_class(ApiKey.LIST_OFFSETS)
-        topic_message = message.ListOffsetsTopicResponse
-
-        def at(topic: str, wanted: Any) -> Any:
-            answer = topic_message.ListOffsetsPartitionResponse(
-                partition_index=wanted.partition_index, error_code=0, timestamp=-1, offset=-1, leader_epoch=-1
-            )
-
-            def fill(partition: _Partition) -> None:
-                if wanted.timestamp == _LATEST:
-                    answer.offset = partition.end()
-                elif wanted.timestamp < 0:
-                    answer.offset = partition.start()
-                elif (found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES)) is not None:
-                    answer.offset, answer.timestamp = found
-
-            return self._try(topic, wanted.partition_index, answer, fill)
-
+        topic = message.ListOffsetsTopicResponse
         return message(
             topics=[
-                topic_message(
-                    name=each.name, partitions=[at(each.name, wanted) for wanted in each.partitions]
-                )
+                topic(name=each.name, partitions=[self._offset_of(each.name, one) for one in each.partitions])
                 for each in request.topics
             ]
         )
+
+    def _offset_of(self, topic: str, wanted: Any) -> Any:
+        message = response_class(ApiKey.LIST_OFFSETS).ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+        answer = message(
+            partition_index=wanted.partition_index, error_code=0, timestamp=-1, offset=-1, leader_epoch=-1
+        )
+
+        def fill(partition: _Partition) -> None:
+            if wanted.timestamp == _LATEST:
+                answer.offset = partition.end()
+            elif wanted.timestamp < 0:
+                answer.offset = partition.start()
+            elif (found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES)) is not None:
+                answer.offset, answer.timestamp = found
+
+        return self._try(topic, wanted.partition_index, answer, fill)
 
     def _leader_epochs(self, request: Any) -> Any:
-        """Return the end for every epoch: an archive is never truncated."""
         message = response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-        topic_message = message.OffsetForLeaderTopicResult
-
-        def at(topic: str, wanted: Any) -> Any:
-            answer = topic_message.EpochEndOffset(
-                error_code=0, partition=wanted.partition, leader_epoch=wanted.leader_epoch, end_offset=-1
-            )
-
-            def fill(partition: _Partition) -> None:
-                answer.end_offset = partition.end()
-
-            return self._try(topic, wanted.partition, answer, fill)
-
+        topic = message.OffsetForLeaderTopicResult
         return message(
             topics=[
-                topic_message(
-                    topic=each.topic, partitions=[at(each.topic, wanted) for wanted in each.partitions]
-                )
+                topic(topic=each.topic, partitions=[self._end_of(each.topic, one) for one in each.partitions])
                 for each in request.topics
             ]
         )
+
+    def _end_of(self, topic: str, wanted: Any) -> Any:
+        """Return the end for every epoch: an archive is never truncated."""
+        message = response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopicResult.EpochEndOffset
+        answer = message(
+            error_code=0, partition=wanted.partition, leader_epoch=wanted.leader_epoch, end_offset=-1
+        )
+
+        def fill(partition: _Partition) -> None:
+            answer.end_offset = partition.end()
+
+        return self._try(topic, wanted.partition, answer, fill)
+
+    # Groups
+
+    def _list_groups(self, request: Any) -> Any:
+        self._groups = read_groups(self._archive.store, self._groups_by_ms)
+        message = response_class(ApiKey.LIST_GROUPS)
+        return message(
+            error_code=0,
+            groups=[
+                message.ListedGroup(group_id=name, protocol_type="consumer", group_state="Empty")
+                for name in self._groups
+            ],
+        )
+
+    def _find_coordinators(self, request: Any) -> Any:
+        message = response_class(ApiKey.FIND_COORDINATOR)
+        coordinators = [
+            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, error_code=0)
+            for each in request.coordinator_keys
+        ]
+        return message(coordinators=coordinators)
+
+    def _committed_offsets(self, request: Any) -> Any:
+        """Return the offsets as the last listing had them."""
+        if self._groups is None:
+            self._groups = read_groups(self._archive.store, self._groups_by_ms)
+        groups = [_group(each, self._groups.get(each.group_id, {})) for each in request.groups]
+        return response_class(ApiKey.OFFSET_FETCH)(groups=groups)
 
     # Fetch
 
@@ -386,6 +424,30 @@ class _Served:
             answer.aborted,
             answer.record_set,
         )
+
+
+def _group(wanted: Any, committed: Mapping[TopicPartition, int]) -> Any:
+    """Return the answer about a group: about all its partitions, or those of the request."""
+    group = response_class(ApiKey.OFFSET_FETCH).OffsetFetchResponseGroup
+    topic = group.OffsetFetchResponseTopics
+    partitions: Iterable[TopicPartition] = committed
+    if wanted.topics is not None:
+        partitions = [
+            TopicPartition(each.name, number) for each in wanted.topics for number in each.partition_indexes
+        ]
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for each in partitions:
+        topics[each.topic].append(
+            topic.OffsetFetchResponsePartitions(
+                partition_index=each.partition,
+                committed_offset=committed.get(each, -1),
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=0,
+            )
+        )
+    answers = [topic(name=name, partitions=found) for name, found in topics.items()]
+    return group(group_id=wanted.group_id, error_code=0, topics=answers)
 
 
 @dataclass(slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import closing
 
 from ..errors import ShoalError
 from .store import Store
 
-__all__ = ["FORMAT", "DamagedObject", "decode", "encode", "read_json", "read_small"]
+__all__ = ["FORMAT", "DamagedObject", "decode", "encode", "now_ms", "read_json", "read_small"]
 
 #: The number of the layout, in each file of JSON.
 FORMAT = 1
@@ -32,6 +33,11 @@ class DamagedObject(ShoalError):
             f"{self.where}: {self.reason}. Nothing of it was used. Put back a version of the object that is "
             "whole, or begin behind it by --start"
         )
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def encode(values: Mapping[str, object]) -> bytes:

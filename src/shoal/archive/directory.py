@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,18 @@ from .names import (
     ARCHIVE_TOPICS,
     check_topic,
     partition_path,
-    read_topic_file,
-    topic_file,
+    read_timed_file,
+    timed_file,
     topic_id_of_directory,
     topic_path,
 )
 from .objects import PartitionObjects
 from .store import Store, open_store
 
-__all__ = ["Archive", "ArchivedTopic", "now_ms"]
+__all__ = ["Archive", "ArchivedTopic"]
+
+#: The name of a topic's description begins with it.
+_TOPIC = "topic."
 
 _MOST_PARTITIONS = 100_000
 _MOST_REPLICAS = 1_000
@@ -195,14 +197,14 @@ class Archive:
         found = []
         for entry in self.store.names(f"{ARCHIVE_TOPICS}/{check_topic(topic)}"):
             path = topic_path(topic, entry.name)
-            times = [read_topic_file(each.name) for each in self.store.names(path)]
+            times = [read_timed_file(each.name, _TOPIC) for each in self.store.names(path)]
             written = max((each for each in times if each is not None), default=None)
             if written is not None:
                 found.append(self._read_topic(topic, entry.name, written))
         return found
 
     def _read_topic(self, topic: str, directory_id: str, written_ms: int) -> ArchivedTopic:
-        path = f"{topic_path(topic, directory_id)}/{topic_file(written_ms)}"
+        path = f"{topic_path(topic, directory_id)}/{timed_file(written_ms, _TOPIC)}"
         known = self._topics.get(path)
         if known is not None:
             return known
@@ -220,18 +222,13 @@ class Archive:
         known = {each.directory_id: each for each in self.creations(topic.name)}.get(topic.directory_id)
         if known is not None and known.says_the_same(topic):
             return False
-        path = f"{topic_path(topic.name, topic.directory_id)}/{topic_file(topic.written_ms)}"
+        path = f"{topic_path(topic.name, topic.directory_id)}/{timed_file(topic.written_ms, _TOPIC)}"
         self.store.write(path, encode(topic.to_json_object()))
         return True
 
     def objects(self, topic: str, directory_id: str, partition: int) -> PartitionObjects:
         """Return the objects of a partition, as they are now."""
         return PartitionObjects(self.store, partition_path(topic, directory_id, partition))
-
-
-def now_ms() -> int:
-    """Return the time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def _read_id(store: Store) -> str:

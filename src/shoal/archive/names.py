@@ -15,14 +15,16 @@ from ..errors import ShoalError
 
 __all__ = [
     "ARCHIVE_FILE",
+    "ARCHIVE_GROUPS",
     "ARCHIVE_TOPICS",
     "ObjectName",
     "UnsafeName",
     "check_topic",
     "partition_path",
-    "read_topic_file",
+    "read_partition",
+    "read_timed_file",
+    "timed_file",
     "topic_directory_id",
-    "topic_file",
     "topic_id_of_directory",
     "topic_path",
 ]
@@ -30,13 +32,14 @@ __all__ = [
 #: The file that makes a directory an archive.
 ARCHIVE_FILE = "archive.json"
 ARCHIVE_TOPICS = "topics"
+ARCHIVE_GROUPS = "groups"
 
 #: Kafka's rule (``org.apache.kafka.common.internals.Topic``).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
 _NO_ID = "no-id-"
 _OBJECT = re.compile(r"([0-9]{20})\.([0-9]{1,10})-([0-9]{1,10})\.(log|txnindex|json)", re.ASCII)
-_TOPIC_FILE = re.compile(r"topic\.([0-9]{20})\.json", re.ASCII)
+_TIMED_FILE = re.compile(r"([0-9]{20})\.json", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _LARGEST_PARTITION = 2**31 - 1
 
@@ -94,22 +97,26 @@ def topic_path(topic: str, directory_id: str) -> str:
     return f"{ARCHIVE_TOPICS}/{check_topic(topic)}/{directory_id}"
 
 
-def partition_path(topic: str, directory_id: str, partition: int | str) -> str:
+def partition_path(topic: str, directory_id: str, partition: int) -> str:
     """Return the path of a partition's objects."""
-    text = str(partition)
+    return f"{topic_path(topic, directory_id)}/{read_partition(topic, str(partition))}"
+
+
+def read_partition(topic: str, text: str) -> int:
+    """Read the number of a partition."""
     if not _PARTITION.fullmatch(text) or int(text) > _LARGEST_PARTITION:
         raise UnsafeName(f"partition {text!r} of topic {topic} is no number of a partition")
-    return f"{topic_path(topic, directory_id)}/{text}"
+    return int(text)
 
 
-def topic_file(written_ms: int) -> str:
-    """Return the name of a topic's description, which has a new one for each change."""
-    return f"topic.{written_ms:020d}.json"
+def timed_file(written_ms: int, prefix: str = "") -> str:
+    """Return the name of a file of which each change writes another one, after a prefix."""
+    return f"{prefix}{written_ms:020d}.json"
 
 
-def read_topic_file(name: str) -> int | None:
-    """Return the time in the name of a topic's description; None for another name."""
-    match = _TOPIC_FILE.fullmatch(name)
+def read_timed_file(name: str, prefix: str = "") -> int | None:
+    """Return the time in the name of such a file; None for another name."""
+    match = _TIMED_FILE.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
     return int(match[1]) if match else None
 
 

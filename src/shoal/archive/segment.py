@@ -284,7 +284,7 @@ class OpenSegment:
             newest_ms=self._newest_ms,
             leader_epoch=self._leader_epoch,
             aborted_later=tuple(self._aborted.before(self.next_offset)),
-            written_ms=time.time_ns() // 1_000_000,
+            written_ms=description.now_ms(),
         )
 
     def drop(self) -> None:

@@ -44,6 +44,11 @@ def add_parser(verbs: Subparsers) -> None:
         declared(GroupSelection),
         declared(GroupsOptions),
         pick(MirrorOptions, "group"),
+        pick(
+            MirrorOptions,
+            "until",
+            help="translate the newest offsets that an archive had at this time (default: the newest of all)",
+        ),
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -52,9 +57,10 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     mirror = MirrorOptions(
-        *parse_clusters(args),
+        *parse_clusters(args, archives=True),
         parse_topics(args),
         group=args.group,
+        until=args.until,
     )
     selection = GroupSelection(args.groups)
     options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))

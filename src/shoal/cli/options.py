@@ -38,8 +38,8 @@ class Clusters:
 
     from_servers: str | None = option(
         _SERVERS,
-        "bootstrap servers of the source cluster. mirror, verify and inspect also take the directory of an "
-        "archive: a path, or a URL of s3, gs, abfss, hdfs or file (docs/archive.md)",
+        "bootstrap servers of the source cluster. mirror, groups, verify and inspect also take the directory "
+        "of an archive: a path, or a URL of s3, gs, abfss, hdfs or file (docs/archive.md)",
         default=None,
         group="clusters",
         name="from",
@@ -167,7 +167,7 @@ def parse_cluster(
     if config.directory is not None and not archives:
         raise ConfigError(
             f"--{option} {config.servers!r} is a directory, and this command needs a cluster. mirror, "
-            "verify and inspect take an archive"
+            "groups, verify and inspect take an archive"
         )
     return config
 

@@ -300,7 +300,9 @@ class Cluster:
 
     def _open_socket(self, address: Address, timeout_s: float) -> socket.socket:
         directory = self.config.directory
-        return open_socket(address, timeout_s) if directory is None else connect_archive(directory)
+        if directory is None:
+            return open_socket(address, timeout_s)
+        return connect_archive(directory, self.config.groups_by_ms)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""

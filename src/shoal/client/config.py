@@ -101,7 +101,8 @@ class ClientConfig:
         answer_sizes: The bounds of the brokers' responses.
         timing: How long to wait for one of several brokers, and to write rows of a data frame.
         directory: The URL or path of an archive in place of a cluster; None for a cluster.
-        keeper: The cluster that holds the groups of an archive, which has none; None for a cluster.
+        keeper: The cluster that holds the position of a restore; None for a cluster.
+        groups_by_ms: The time whose committed offsets an archive shows; None for the newest.
 
     """
 
@@ -117,6 +118,7 @@ class ClientConfig:
     timing: Timing = DEFAULT_TIMING
     directory: str | None = None
     keeper: ClientConfig | None = None
+    groups_by_ms: int | None = None
 
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
@@ -126,9 +128,11 @@ class ClientConfig:
             keeper=self.keeper and self.keeper.impatient(),
         )
 
-    def kept_by(self, other: ClientConfig) -> ClientConfig:
-        """Return the same configuration; for an archive, with the cluster that holds its groups."""
-        return self if self.directory is None else replace(self, keeper=other)
+    def kept_by(self, other: ClientConfig, groups_by_ms: int | None = None) -> ClientConfig:
+        """Return the same configuration; for an archive, with the values that a restore needs."""
+        if self.directory is None:
+            return self
+        return replace(self, keeper=other, groups_by_ms=groups_by_ms)
 
     @classmethod
     def given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.prove import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
+from shoal.mirroring.sync.selected import settled
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import TwoBrokers
 
@@ -60,7 +62,7 @@ class Groups:
         return self.sync(**more).round(self.topics, apply=apply)
 
     def settled_round(self, **more: Any) -> GroupsReport:
-        return self.sync(**more).settled_round(self.topics, patience_s=20.0, apply=True)
+        return settled(partial(self.sync(**more).round, self.topics, apply=True), 20.0)
 
     def prove(self, report: GroupsReport) -> GroupsReport:
         """Return the report with a proof of each translation."""

@@ -119,7 +119,7 @@ def test_follower_survives_a_failed_round_and_names_it(groups: Groups, following
         ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None
     )
     wait_until(lambda: bool(following.warnings))
-    assert all(each in following.warnings[0] for each in ("translated", "GROUP_AUTHORIZATION_FAILED"))
+    assert "GROUP_AUTHORIZATION_FAILED" in following.warnings[0]
     assert following.metrics.groups is not None
     assert following.metrics.groups.failure
     groups.two.source.faults.remove(fault)

@@ -292,7 +292,7 @@ def test_round_leaves_a_share_group_out(groups: Groups, monkeypatch: pytest.Monk
         found = list_groups(cluster, with_states=with_states)
         return replace(found, groups={**found.groups, "shared": shared})
 
-    monkeypatch.setattr("shoal.mirroring.sync.groups.list_groups", listed)
+    monkeypatch.setattr("shoal.mirroring.sync.selected.list_groups", listed)
     report = groups.round()
     assert row_of(report).action is Action.WRITTEN
     (left_out,) = report.left_out

@@ -198,12 +198,13 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             config = ClientConfig.given(name, getattr(self, name), ignored.append)
             object.__setattr__(self, name, config)
         object.__setattr__(self, "ignored", tuple(ignored))
-        # An archive has no groups: that of a restore is where the records go.
-        object.__setattr__(self, "source", self.source.kept_by(self.destination))
         if isinstance(self.topics, str):
             object.__setattr__(self, "topics", TopicSelection(self.topics))
         read_fields(self)
         self._set_window()
+        # An archive holds no position: that of a restore is where the records go.
+        until_ms = self.until.timestamp_ms if self.until else None
+        object.__setattr__(self, "source", self.source.kept_by(self.destination, until_ms))
         self._check()
 
     def _set_window(self) -> None:
@@ -248,7 +249,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
                 "objects never change"
             )
         refused = {
-            "--groups": self.groups and (is_from or is_to),
             "--sync": self.sync and (is_from or is_to),
             "--from-certificate": self.from_certificate and (is_from or is_to),
             "--rename": self.topics.rename and is_from,

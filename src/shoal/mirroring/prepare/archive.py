@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...archive.directory import Archive, ArchivedTopic, now_ms
+from ...archive.description import now_ms
+from ...archive.directory import Archive, ArchivedTopic
 from ...archive.names import check_topic, topic_directory_id
 from ...client.cluster import Cluster
 from ...errors import ConfigError

@@ -70,7 +70,7 @@ class Copies:
         Prepare; nothing is sent yet.
 
         Args:
-            source: The source cluster, whose group has the positions.
+            source: The source cluster, whose group has the positions, or an archive.
             settings: The settings of the mirror.
 
         """
@@ -78,7 +78,7 @@ class Copies:
         self._destination = destination
         self._settings = settings
         self._logs: dict[tuple[Cluster, IsolationLevel], MirroredLog] = {}
-        self._reader = GroupOffsetsReader(source)
+        self._reader = GroupOffsetsReader(source.keeper)
         self._topics: Mapping[str, str] = {}
         self._sources: Mapping[str, str] = {}
         self._positions = FetchedGroup({})

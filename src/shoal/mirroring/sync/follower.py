@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
@@ -22,8 +23,10 @@ from ..model.offset_map import Exactness
 from ..model.options import MirrorOptions
 from ..model.text import once_each
 from ..monitoring.metrics import Metrics
+from .archived_groups import GroupArchive
 from .groups import GroupSync
 from .report import Action, GroupsReport
+from .selected import settled
 
 __all__ = ["GroupFollower", "pause_s"]
 
@@ -92,7 +95,7 @@ class GroupFollower:
         Begin, in a thread of its own, which never delays the tasks.
 
         Args:
-            group: The mirror's group on the source cluster, which has the positions.
+            group: The mirror's group, which has the positions.
             topics: Returns the topics at the destination, by their names at the source.
 
         """
@@ -109,8 +112,8 @@ class GroupFollower:
         self._thread.join(_LAST_ROUND_S)
         if self._thread.is_alive():
             self._warn(
-                f"the last translation of the consumer groups did not end within {_LAST_ROUND_S:g} s. "
-                "Run shoal groups --apply to repeat it"
+                f"the last round of the consumer groups did not end within {_LAST_ROUND_S:g} s. Run shoal "
+                "groups --apply to repeat it, or archive once more"
             )
         self.close()
 
@@ -122,15 +125,7 @@ class GroupFollower:
     def _run(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
         options = self._options
         with ExitStack() as stack:
-            source = stack.enter_context(Cluster(options.source.impatient()))
-            destination = stack.enter_context(Cluster(options.destination.impatient()))
-            settings = CopySettings.of(options, options.source, options.destination, group)
-            sync = GroupSync(
-                source,
-                destination,
-                settings,
-                self._selection,
-            )
+            one_round = self._rounds(group, stack)
             is_last = False
             wait_s = options.timing.groups_interval_s
             while not is_last and not self._is_closed:
@@ -138,21 +133,33 @@ class GroupFollower:
                 is_last = self._wake.wait(None if options.once else wait_s)
                 if not self._is_closed:
                     began_cpu_s = time.thread_time()
-                    self._round(sync, topics(), is_last=is_last)
+                    self._round(one_round, topics(), is_last=is_last)
                     wait_s = pause_s(options.timing.groups_interval_s, time.thread_time() - began_cpu_s)
 
-    def _round(self, sync: GroupSync, topics: Mapping[str, str], *, is_last: bool) -> None:
+    def _rounds(self, group: str, stack: ExitStack) -> Callable[..., GroupsReport]:
+        """Return a function that takes the mirror's topics, and makes a round."""
+        options = self._options
+        source = stack.enter_context(Cluster(options.source.impatient()))
+        if options.destination.directory is not None:
+            return GroupArchive(source, options.destination.directory, self._selection, group).round
+        destination = stack.enter_context(Cluster(options.destination.impatient()))
+        settings = CopySettings.of(options, options.source, options.destination, group)
+        return partial(GroupSync(source, destination, settings, self._selection).round, apply=True)
+
+    def _round(
+        self, one_round: Callable[..., GroupsReport], topics: Mapping[str, str], *, is_last: bool
+    ) -> None:
         try:
             if is_last:
-                report = sync.settled_round(topics, patience_s=_PATIENCE_S, apply=True)
+                report = settled(partial(one_round, topics), _PATIENCE_S)
             else:
-                report = sync.round(topics, apply=True, most_counted=MOST_COUNTED)
+                report = one_round(topics, most_counted=MOST_COUNTED)
         except Exception as error:
             before = self._metrics.groups or GroupsStatus()
             self._metrics.set_groups(replace(before, failure=str(error)))
             # A mirror runs for months: only an error that a later round cannot heal is a warning.
             if is_last or not (isinstance(error, ShoalError) and is_transient(error)):
-                self._warn(f"the offsets of consumer groups cannot be translated: {error}")
+                self._warn(f"the offsets of consumer groups cannot follow: {error}")
             return
         self._warn_of_unlisted(report.warnings, is_last=is_last)
         for group in report.left_out:

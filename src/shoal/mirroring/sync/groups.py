@@ -17,11 +17,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from ...client.cluster import Cluster, is_transient, patiently
+from ...client.cluster import Cluster, is_transient
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
-from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
+from ...client.groups import ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
@@ -36,6 +36,7 @@ from .decide import Seen, Sides, decide
 from .mark import Mark
 from .problems import problem_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
+from .selected import Answer, SelectedGroups, warnings_of
 from .translations import CopyMap, Counted, count
 
 __all__ = ["GroupSync", "Prove"]
@@ -47,8 +48,6 @@ _PROVED_WRONG = "not committed: --prove found another record there. Compare the 
 
 #: The groups whose offsets at the other cluster are read again together, before their commits.
 _READ_AGAIN = 16
-
-_Answer: TypeAlias = FetchedGroup | ShoalError
 
 
 class _Asked(NamedTuple):
@@ -80,9 +79,9 @@ class _Group(NamedTuple):
     """
 
     here: ListedGroup
-    offsets: _Answer | None
+    offsets: Answer | None
     there: ListedGroup | None
-    present: _Answer | None = None
+    present: Answer | None = None
 
 
 class _Open(NamedTuple):
@@ -129,45 +128,14 @@ class GroupSync:
         clusters = (source, destination)
         self._read, self._written = clusters if direction is Direction.FORWARD else clusters[::-1]
         self._copies = Copies(source, destination, settings)
-        self._own_group = settings.group
-        self._selection = selection
+        self._groups = SelectedGroups(self._read, selection, settings.group, with_states=with_states)
         self._direction = direction
         self._with_lag = with_lag
         self._with_states = with_states
         self._read_again = read_again
-        self._selected: dict[str, ListedGroup] = {}
-        self._committed = GroupOffsetsReader(self._read)
         self._present = GroupOffsetsReader(self._written)
         self._log_starts: Mapping[TopicPartition, int] = {}
         self._ends: Mapping[TopicPartition, int] = {}
-
-    def settled_round(
-        self, topics: Mapping[str, str], *, patience_s: float, apply: bool, **more: Any
-    ) -> GroupsReport:
-        """
-        Repeat a round as long as a coordinator moves or does not answer.
-
-        Args:
-            topics: As for :meth:`round`, like all others.
-            patience_s: How long to repeat it.
-
-        """
-        report: GroupsReport | None = None
-
-        def attempt() -> GroupsReport:
-            nonlocal report
-            after = self.round(topics, apply=apply, **more)
-            report = after if report is None else after.behind(report)
-            if report.may_pass:
-                raise _Unsettled
-            return report
-
-        try:
-            return patiently(attempt, patience_s=patience_s, can_heal=_can_heal)
-        except ShoalError:
-            if report is None:
-                raise
-            return report
 
     def round(
         self,
@@ -194,13 +162,15 @@ class GroupSync:
 
         """
         started = time.monotonic()
-        listed = list_groups(self._read, with_states=self._with_states)
-        selected, offsets = self._read_selected(listed, topics, stable=stable)
+        read = self._groups.read(
+            topics if self._direction is Direction.FORWARD else topics.values(), stable=stable
+        )
         self._copies.read(topics)
-        self._ask_logs(offsets.values())
+        self._ask_logs(read.offsets.values())
         other = list_groups(self._written, with_states=self._with_states)
         seen = [
-            _Group(selected[name], offsets.get(name), other.groups.get(name)) for name in sorted(selected)
+            _Group(each, read.offsets.get(name), other.groups.get(name))
+            for name, each in sorted(read.groups.items())
         ]
         opened = {each.here.name: self._open(each) for each in self._with_present(seen, self._present)}
         counted = count(self._left_open(opened.values()), most_counted=most_counted)
@@ -208,7 +178,7 @@ class GroupSync:
         if apply:
             waiting = [each for each in seen if _waits_for_commit(reports[each.here.name])]
             reports |= self._commit(waiting, counted, prove)
-        warnings = [*_warnings(self._read, listed), *_warnings(self._written, other)]
+        warnings = [*read.warnings, *warnings_of(self._written, other)]
         return GroupsReport(self._direction, list(reports.values()), warnings, time.monotonic() - started)
 
     def _commit(
@@ -224,35 +194,6 @@ class GroupSync:
                 yield name, replace(report, offsets=tuple(rows))
 
     # Reading
-
-    def _read_selected(
-        self, listed: GroupListing, topics: Mapping[str, str], *, stable: bool
-    ) -> tuple[dict[str, ListedGroup], Mapping[str, _Answer]]:
-        """Return the selected groups, those that no broker lists for now among them, and their offsets."""
-        listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
-        known = self._selected | listed_now
-        offsets = self._committed.read(
-            (name for name, each in known.items() if each.commits_offsets),
-            stable=stable,
-            partitions=dict.fromkeys(known, self._read_partitions(topics)) if stable else None,
-        )
-        self._selected = {
-            name: each
-            for name, each in known.items()
-            if name in listed_now or _has_offsets(offsets.get(name))
-        }
-        return self._selected, offsets
-
-    def _read_partitions(self, topics: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return the partitions of the mirror's topics at the cluster whose offsets are read."""
-        names = topics if self._direction is Direction.FORWARD else topics.values()
-        found = self._read.refresh(names).topics
-        return {name: sorted(found[name].partitions) for name in names if name in found}
-
-    def _is_selected(self, group: ListedGroup) -> bool:
-        # Classic groups of other protocols, such as those of Connect's workers, commit no offsets.
-        is_for_consumers = group.commits_offsets or group.type is not GroupType.CLASSIC
-        return is_for_consumers and group.name != self._own_group and self._selection.matches(group.name)
 
     def _with_present(self, groups: Sequence[_Group], reader: GroupOffsetsReader) -> list[_Group]:
         """
@@ -279,7 +220,7 @@ class GroupSync:
             for answer in [present.get(each.here.name)]
         ]
 
-    def _ask_logs(self, answers: Iterable[_Answer]) -> None:
+    def _ask_logs(self, answers: Iterable[Answer]) -> None:
         """Ask for the first offsets at the other cluster, and for the ends of this one."""
         topics = {topic for answer in answers if isinstance(answer, FetchedGroup) for topic in answer.topics}
         copies = {self._copies.counterpart_of(topic, self._direction) for topic in topics}
@@ -379,14 +320,6 @@ class GroupSync:
                 )
 
 
-class _Unsettled(ShoalError):
-    """A later round may commit more."""
-
-
-def _can_heal(error: ShoalError) -> bool:
-    return isinstance(error, _Unsettled) or is_transient(error)
-
-
 def _waits_for_commit(report: GroupReport) -> bool:
     return any(each.mark for each in report.offsets)
 
@@ -411,12 +344,7 @@ def _known(value: CommittedValue | None) -> CommittedValue | None:
     return None if value is None or (value.offset < 0 and not value.error_code) else value
 
 
-def _has_offsets(answer: _Answer | None) -> bool:
-    """Whether a group that is not listed is there, or may be."""
-    return isinstance(answer, ShoalError) or (answer is not None and bool(answer.topics))
-
-
-def _is_unauthorized(answer: _Answer | None) -> bool:
+def _is_unauthorized(answer: Answer | None) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -427,10 +355,3 @@ def _proved(row: GroupOffset, prove: Prove) -> GroupOffset:
     if not is_wrong or row.mark is None:
         return proved
     return replace(proved, action=Action.REFUSED, detail=_PROVED_WRONG, mark=None)
-
-
-def _warnings(cluster: Cluster, listing: GroupListing) -> list[str]:
-    return [
-        f"groups of broker {node_id} of {cluster} may be missing: {error}"
-        for node_id, error in listing.failures.items()
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ... import kinds
 from ...client.cluster import Cluster
@@ -14,10 +15,12 @@ from ..model.copy_options import CopySettings
 from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
 from ..model.topics import TopicSelection
+from ..model.window import Until
 from ..prepare.unmatched import why_nothing_matches
 from .groups import GroupSync
 from .prove import proofs
 from .report import Direction, GroupsReport
+from .selected import settled
 
 __all__ = ["GroupsOptions", "translate_groups", "translate_offsets"]
 
@@ -57,10 +60,11 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
     Translate the committed offsets of groups once, with or without a running mirror.
 
     Raises:
-        ConfigError: No topic matches.
+        ConfigError: No topic matches, or an option does not fit to an archive.
         ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
 
     """
+    _check_archives(options)
     mirror = options.mirror
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         found = source.refresh().topics  # at once: the address may be wrong
@@ -80,8 +84,25 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             with_lag=True,
         )
         prove = proofs(source, destination, settings, direction) if options.prove else None
-        return sync.settled_round(
-            topics, patience_s=_PATIENCE_S, apply=options.apply, stable=options.apply, prove=prove
+        return settled(
+            partial(sync.round, topics, apply=options.apply, stable=options.apply, prove=prove), _PATIENCE_S
+        )
+
+
+def _check_archives(options: GroupsOptions) -> None:
+    mirror = options.mirror
+    is_archive = mirror.source.directory is not None
+    if mirror.destination.directory is not None:
+        raise ConfigError(
+            f"--to {mirror.destination.servers!r} is a directory. shoal mirror --groups archives committed "
+            "offsets"
+        )
+    if is_archive and options.reverse:
+        raise ConfigError("--reverse has no meaning if --from is a directory: it has no consumers")
+    if mirror.until is not None and (not is_archive or mirror.until.timestamp_ms is None):
+        raise ConfigError(
+            f"--until {mirror.until}: only the archived offsets of a time can be chosen. Use a time, and a "
+            "directory for --from"
         )
 
 
@@ -97,6 +118,7 @@ def translate_offsets(
     apply: bool = False,
     reverse: bool = False,
     prove: bool = False,
+    until: str | int | None = None,
     on_warning: Callable[[str], object] | None = None,
 ) -> GroupsReport:
     """
@@ -105,9 +127,9 @@ def translate_offsets(
     The mirror may run meanwhile, and need not. Without ``apply`` nothing is written.
 
     Args:
-        source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
-        destination: As ``source``.
-        topics: This and the others up to ``prove`` are the options of ``shoal groups`` (docs/cli.md).
+        source: ``HOST:PORT[,HOST:PORT…]``, the properties of a Java client, or the directory of an archive.
+        destination: As ``source``, but no directory.
+        topics: This and the others up to ``until`` are the options of ``shoal groups`` (docs/cli.md).
         groups: A regular expression that matches whole names of consumer groups.
         exclude: Topics to leave out.
         rename: Names of the topics at the destination.
@@ -115,6 +137,7 @@ def translate_offsets(
         apply: Whether to commit the translations.
         reverse: Whether to translate from the destination back to the source.
         prove: Whether to read and compare the next record at both clusters.
+        until: The time whose archived offsets are translated.
         on_warning: A function that receives warnings as sentences.
 
     Returns:
@@ -139,6 +162,7 @@ def translate_offsets(
         ClientConfig.given("destination", destination, on_warning),
         TopicSelection(topics, exclude, rename),
         group=group,
+        until=None if until is None else Until.parse("until", until),
     )
     selection = GroupSelection(groups)
     report = translate_groups(GroupsOptions(mirror, selection, apply=apply, reverse=reverse, prove=prove))

@@ -1,0 +1,134 @@
+"""
+The rounds of an archiving mirror: the committed offsets of groups, written whenever they have changed.
+
+An archive has the offsets of its source, so nothing is translated before a restore. A group whose coordinator
+does not answer keeps the offsets that the archive has of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ...archive.description import now_ms
+from ...archive.directory import Archive
+from ...archive.groups import ArchivedGroups, read_groups, write_groups
+from ...archive.store import Store
+from ...client.cluster import Cluster, is_transient
+from ...client.group_offsets import FetchedGroup
+from ...client.groups import ListedGroup
+from ...error_codes import named_code
+from ...errors import ShoalError
+from ...topic_partition import TopicPartition
+from ..model.group_selection import GroupSelection
+from ..model.offset_map import Exactness
+from .problems import problem_of
+from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport
+from .selected import Answer, SelectedGroups
+
+__all__ = ["GroupArchive"]
+
+
+class GroupArchive:
+    """The groups of a source, and those of an archive. One thread uses it, with a cluster of its own."""
+
+    def __init__(self, source: Cluster, directory: str, selection: GroupSelection, own_group: str) -> None:
+        """Prepare; nothing is read yet."""
+        self._source = source
+        self._directory = directory
+        self._selection = selection
+        self._own_group = own_group
+        self._store: Store | None = None
+        self._archived: ArchivedGroups = {}
+        self._groups: SelectedGroups
+
+    def _open(self) -> Store:
+        """Read the groups that the archive has."""
+        if self._store is None:
+            store = Archive.open(self._directory).store
+            self._archived = read_groups(store)
+            self._groups = SelectedGroups(
+                self._source, self._selection, self._own_group, known=self._archived
+            )
+            self._store = store
+        return self._store
+
+    def round(self, topics: Mapping[str, str], *, most_counted: int | None = None) -> GroupsReport:
+        """
+        Read the groups of the source, and archive their offsets if one has changed.
+
+        Args:
+            topics: The names of the topics in the archive, by those at the source.
+            most_counted: Without effect: nothing is counted.
+
+        Raises:
+            ShoalError: The source or the store does not respond, or refuses; or the newest file is damaged.
+
+        """
+        started = time.monotonic()
+        store = self._open()
+        read = self._groups.read(topics, stable=False)
+        reports = [
+            self._report(each, read.offsets.get(name), topics) for name, each in sorted(read.groups.items())
+        ]
+        offsets = {each.name: self._offsets(each) for each in reports}
+        groups = {name: found for name, found in offsets.items() if found}
+        if groups != self._archived:
+            write_groups(store, groups, now_ms())
+            self._archived = groups
+        return GroupsReport(Direction.FORWARD, reports, read.warnings, time.monotonic() - started)
+
+    def _offsets(self, report: GroupReport) -> Mapping[TopicPartition, int]:
+        """Return the offsets to archive of a group."""
+        if report.has_failed:
+            return self._archived.get(report.name, {})
+        return {each.counterpart: each.committed for each in report.offsets if each.counterpart is not None}
+
+    def _report(self, group: ListedGroup, answer: Answer | None, topics: Mapping[str, str]) -> GroupReport:
+        report = GroupReport(group.name, group.type, group.state)
+        if isinstance(answer, ShoalError):
+            return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
+        problem, is_left_out = problem_of(group, answer, None, self._directory)
+        if problem or answer is None:
+            return replace(report, problem=problem, is_left_out=is_left_out)
+        return replace(report, offsets=tuple(self._rows(group.name, answer, topics)))
+
+    def _rows(self, group: str, answer: FetchedGroup, topics: Mapping[str, str]) -> Iterator[GroupOffset]:
+        archived = self._archived.get(group, {})
+        for topic, values in sorted(answer.topics.items()):
+            for number, value in sorted(values.items()):
+                here, offset = TopicPartition(topic, number), value.offset
+                if topic not in topics:
+                    yield _row(group, here, None, offset, None, Action.NOT_MIRRORED)
+                elif value.error_code:
+                    yield _row(group, here, None, offset, None, Action.REFUSED, named_code(value.error_code))
+                elif offset >= 0:
+                    there = TopicPartition(topics[topic], number)
+                    before = archived.get(there)
+                    action = Action.UNCHANGED if before == offset else Action.WRITTEN
+                    yield _row(group, here, there, offset, before, action)
+
+
+def _row(
+    group: str,
+    here: TopicPartition,
+    there: TopicPartition | None,
+    offset: int,
+    before: int | None,
+    action: Action,
+    detail: str = "",
+) -> GroupOffset:
+    is_archived = there is not None
+    return GroupOffset(
+        group,
+        here,
+        there,
+        offset,
+        None,
+        offset if is_archived else None,
+        Exactness.EXACT if is_archived else None,
+        before,
+        action,
+        detail,
+    )

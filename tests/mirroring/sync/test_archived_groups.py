@@ -1,0 +1,145 @@
+"""The committed offsets of groups, from a cluster to an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.archive.directory import Archive
+from shoal.archive.groups import read_groups, write_groups
+from shoal.client.config import ClientConfig
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.sync.archived_groups import GroupArchive
+from shoal.mirroring.sync.follower import GroupFollower
+from shoal.mirroring.sync.report import Action
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.archive.archives import add, new_archive, plain
+from tests.mirroring.sync.conftest import Groups, row_of
+
+
+class Archiving:
+    """The groups of a source, and an archive."""
+
+    def __init__(self, groups: Groups, directory: Path, selection: str = ".*") -> None:
+        self.groups = groups
+        self.store = Archive.create(str(directory)).store
+        own_group = groups.two.settings.group
+        self.rounds = GroupArchive(groups.source, str(directory), GroupSelection(selection), own_group)
+
+    def files(self) -> int:
+        return len(self.store.names("groups"))
+
+
+@pytest.fixture
+def archiving(groups: Groups, tmp_path: Path) -> Archiving:
+    groups.two.topic()
+    return Archiving(groups, tmp_path / "archive")
+
+
+def test_round_archives_the_offsets_of_mirrored_topics_by_their_names_there(
+    groups: Groups, archiving: Archiving
+) -> None:
+    groups.two.source.create_topic("other", 1)
+    groups.commit("source", "g", 4)
+    groups.commit("source", "g", 1, topic="other")
+    report = archiving.rounds.round({"topic": "renamed"})
+    assert read_groups(archiving.store) == {"g": {TopicPartition("renamed", 0): 4}}
+    rows = {each.partition.topic: (each.action, each.exactness) for each in report.groups[0].offsets}
+    assert rows == {
+        "topic": (Action.WRITTEN, Exactness.EXACT),
+        "other": (Action.NOT_MIRRORED, None),
+    }
+
+
+def test_round_writes_a_file_only_if_an_offset_has_changed(groups: Groups, archiving: Archiving) -> None:
+    groups.commit("source", "g", 4)
+    archiving.rounds.round(groups.topics)
+    assert row_of(archiving.rounds.round(groups.topics)).action is Action.UNCHANGED
+    assert archiving.files() == 1
+    groups.commit("source", "g", 2)
+    archiving.rounds.round(groups.topics)
+    assert archiving.files() == 2
+    assert read_groups(archiving.store) == {"g": {TopicPartition("topic", 0): 2}}
+
+
+def test_later_run_writes_nothing_if_nothing_has_changed(
+    groups: Groups, archiving: Archiving, tmp_path: Path
+) -> None:
+    groups.commit("source", "g", 4)
+    archiving.rounds.round(groups.topics)
+    Archiving(groups, tmp_path / "archive").rounds.round(groups.topics)
+    assert archiving.files() == 1
+
+
+def test_round_leaves_out_the_groups_of_mirrors_and_those_not_selected(
+    groups: Groups, tmp_path: Path
+) -> None:
+    groups.two.topic()
+    archiving = Archiving(groups, tmp_path / "archive", "g|shoal.*")
+    groups.commit("source", "g", 4)
+    groups.commit("source", "h", 4)
+    groups.commit("source", groups.two.settings.group, 4)
+    archiving.rounds.round(groups.topics)
+    assert read_groups(archiving.store).keys() == {"g"}
+
+
+def test_group_whose_coordinator_fails_keeps_its_archived_offsets(
+    groups: Groups, archiving: Archiving
+) -> None:
+    groups.commit("source", "g", 4)
+    archiving.rounds.round(groups.topics)
+    groups.two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    report = archiving.rounds.round(groups.topics)
+    assert report.groups[0].has_failed
+    assert read_groups(archiving.store) == {"g": {TopicPartition("topic", 0): 4}}
+    assert archiving.files() == 1
+
+
+def test_follower_of_an_archiving_mirror_writes_the_offsets_at_its_end(
+    groups: Groups, tmp_path: Path
+) -> None:
+    groups.two.topic()
+    archive = Archive.create(str(tmp_path / "archive"))
+    groups.commit("source", "g", 4)
+    settings = groups.two.settings
+    directory = ClientConfig.given("destination", str(tmp_path / "archive"), None)
+    options = MirrorOptions(settings.source, directory, TopicSelection("topic"), groups=".*", once=True)
+    warnings: list[str] = []
+    metrics = Metrics()
+    follower = GroupFollower.of(options, metrics, warnings.append)
+    assert follower is not None
+    follower.begin(settings.group, lambda: groups.topics)
+    follower.finish()
+    assert warnings == []
+    assert read_groups(archive.store) == {"g": {TopicPartition("topic", 0): 4}}
+    assert metrics.groups is not None
+    assert metrics.groups.actions == {Action.WRITTEN.value: 1}
+
+
+def test_follower_of_a_restore_sets_the_archived_offsets(groups: Groups, tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "archive")
+    add(archive, plain(3, 2), tmp_path)
+    write_groups(archive.store, {"g": {TopicPartition("orders", 0): 4}}, 1_000)
+    settings = groups.two.settings
+    source = ClientConfig.given("source", str(tmp_path / "archive"), None)
+    options = MirrorOptions(source, settings.destination, TopicSelection("orders"), groups=".*", once=True)
+    groups.two.destination.create_topic("orders", 1)
+    restoring = groups.two.with_settings(source=options.source)
+    assert restoring.run([CopyRange("orders", 0, "orders", 0, 5)]).stopped == ()
+    warnings: list[str] = []
+    follower = GroupFollower.of(options, Metrics(), warnings.append)
+    assert follower is not None
+    follower.begin(settings.group, lambda: {"orders": "orders"})
+    follower.finish()
+    assert warnings == []
+    committed = groups.committed("destination", "g", "orders")
+    assert committed is not None
+    assert committed.offset == 4
