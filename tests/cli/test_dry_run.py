@@ -136,7 +136,7 @@ def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, java: Path, tm
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
-    assert "1 partitions added to 1" in run.stdout
+    assert "1 partitions added" in run.stdout
     assert "pyspark" not in run.stderr
     assert list(tmp_path.iterdir()) == []
     assert [topic.name for topic in sides.destination.topics] == ["orders"]
@@ -360,22 +360,6 @@ def test_acl_command_for_later_partitions_is_printed(sides: Sides, texts: Texts)
     assert f"  {command}" == lines[later + 1]
     _, out, _ = sides.run("--once", topics="orders")
     assert "# later" not in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "topics", "expected"),
-    [
-        ((), "orders", ["ALTER on copies"]),
-        ((), "ord.*", ["ALTER on copies", "match later"]),
-        (("--once",), "ord.*", []),
-    ],
-)
-def test_running_mirror_is_reported_with_acls_for_later_topics(
-    sides: Sides, arguments: tuple[str, ...], topics: str, expected: list[str]
-) -> None:
-    _, out, _ = sides.run(*arguments, topics=topics)
-    (later,) = [line for line in out.splitlines() if "later:" in line] or [""]
-    assert [part for part in ("ALTER on copies", "match later") if part in later] == (expected)
 
 
 def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides, texts: Texts) -> None:
