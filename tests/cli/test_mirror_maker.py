@@ -120,7 +120,6 @@ def test_old_files_work_unchanged(read: Read, capsys: pytest.CaptureFixture[str]
         ("acks=1", "acks=1 has no effect: all in-sync replicas acknowledge each batch"),
         ("enable.idempotence=false", "enable.idempotence=false has no effect: the producer is idempotent"),
         ("delivery.timeout.ms=120000", "delivery.timeout.ms is overridden to 120000"),
-        ("max.in.flight.requests.per.connection=5", "Nothing is lost or reordered"),
     ],
 )
 def test_lossy_setting_warns(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from .. import kinds
 from ..client.config import ClientConfig
@@ -42,24 +42,29 @@ _NO_DATA_LOSS = {
     _IN_FLIGHT: "1",
 }
 
-#: Properties of the producer's file with one meaning here: the values that have it, and what happens always.
-_ALWAYS = {
+#: Properties with one meaning here: the values that have it, and the sentence about all others.
+#: Those without a sentence are ones that the tool sets itself, or removes (``producer.type``, Kafka 0.8).
+_Always: TypeAlias = Mapping[str, tuple[Collection[str], str]]
+
+_COMMITS = (("false",), "only acknowledged records are committed")
+
+_ALWAYS_CONSUMED: _Always = {
+    **dict.fromkeys(("key.deserializer", "value.deserializer"), ((), "")),
+    # Java's consumer, KIP-3, and the consumer of Kafka 0.8.
+    **dict.fromkeys(("enable.auto.commit", "auto.commit.enabled", "auto.commit.enable"), _COMMITS),
+    "client.rack": ((), "shoal reads from the leaders"),
+}
+
+_ALWAYS_PRODUCED: _Always = {
+    **dict.fromkeys(("key.serializer", "value.serializer", "producer.type"), ((), "")),
     "acks": (("all", "-1"), "all in-sync replicas acknowledge each batch"),
     "enable.idempotence": (("true",), "the producer is idempotent"),
     "linger.ms": (("0",), "the outputs of one poll share batches"),
+    # Kafka 0.8's producer and KIP-3; Java's producer has max.block.ms instead.
+    "block.on.buffer.full": (("true",), "a full buffer makes the mirror wait, and loses nothing"),
 }
 
-#: Properties of the consumer's file that the tool sets itself.
-_CONSUMER_OWN = ("key.deserializer", "value.deserializer")
-
-#: Properties of the producer's file that the tool sets itself, or removes (``producer.type``, Kafka 0.8).
-_PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
-
-#: Names of automatic commits: in Java's consumer, KIP-3, and the consumer of Kafka 0.8.
-_AUTO_COMMIT = ("enable.auto.commit", "auto.commit.enabled", "auto.commit.enable")
-
-#: A property of Kafka 0.8's producer and KIP-3; Java's producer has ``max.block.ms`` instead.
-_BLOCK = "block.on.buffer.full"
+_ALWAYS_COPIED: _Always = {"partitioner.class": ((), "partitions are the source's")}
 
 #: No batch is smaller than its header.
 _LEAST_BATCH_BYTES = 1024
@@ -299,23 +304,15 @@ def _handling(
 
 
 def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
-    where = f"--consumer.config {file}"
-    properties = _without(read_properties_file("--consumer.config", file), _CONSUMER_OWN)
-    _check_together(where, properties.pop("fetch.raw.bytes", None), "fetch.raw.bytes", raw)
-    if properties.pop("client.rack", None) is not None:
-        warn(f"{where}: client.rack has no effect: shoal reads from the leaders")
-    for name in _AUTO_COMMIT:
-        if _is_true(where, properties, name, default=False):
-            warn(f"{where}: {name}=true has no effect: only acknowledged records are committed")
+    where, properties = _read("--consumer.config", file, "fetch.raw.bytes", raw, _ALWAYS_CONSUMED)
     properties["enable.auto.commit"] = "false"
     if properties.get("auto.offset.reset", "").lower() == "none":
         raise ConfigError(
             f"{where}: auto.offset.reset=none is not supported. Set it to earliest or latest (the default)"
         )
-    client = _client("source", properties, where)
-    kept = _without_connection(properties, CONSUMER_PROPERTIES)
-    with_servers = {**kept, "bootstrap.servers": client.servers}
-    settings = _named_in_errors(where, lambda: ConsumerSettings.from_properties(with_servers))
+    client, kept, settings = _settings(
+        "source", where, properties, CONSUMER_PROPERTIES, ConsumerSettings.from_properties
+    )
     if settings.membership is not None:
         client = replace(client, client_id=f"{settings.membership.group}-0")
     return client, settings, kept
@@ -324,84 +321,60 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
 def _read_producer(
     file: str, raw: bool, repartition: bool
 ) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
-    where = f"--producer.config {file}"
-    properties = _without(read_properties_file("--producer.config", file), _PRODUCER_OWN)
-    _check_together(where, properties.pop("send.raw.bytes", None), "send.raw.bytes", raw)
-    if not _is_true(where, properties, _BLOCK, default=True):
-        warn(f"{where}: {_BLOCK}=false has no effect: a full buffer makes the mirror wait, and loses nothing")
-    _limit_in_flight(where, properties)
-    if not repartition and properties.pop("partitioner.class", None) is not None:
-        warn(f"{where}: partitioner.class has no effect: partitions are the source's")
-    for name, (values, always) in _ALWAYS.items():
-        given = properties.pop(name, values[0]).strip().lower()
-        if given not in values:
-            warn(f"{where}: {name}={given} has no effect: {always}")
+    always = _ALWAYS_PRODUCED if repartition else {**_ALWAYS_PRODUCED, **_ALWAYS_COPIED}
+    where, properties = _read("--producer.config", file, "send.raw.bytes", raw, always)
+    in_flight = properties.get(_IN_FLIGHT, "").strip()
+    # With more, Java's producer is silently not idempotent.
+    if in_flight.isdecimal() and len(in_flight) < 10 and int(in_flight) > MOST_IN_FLIGHT:
+        warn(
+            f"{where}: {_IN_FLIGHT}={in_flight} is too large for an idempotent producer. Using "
+            f"{MOST_IN_FLIGHT}"
+        )
+        properties[_IN_FLIGHT] = str(MOST_IN_FLIGHT)
     for name, value in _NO_DATA_LOSS.items():
         given = properties.setdefault(name, value)
-        if given != value:
-            warn(f"{where}: {_of_overriding(name, given)}")
-    client = _client("destination", properties, where)
-    kept = _without_connection(properties, PRODUCER_PROPERTIES)
-    with_servers = {**kept, "bootstrap.servers": client.servers}
-    settings = _named_in_errors(where, lambda: ProducerSettings.from_properties(with_servers))
+        # With several requests in flight nothing is lost or reordered.
+        if given != value and name != _IN_FLIGHT:
+            warn(
+                f"{where}: {name} is overridden to {given}: data loss or message reordering is possible with "
+                "a handler or --repartition. Without them it has no effect"
+            )
+    client, kept, settings = _settings(
+        "destination", where, properties, PRODUCER_PROPERTIES, ProducerSettings.from_properties
+    )
     return client, settings, kept
 
 
-def _client(cluster: str, properties: Mapping[str, str], where: str) -> ClientConfig:
-    """Read how to reach a cluster, and warn of properties without effect."""
+def _read(option: str, file: str, raw_name: str, raw: bool, always: _Always) -> tuple[str, dict[str, str]]:
+    """Return the name of a file in messages, and its properties without those of one meaning."""
+    where, properties = f"{option} {file}", dict(read_properties_file(option, file))
+    value = properties.pop(raw_name, None)
+    if value is not None and value.strip().lower() != str(raw).lower():
+        raise ConfigError(
+            f"{where}: {raw_name}={value}, and --use.raw.bytes is {str(raw).lower()}: {TOGETHER}. "
+            f"Remove {raw_name}, which --use.raw.bytes sets"
+        )
+    for name, (values, sentence) in always.items():
+        given = properties.pop(name, None)
+        if given is not None and sentence and given.strip().lower() not in values:
+            warn(f"{where}: {name}={given} has no effect: {sentence}")
+    return where, properties
+
+
+def _settings(
+    cluster: str,
+    where: str,
+    properties: Mapping[str, str],
+    known: Collection[str],
+    read: Callable[[Mapping[str, str]], T],
+) -> tuple[ClientConfig, dict[str, str], T]:
+    """Read how to reach a cluster, and the known properties, which have no secrets."""
     client, warnings = ClientConfig.from_properties(cluster, properties, where=where)
     for warning in warnings:
         warn(warning)
-    return client
-
-
-def _without_connection(properties: Mapping[str, str], kept: Mapping[str, object]) -> dict[str, str]:
-    """Return the properties of a table, without those of the connection and without secrets."""
-    return {name: value for name, value in properties.items() if name in kept}
-
-
-def _limit_in_flight(where: str, properties: dict[str, str]) -> None:
-    """Limit the requests in flight: with more, Java's producer is silently not idempotent."""
-    given = properties.get(_IN_FLIGHT, "").strip()
-    if given.isdecimal() and len(given) < 10 and int(given) > MOST_IN_FLIGHT:
-        warn(f"{where}: {_IN_FLIGHT}={given} is too large for an idempotent producer. Using {MOST_IN_FLIGHT}")
-        properties[_IN_FLIGHT] = str(MOST_IN_FLIGHT)
-
-
-def _check_together(where: str, value: str | None, name: str, raw: bool) -> None:
-    """Refuse a file that contradicts ``--use.raw.bytes``."""
-    if value is not None and value.strip().lower() != str(raw).lower():
-        raise ConfigError(
-            f"{where}: {name}={value}, and --use.raw.bytes is {str(raw).lower()}: {TOGETHER}. "
-            f"Remove {name}, which --use.raw.bytes sets"
-        )
-
-
-def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool) -> bool:
-    """Remove a property that is true or false, and return its value."""
-    value = properties.pop(name, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise ConfigError(f"{where}: {name}={value!r} is neither true nor false. Set one of them")
-    return value == "true"
-
-
-def _of_overriding(name: str, value: str) -> str:
-    if name == _IN_FLIGHT:
-        return f"{name}={value}: not MirrorMaker's 1. Nothing is lost or reordered (docs/from-mirrormaker.md)"
-    return (
-        f"{name} is overridden to {value}: data loss or message reordering is possible with a handler or "
-        "--repartition. Without them it has no effect"
-    )
-
-
-def _without(properties: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name not in names}
-
-
-def _named_in_errors(where: str, read: Callable[[], T]) -> T:
-    """Name the file in an error about its settings."""
+    kept = {name: value for name, value in properties.items() if name in known}
     try:
-        return read()
+        return client, kept, read({**kept, "bootstrap.servers": client.servers})
     except ConfigError as error:
         _, _, problem = str(error).partition(": ")
         raise ConfigError(f"{where}: {problem}") from None
