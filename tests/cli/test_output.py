@@ -88,8 +88,8 @@ def test_earlier_incidents_are_not_printed_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = PlainReport()
-    report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION)))
-    report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION), incidents_before=1))
+    report.progress(replace(PROGRESS, incidents=(RETENTION, RESET)))
+    report.progress(replace(PROGRESS, incidents=(RESET, RETENTION), incidents_before=1))
     assert capsys.readouterr().err.count("continued after") == 3
     summary = replace(SUMMARY, incidents=(RETENTION,), incidents_before=1_000, lost_before=17)
     assert any(key == "continued" and "1,000" in value for key, value in summary_rows(summary))

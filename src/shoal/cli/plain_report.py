@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.progress import (
     LONG_TRANSACTION_S,
-    HeldBack,
     PartitionIncident,
     Phase,
     Progress,
@@ -40,54 +39,47 @@ class News:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._incidents = 0
-        self._stopped: dict[str, str] = {}
-        self._waiting: dict[str, str] = {}
-        self._held_back: dict[str, float] = {}
+        self._known: Mapping[_Place, str] = {}
 
     def of(self, progress: Progress) -> None:
         """Print the news since the last report."""
-        self._print_stopped(progress.stopped)
-        for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
-            self._say(f"{first_few(partitions)} waiting: {reason}")
-        self._waiting = dict(progress.waiting)
-        self._print_held_back(progress.held_back)
-        self._print_incidents(progress)
-
-    def _print_stopped(self, stopped: Mapping[str, str]) -> None:
-        for reason, partitions in _by_reason(_new(stopped, self._stopped)).items():
-            self._say(f"{first_few(partitions)} stopped: {reason}")
-        if healed := [each for each in self._stopped if each not in stopped]:
+        found = dict(_news(progress))
+        new = ((place.partition, each) for place, each in found.items() if self._known.get(place) != each)
+        for sentence, partitions in _by_reason(new).items():
+            self._say(f"{first_few(partitions)} {sentence}")
+        gone = self._known.keys() - found.keys()
+        if healed := sorted(each.partition for each in gone if each.kind == "stopped"):
             self._say(f"{first_few(healed)} no longer stopped")
-        self._stopped = dict(stopped)
-
-    def _print_held_back(self, held_back: Mapping[str, HeldBack]) -> None:
-        now = time.time()
-        open_long = {name: each for name, each in held_back.items() if now - each.since >= LONG_TRANSACTION_S}
-        for name, each in open_long.items():
-            if self._held_back.get(name) != each.since:
-                since = datetime.fromtimestamp(each.since, UTC)
-                self._say(
-                    f"{name}: an open transaction of the source, seen since {since:%Y-%m-%d %H:%M:%S} UTC, "
-                    f"holds back {each.records:,} records"
-                )
-        self._held_back = {name: each.since for name, each in open_long.items()}
-
-    def _print_incidents(self, progress: Progress) -> None:
-        for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
-            # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
-            if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
-                self._say(f"{incident.partition} continued after {incident_text(incident)}")
-        self._incidents = progress.incidents_before + len(progress.incidents)
+        self._known = found
 
 
-def _new(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    return {partition: reason for partition, reason in now.items() if before.get(partition) != reason}
+class _Place(NamedTuple):
+    """What news are about: a partition, and of several incidents the number."""
+
+    kind: str
+    partition: str
+    incident: int = 0
 
 
-def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+def _news(progress: Progress) -> Iterator[tuple[_Place, str]]:
+    for name, reason in progress.stopped.items():
+        yield _Place("stopped", name), f"stopped: {reason}"
+    for name, reason in progress.waiting.items():
+        yield _Place("waiting", name), f"waiting: {reason}"
+    now = time.time()
+    for name, held in progress.held_back.items():
+        if now - held.since >= LONG_TRANSACTION_S:
+            since = f"{datetime.fromtimestamp(held.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            yield _Place("held", name), f"held back by an open transaction of the source, seen since {since}"
+    for number, incident in enumerate(progress.incidents, progress.incidents_before + 1):
+        # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
+        if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
+            yield _Place("incident", incident.partition, number), f"continued after {incident_text(incident)}"
+
+
+def _by_reason(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     partitions: dict[str, list[str]] = defaultdict(list)
-    for partition, reason in reasons.items():
+    for partition, reason in reasons:
         partitions[reason].append(partition)
     return partitions
 
@@ -195,7 +187,9 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.report:
         rows.append(("report", summary.report))
     for name, reasons in (("stopped", summary.stopped), ("waiting", summary.waiting)):
-        rows += [(name, f"{first_few(each)}: {reason}") for reason, each in _by_reason(reasons).items()]
+        rows += [
+            (name, f"{first_few(each)}: {reason}") for reason, each in _by_reason(reasons.items()).items()
+        ]
     rows += [
         ("continued", f"{each.partition} after {incident_text(each)}")
         for each in summary.incidents

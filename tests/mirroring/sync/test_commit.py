@@ -105,7 +105,7 @@ def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(
     assert set(actions(outcomes).values()) == {Action.WRITTEN}
     found = fetch_offsets(cluster, "g", None)
     assert {each.partition: value.metadata for each, value in found.items()} == {
-        0: "translated-by-shoal/1 A 7 5 exact/69a8d393",
+        0: "translated-by-shoal/1 A 7 5 exact",
         1: "translated-by-shoal/1 A 7 5 exact mine",
     }
 

@@ -424,7 +424,7 @@ def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
     monkeypatch.setitem(groups.two.destination.config, "offset.metadata.max.bytes", "100")
     assert row_of(groups.round()).action is Action.WRITTEN
     assert row_of(groups.round()).action is Action.UNCHANGED
-    groups.commit("source", "g", 4, "short")
+    groups.commit("source", "g", 5, "short")
     assert row_of(groups.round()).action is Action.WRITTEN
     committed = groups.committed("destination", "g")
     assert committed is not None

@@ -2,17 +2,16 @@
 The mark of a committed offset that shoal translated, in the commit's metadata.
 
 A mark reads ``translated-by-shoal/1 CLUSTER OFFSET TRANSLATION EXACTNESS``, and behind a space follows the
-metadata that the group's consumer committed. If a broker does not allow metadata of this length, the mark
-ends with ``EXACTNESS/CRC``, the CRC-32 of those that were left out. So a later round sees whether they have
-changed. An offset without a mark is one of a consumer or an operator,
-and shoal never moves it backwards. The same is true of a mark beside another offset: its committer had
-read shoal's metadata. The cluster's id says where the offset was read, since shoal does not send it back.
+metadata that the group's consumer committed, unless a broker does not allow metadata of this length.
+
+An offset without a mark is one of a consumer or an operator, and shoal never moves it backwards. The same is
+true of a mark beside another offset: its committer had read shoal's metadata. The cluster's id says where the
+offset was read, since shoal does not send it back.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from typing import NamedTuple
 
 from ...client.group_offsets import CommittedValue
@@ -22,7 +21,7 @@ __all__ = ["LARGEST_METADATA", "Mark"]
 
 _PREFIX = "translated-by-shoal/1 "
 _MARK = re.compile(
-    re.escape(_PREFIX) + r"(\S+) (\d{1,19}) (\d{1,19}) (exact|ahead|at-least)(?:/([0-9a-f]{8})|(?: (.*))?)",
+    re.escape(_PREFIX) + r"(\S+) (\d{1,19}) (\d{1,19}) (exact|ahead|at-least)(?: (.*))?",
     re.DOTALL,
 )
 
@@ -42,8 +41,7 @@ class Mark(NamedTuple):
         offset: The offset that the group had committed there.
         translation: The offset to which the metadata belongs.
         exactness: How exact the translation is.
-        passed_on: The metadata that the group had committed there.
-        left_out: The CRC-32 of these if they were too long, as 8 hexadecimal digits; empty otherwise.
+        passed_on: The metadata that the group had committed there; empty if they were too long.
 
     """
 
@@ -52,7 +50,6 @@ class Mark(NamedTuple):
     translation: int
     exactness: Exactness
     passed_on: str = ""
-    left_out: str = ""
 
     @classmethod
     def of(cls, cluster_id: str | None, committed: CommittedValue, translation: Translation) -> Mark:
@@ -74,31 +71,17 @@ class Mark(NamedTuple):
     @property
     def alone(self) -> str:
         """The metadata to commit, without that of the consumer."""
-        if not self.passed_on:
-            return self._text
-        return f"{self._text}/{self._checksum}"
-
-    @property
-    def _checksum(self) -> str:
-        return f"{zlib.crc32(self.passed_on.encode()):08x}"
-
-    @property
-    def _text(self) -> str:
         exactness = self.exactness.value.replace(" ", "-")
         return f"{_PREFIX}{self.cluster_id} {self.offset} {self.translation} {exactness}"
 
     def to_metadata(self) -> str:
         """Return the metadata to commit, with that of the consumer if it fits."""
-        whole = f"{self._text} {self.passed_on}" if self.passed_on else self._text
+        whole = f"{self.alone} {self.passed_on}" if self.passed_on else self.alone
         return whole if len(whole) <= LARGEST_METADATA else self.alone
 
     def was_committed_as(self, found: Mark) -> bool:
         """Whether a commit of this mark leaves the one that was found; a broker may allow it alone only."""
-        if found[:4] != self[:4]:
-            return False
-        if found.left_out:
-            return found.left_out == self._checksum
-        return found.passed_on == self.passed_on
+        return found[:4] == self[:4] and found.passed_on in (self.passed_on, "")
 
 
 def _read(metadata: str) -> Mark | None:
@@ -107,6 +90,6 @@ def _read(metadata: str) -> Mark | None:
     match = _MARK.fullmatch(metadata)
     if match is None:
         return None
-    cluster_id, offset, translation, exactness, left_out, passed_on = match.groups()
+    cluster_id, offset, translation, exactness, passed_on = match.groups()
     known = Exactness(exactness.replace("-", " "))
-    return Mark(cluster_id, int(offset), int(translation), known, passed_on or "", left_out or "")
+    return Mark(cluster_id, int(offset), int(translation), known, passed_on or "")
