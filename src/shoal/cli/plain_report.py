@@ -54,7 +54,7 @@ class News:
 
 
 class _Place(NamedTuple):
-    """What news are about: a partition, and of several incidents the number."""
+    """The partition of a piece of news, and of several incidents the number."""
 
     kind: str
     partition: str

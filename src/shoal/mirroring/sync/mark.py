@@ -2,7 +2,8 @@
 The mark of a committed offset that shoal translated, in the commit's metadata.
 
 A mark reads ``translated-by-shoal/1 CLUSTER OFFSET TRANSLATION EXACTNESS``, and behind a space follows the
-metadata that the group's consumer committed, unless a broker does not allow metadata of this length.
+metadata that the group's consumer committed. If a broker does not allow metadata of this length, the mark
+stands alone.
 
 An offset without a mark is one of a consumer or an operator, and shoal never moves it backwards. The same is
 true of a mark beside another offset: its committer had read shoal's metadata. The cluster's id says where the
