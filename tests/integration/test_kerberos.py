@@ -168,8 +168,7 @@ def test_sealed_credentials_log_in_without_the_keytab_s_file(kafka: KerberosKafk
     sealed = Credentials.of(config).seal(PROCESS_KEY)
     keytab.unlink()
     unsealed = Credentials.unseal(sealed, PROCESS_KEY).by_cluster["source"]
-    without, _ = ClientConfig.from_properties("source", config.to_properties())
-    with Cluster(replace(without, security=unsealed)) as cluster:
+    with Cluster(replace(config, security=unsealed)) as cluster:
         assert len(cluster.refresh().brokers) == 1
 
 

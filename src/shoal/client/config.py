@@ -10,7 +10,7 @@ from ..archive.store import check_url, is_directory_url
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
-from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
+from .answer_sizes import AnswerSizes
 from .properties import integer, java, one_of, read_into, table_of
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
@@ -213,18 +213,6 @@ class ClientConfig:
                 "iterations or more, and remove the property"
             )
         return config, warnings
-
-    def to_properties(self) -> dict[str, str]:
-        """Return the properties for :meth:`from_properties`, without ``security`` and its secrets."""
-        sizes = self.answer_sizes
-        return {
-            "bootstrap.servers": self.servers,
-            "client.id": self.client_id,
-            "request.timeout.ms": str(self.request_timeout_ms),
-            "isolation.level": self.isolation_level.name.lower(),
-            BATCH_BYTES_PROPERTY: str(sizes.batch_bytes),
-            ANSWER_BYTES_PROPERTY: str(sizes.answer_bytes),
-        }
 
     @property
     def request_timeout_s(self) -> float:

@@ -21,6 +21,7 @@ from pathlib import Path
 from ..client.config import ClientConfig
 from ..client.security import Security
 from ..errors import ConfigError, Stopped
+from .model.json_values import read_value, to_json
 
 __all__ = ["PROCESS_KEY", "Credentials", "key_in_file"]
 
@@ -54,8 +55,8 @@ class Credentials:
         # Here and below, since only locked clusters need it.
         from cryptography.fernet import Fernet
 
-        fields = {name: security.to_json() for name, security in self.by_cluster.items()}
-        return Fernet(key.encode()).encrypt(json.dumps(fields).encode()).decode()
+        text = json.dumps(to_json(self.by_cluster))
+        return Fernet(key.encode()).encrypt(text.encode()).decode()
 
     @classmethod
     def unseal(cls, sealed: str, key: str | Path) -> Credentials:
@@ -76,7 +77,7 @@ class Credentials:
             raise Stopped("the credentials that the driver sent are not for this task") from error
         # The driver was let in by both clusters before it started the first task.
         return cls(
-            {name: replace(Security.from_json(each), has_worked=True) for name, each in fields.items()}
+            {name: replace(read_value(Security, each), has_worked=True) for name, each in fields.items()}
         )
 
 

@@ -15,6 +15,7 @@ from shoal.client.security.kerberos import NoTicket, load_gssapi, service_host
 from shoal.client.security.login import KerberosLogin, Keytab, Security, TicketCache
 from shoal.client.security.properties import read_security
 from shoal.errors import ConfigError
+from shoal.mirroring.model.json_values import read_value, to_json
 
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
@@ -93,7 +94,7 @@ def test_service_name_may_be_an_option_as_in_java() -> None:
 def test_security_with_a_keytab_travels_as_json(keytab: Path) -> None:
     options = f'useKeyTab=true useTicketCache=true keyTab="{keytab}" principal="mirror"'
     security = Security(login=read(options))
-    assert Security.from_json(security.to_json()) == security
+    assert read_value(Security, to_json(security)) == security
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ A login is by a password, by tokens (:class:`OAuthLogin`) from one of four sourc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit, urlunsplit
 
 from .tls import TlsSettings
@@ -289,35 +287,3 @@ class Security:
     def without_login(self) -> Security:
         """Return the same settings for connections on which another client logs in."""
         return replace(self, login=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields for :meth:`from_json`, with the secrets."""
-        return {each.name: _to_json(getattr(self, each.name)) for each in fields(self)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Security:
-        """Return the object that :meth:`to_json` was called on."""
-        return cls(**{name: _from_json(value) for name, value in values.items()})
-
-
-#: The classes that :class:`Security` may contain.
-_PARTS: Mapping[str, type[Any]] = {
-    each.__name__: each
-    for each in (
-        *(TlsSettings, PasswordLogin, OAuthLogin, TokenEndpoint, TokenFile, TokenClass, AwsIam),
-        *(ClientCredentials, KerberosLogin, Keytab, TicketCache),
-    )
-}
-
-
-def _to_json(value: Any) -> Any:
-    if is_dataclass(value):
-        named = {each.name: _to_json(getattr(value, each.name)) for each in fields(value)}
-        return {"class": type(value).__name__, "fields": named}
-    return [_to_json(each) for each in value] if isinstance(value, tuple) else value
-
-
-def _from_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _PARTS[value["class"]](**{name: _from_json(each) for name, each in value["fields"].items()})
-    return tuple(_from_json(each) for each in value) if isinstance(value, list) else value

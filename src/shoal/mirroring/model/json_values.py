@@ -64,9 +64,10 @@ def read_value(kind: Any, value: Any) -> Any:
     """
     Return a value of JSON as a type: a dataclass, tuple, set, mapping, enum, optional or plain one.
 
-    A dataclass is an object with all its fields; names that it does not have are ignored. Its own
-    ``__post_init__`` checks the values. A mapping by other keys than texts is a list of pairs. A class may
-    have a form of its own, by ``as_json`` and ``of_json``.
+    A dataclass is an object with all its fields; names that it does not have are ignored. Of several
+    dataclasses, the value is of the one with the same fields. Its own ``__post_init__`` checks the values. A
+    mapping by other keys than texts is a list of pairs. A class may have a form of its own, by ``as_json``
+    and ``of_json``.
 
     Raises:
         KeyError: A field is missing.
@@ -76,8 +77,14 @@ def read_value(kind: Any, value: Any) -> Any:
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        (other,) = (each for each in inner if each is not type(None))
-        return None if value is None else read_value(other, value)
+        kinds = [each for each in inner if each is not type(None)]
+        if value is None and len(kinds) < len(inner):
+            return None
+        if len(kinds) > 1:
+            names = typed(dict, value).keys()
+            kinds = [each for each in kinds if _hints(each).keys() == names]
+        (other,) = kinds
+        return read_value(other, value)
     if hasattr(kind, "of_json"):
         return kind.of_json(value)
     if is_dataclass(kind) and isinstance(kind, type):
