@@ -95,6 +95,7 @@ class HandledPartition:
     def reject(self, pending: PendingInput, reason: str, *, stops: bool = False) -> None:
         """Record that one output was sent in vain, or not at all."""
         pending.left -= 1
+        self.waiting_for = None
         self.fail(pending, reason, stops=stops)
 
     def fail(self, pending: PendingInput, reason: str, *, stops: bool = False) -> None:

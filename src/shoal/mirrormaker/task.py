@@ -29,7 +29,6 @@ from ..client.coordinator import JOIN_AGAIN
 from ..client.offsets import LATEST, list_offsets
 from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings
-from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
 from ..mirroring.control import Control, ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
@@ -130,7 +129,6 @@ class _HandlerTask:
     ) -> None:
         self._settings = settings
         self._handling = handling
-        self._patience_s = settings.timing.handler_patience_s
         self._control = control
         self._handler = handler
         self._session = TaskSession(control, settings.timing)
@@ -198,7 +196,9 @@ class _HandlerTask:
     def _find_positions(self) -> None:
         group = GroupPositions(self._source, self._settings.group, self._control.membership)
         partitions = [each.source for each in self._ranges]
-        state = patiently(lambda: group.read_state(partitions), patience_s=self._patience_s)
+        state = patiently(
+            lambda: group.read_state(partitions), patience_s=self._settings.timing.handler_patience_s
+        )
         positions, others = state.positions, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: position.source_offset for partition, position in positions.items()}
@@ -308,35 +308,32 @@ class _HandlerTask:
         output: ProducerRecord | RawRecord,
         producer: RawProducer,
     ) -> None:
-        give_up_at = time.monotonic() + self._patience_s
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
                 self._topics.make_ready(output, partition.source.topic)
                 future = self._queue(output, producer)
-                break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    partition.waiting_for = None
-                    partition.reject(pending, str(error))
-                    return
+                    return partition.reject(pending, str(error))
                 self._look_after()
             except Exception as error:
-                self._raise_what_is_in_the_way_of_all(error)
-                code = error.code if isinstance(error, BrokerError) else None
-                is_missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                gives_up = is_missing and time.monotonic() >= give_up_at
-                if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    partition.waiting_for = None
-                    partition.reject(pending, self._reason_against_output(error))
-                    return
-                if not is_missing:
-                    # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
-                    give_up_at = time.monotonic() + self._patience_s
+                if self._failure is not None:
+                    raise self._failure from error
+                # To skip records for an error of the connection or the login would skip all that follow.
+                if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
+                    raise
+                if not isinstance(error, ShoalError) or not is_transient(error):
+                    return partition.reject(pending, self._reason_against_output(error))
                 self._topics.forget(output.topic)
-                self._hold_up(partition, str(error), backoff.next_delay_s())
-        partition.waiting_for = None
-        future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
+                partition.waiting_for = str(error)
+                self._look_after()
+                self._control.wait(backoff.next_delay_s())
+            else:
+                partition.waiting_for = None
+                return future.add_done_callback(
+                    partial(self._acknowledged, partition, pending, _size(output))
+                )
 
     def _reason_against_output(self, error: Exception) -> str:
         """Return the reason why an output cannot be sent: the destination's error, or the handler's."""
@@ -344,19 +341,6 @@ class _HandlerTask:
             return str(error)
         said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
         return f"an output of the message handler {self._name} cannot be sent: {said}"
-
-    def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
-        """Raise an error that is not about one record: skipping records for it would skip all that follow."""
-        if self._failure is not None:
-            raise self._failure from error
-        if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
-            raise error
-
-    def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
-        """Wait after a transient error, and commit and report meanwhile; raises _Ended."""
-        partition.waiting_for = reason
-        self._look_after()
-        self._control.wait(seconds)
 
     def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
@@ -426,22 +410,14 @@ class _HandlerTask:
         self._settle()  # later failures are those of closing the producer
         producer.close(0.0)
         if still_ours:
-            self._commit_the_rest()
-        self._report()
-
-    def _commit_the_rest(self) -> None:
-        give_up_at = time.monotonic() + _LAST_COMMIT_S
-        while True:
             try:
-                self._commit()
-                return
+                patiently(self._commit, patience_s=_LAST_COMMIT_S)
             except ShoalError as error:
-                lost = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
-                if not (lost or is_transient(error)):
+                is_lost = isinstance(error, BrokerError) and error.code in JOIN_AGAIN
+                if not is_lost and not is_transient(error):
                     raise
-                if lost or time.monotonic() >= give_up_at:
-                    return  # the next task sends these records again
-            time.sleep(0.1)
+                # The next task sends the records since the last commit again.
+        self._report()
 
 
 def _refuses_the_writer(error: Exception) -> bool:

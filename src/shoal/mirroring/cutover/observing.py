@@ -18,8 +18,9 @@ from ..model.acl_commands import commands_of
 from ..model.acls import THE_CLUSTER, Acl, principal_of
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
-from ..model.position import MirrorPosition, is_another_topic
+from ..model.position import MirrorPosition
 from ..positions import GroupPositions
+from ..prepare.copies import present_problem
 from ..prepare.unmatched import why_nothing_matches
 from ..sync.acls import follow_acls, mirror_principals
 from ..sync.configs import follow_configs
@@ -147,16 +148,9 @@ class Observer:
         return self._positions.get(partition)
 
     def _recreated(self, partition: TopicPartition, position: MirrorPosition) -> str:
-        for cluster, topic, then in (
-            (self._source, partition.topic, position.source_topic_id),
-            (self._destination, self.topics[partition.topic], position.destination_topic_id),
-        ):
-            found = cluster.metadata.topics.get(topic)
-            if found is None:
-                return f"there is no topic {topic} on {cluster}"
-            if is_another_topic(then, found.topic_id):
-                return f"topic {topic} on {cluster} was created again since it was mirrored"
-        return ""
+        copy = self.copy_of(partition)
+        problem = present_problem(self._source, partition, position.source_topic_id)
+        return problem or present_problem(self._destination, copy, position.destination_topic_id)
 
     def logs(self, seen: Sequence[PartitionSeen]) -> dict[TopicPartition, tuple[CutLog, CutLog]]:
         """
@@ -195,22 +189,15 @@ class Observer:
 
         ACLs that only the destination has are no drift: shoal deletes none.
         """
-        kinds: Mapping[str, Callable[[], Iterator[str]]] = {"configs": self._configs, "acls": self._acls}
         found: list[str] = []
-        for kind, compare in kinds.items():
-            if kind not in self._options.allow_drift:
-                found += compare()
+        if "configs" not in self._options.allow_drift:
+            here, there = self._source.metadata.topics, self._destination.metadata.topics
+            names = {ours: copy for ours, copy in self.topics.items() if ours in here and copy in there}
+            clusters = self._source, self._destination
+            found += follow_configs(*clusters, names, self._options.mirror, compare_only=True).differences
+        if "acls" not in self._options.allow_drift:
+            found += self._acls()
         return found
-
-    def _configs(self) -> Iterator[str]:
-        here, there = self._source.metadata.topics, self._destination.metadata.topics
-        names = {ours: theirs for ours, theirs in self.topics.items() if ours in here and theirs in there}
-        follow = self._options.mirror
-        report = follow_configs(self._source, self._destination, names, follow, compare_only=True)
-        for copy, changes in report.left.items():
-            for name, value in changes.items():
-                wanted = "its default" if value is None else repr(value)
-                yield f"topic {copy} needs {name}={wanted}"
 
     def _acls(self) -> Iterator[str]:
         follow = self._options.mirror

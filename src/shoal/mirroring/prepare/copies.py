@@ -27,6 +27,7 @@ __all__ = [
     "confirmed_deleted",
     "deleted_copies",
     "deleted_reason",
+    "present_problem",
     "stops_of_deleted",
 ]
 
@@ -90,6 +91,16 @@ def _state_of_topic(destination: Cluster, copy: TopicPartition, position: Mirror
     if is_another_topic(position.destination_topic_id, topic.topic_id):
         return CopyState.RECREATED
     return None if copy.partition in topic.partitions else CopyState.RECREATED
+
+
+def present_problem(cluster: Cluster, partition: TopicPartition, topic_id: str | None) -> str:
+    """Return a phrase if a partition is not of the topic of a position; a topic may be created again."""
+    found = cluster.metadata.topics.get(partition.topic)
+    if found is None or partition.partition not in found.partitions:
+        return f"there is no {partition} on {cluster}"
+    if is_another_topic(topic_id, found.topic_id):
+        return f"topic {partition.topic} on {cluster} was created again since it was mirrored"
+    return ""
 
 
 def deleted_copies(destination: Cluster, topics: Iterable[str]) -> set[str]:

@@ -25,6 +25,7 @@ from ..model.offset_map import OffsetMap, Stretch
 from ..model.options import default_group
 from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
+from ..prepare.copies import present_problem
 from .report import Direction
 from .translations import CopyMap, MirroredLog
 
@@ -174,15 +175,10 @@ class Copies:
         return MirroredCopy(partition, destination, found, _had_incident(offsets))
 
     def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
-        """Return the copy if its position is one of the present topics; a topic may be created again."""
-        sides = (self._source, copy.source), (self._destination, copy.destination)
-        for (cluster, partition), then in zip(sides, copy.map.topic_ids, strict=True):
-            found = cluster.metadata.topics.get(partition.topic)
-            if found is None or partition.partition not in found.partitions:
-                return f"there is no {partition} on {cluster}"
-            if is_another_topic(then, found.topic_id):
-                return f"topic {partition.topic} on {cluster} was created again since it was mirrored"
-        return copy
+        """Return the copy if its position is one of the present topics."""
+        source_id, copy_id = copy.map.topic_ids
+        problem = present_problem(self._source, copy.source, source_id)
+        return problem or present_problem(self._destination, copy.destination, copy_id) or copy
 
     # The mirror that led to a cut
 
