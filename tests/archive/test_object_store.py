@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from shoal.archive.directory import Archive
 from shoal.archive.store import open_store
 from shoal.errors import ConfigError, Disconnected
 from tests.archive.archives import add, new_archive, objects_of, plain, reader_of
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-
-
-@pytest.fixture
-def bucket(endpoint: str, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.replace("_", "-")[:60].rstrip("-")
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=name)
-    return f"s3://{name}/kafka?region=us-east-1&endpoint_override={endpoint}"
 
 
 def test_archive_in_a_bucket_is_read_again(bucket: str, tmp_path: Path) -> None:

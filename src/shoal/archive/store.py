@@ -44,10 +44,12 @@ _PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 _LOCAL = "file"
 
-#: Parts of the error messages of object stores.
+#: Parts of the error messages of object stores. A name of an object has no blank, so it never matches.
 _REFUSED = re.compile(
-    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKeyId|Signature|403|Unauthenti"
+    r"AWS Error \w*(ACCESS_DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|TIME_TOO_SKEWED)|HTTP status 40[03]\b"
+    r"|ExceptionName: \w*Token|PERMISSION_DENIED|Unauthenti|Authentication ?Failed|Authorization ?Failure"
 )
+_ELSEWHERE = re.compile(r"HTTP status 301\b|ExceptionName: (PermanentRedirect|AuthorizationHeaderMalformed)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 
 _COPY_BYTES = 8 * 1024 * 1024
@@ -299,9 +301,15 @@ def _sentence(where: str, error: OSError) -> ShoalError:
     text = _first_line(error)
     if _NO_BUCKET.search(text):
         return ConfigError(f"{where}: the bucket is not there. Create it, or correct --from or --to")
+    if _ELSEWHERE.search(text):
+        return ConfigError(
+            f"{where}: the bucket is in another region. Set it in the URL of --from or --to: ?region=REGION"
+        )
     if _REFUSED.search(text):
+        reason = text.rstrip(".")
         return AccessRefused(
-            where, f"{text}. Check the credentials in the environment, or the role, and the region in the URL"
+            where,
+            f"{reason}. Check the credentials in the environment, or the role, and the region in the URL",
         )
     return Disconnected(where, text)
 

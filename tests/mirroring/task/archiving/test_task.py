@@ -1,110 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from shoal.archive.directory import Archive
-from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
-from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task.archiving import follow_documents
-from shoal.records import Codec, split
+from shoal.records import Codec
 from tests import batches
-from tests.task_driver import Driver, Following
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of, lose_tail, wait_until
-
-
-@dataclass
-class Archiving:
-    """A source, an archive, and a driver whose tasks archive the one to the other."""
-
-    brokers: TwoBrokers
-    archive: Archive
-    driver: Driver
-
-    @classmethod
-    @contextmanager
-    def started(cls, directory: Path, **settings: object) -> Iterator[Archiving]:
-        archive = Archive.create(str(directory))
-        destination = ClientConfig.given("destination", str(directory), None)
-        with TwoBrokers.started() as brokers:
-            brokers = brokers.with_settings(
-                destination=destination,
-                group=f"shoal.source.{archive.id}",
-                **{"segment_s": 3_600.0, **settings},
-            )
-            driver = Driver(brokers, follow_documents)
-            try:
-                yield cls(brokers, archive, driver)
-            finally:
-                driver.server.close()
-
-    def start(self) -> Following:
-        return self.driver.start()
-
-    @property
-    def fetched_bytes(self) -> int:
-        """The bytes that tasks have fetched, by their reports."""
-        newest = {
-            part["since"]: part["bytes_in"]
-            for report in list(self.driver.reports)
-            for part in report["partitions"]
-        }
-        return sum(newest.values())
-
-    @property
-    def path(self) -> str:
-        """The directory of partition 0."""
-        return f"topics/topic/{self.brokers.source.topics.topic('topic').topic_id}/0"
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a task has reported a position."""
-        parts = (part for report in list(self.driver.reports) for part in report["partitions"])
-        return any(part["source_offset"] is not None for part in parts)
-
-    def objects(self, partition: int = 0) -> PartitionObjects:
-        topic_id = self.brokers.source.topics.topic("topic").topic_id
-        return self.archive.objects("topic", str(topic_id), partition)
-
-    def content(self, partition: int = 0) -> bytes:
-        """The batches of a partition, as a reader gets them."""
-        found, offset = b"", self.objects(partition).start_offset or 0
-        with closing(PartitionReader(self.objects(partition))) as reader:
-            while (read := reader.read(offset, 100_000)) is not None:
-                found += read.record_set
-                offset = [*split(memoryview(read.record_set))][-1].header.next_offset
-        return found
-
-    def end(self, partition: int = 0) -> int | None:
-        return self.objects(partition).end_offset
-
-    def incidents(self) -> list[str]:
-        return [
-            each[0]
-            for report in self.driver.reports
-            for part in report["partitions"]
-            for each in part["incidents"]
-        ]
+from tests.archive.archiving import Archiving, stored
+from tests.two_brokers import ABORT, COMMIT, History, lose_tail, wait_until
 
 
 @pytest.fixture
 def archiving(tmp_path: Path) -> Iterator[Archiving]:
     with Archiving.started(tmp_path / "archive") as started:
         yield started
-
-
-def stored(history: History, end: int | None = None) -> bytes:
-    """The bytes of a source's log, as the test wrote them, up to an offset."""
-    found = batches_of(history.log)
-    return b"".join(bytes(each.view) for each in found if end is None or each.header.base_offset < end)
 
 
 def test_task_archives_every_kind_of_batch_byte_for_byte(archiving: Archiving) -> None:
@@ -115,7 +30,7 @@ def test_task_archives_every_kind_of_batch_byte_for_byte(archiving: Archiving) -
     archiving.driver.want(0, end=history.next_offset)
     wait_until(lambda: archiving.driver.server.is_done)
     archiving.driver.end(task)
-    assert archiving.content() == stored(history)
+    assert archiving.content() == stored(history.log)
     assert archiving.end() == history.next_offset
 
 
@@ -130,7 +45,7 @@ def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> Non
     archiving.driver.want(0, end=4)
     wait_until(lambda: archiving.driver.server.is_done)
     archiving.driver.end(task)
-    assert archiving.content() == stored(history, end=4)
+    assert archiving.content() == stored(history.log, end=4)
     with closing(PartitionReader(archiving.objects())) as reader:
         read = reader.read(0, 100_000)
     assert read is not None
@@ -148,7 +63,7 @@ def test_task_writes_a_segment_when_it_is_full(tmp_path: Path) -> None:
         wait_until(lambda: archiving.end() == 5)
         archiving.driver.end(task)
         assert [each.base_offset for each in archiving.objects().names] == [0, 3]
-        assert archiving.content() == stored(history)
+        assert archiving.content() == stored(history.log)
 
 
 def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
@@ -189,7 +104,7 @@ def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: 
     last = archiving.start()
     wait_until(lambda: archiving.fetched_bytes > seen)
     archiving.driver.end(last)
-    assert archiving.content() == stored(history)
+    assert archiving.content() == stored(history.log)
     generations = [each.generation for each in archiving.objects().names]
     assert generations == sorted(set(generations))
 
@@ -209,8 +124,8 @@ def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) 
         wait_until(lambda: archiving.end() == 5)
         archiving.driver.end(task)
         assert [each.base_offset for each in archiving.objects().names] == [0, 3]
-        assert archiving.content() == stored(history)
-        assert archiving.fetched_bytes == len(stored(history))
+        assert archiving.content() == stored(history.log)
+        assert archiving.fetched_bytes == len(stored(history.log))
 
 
 def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving) -> None:
@@ -240,7 +155,7 @@ def test_task_continues_in_another_directory_if_the_topic_was_created_again(tmp_
         again = History(topics.topic("topic").logs[0]).plain(1)
         wait_until(lambda: archiving.end() == 1)
         archiving.driver.end(task)
-        assert archiving.content() == stored(again)
+        assert archiving.content() == stored(again.log)
         assert before.end_offset == 3
         assert len(archiving.archive.creations("topic")) == 2
 
@@ -277,7 +192,7 @@ def test_task_counts_records_that_the_source_deleted(tmp_path: Path, continues: 
         assert archiving.incidents() == [IncidentKind.SOURCE_RETENTION.value]
         with closing(PartitionReader(archiving.objects())) as reader:
             read = reader.read(3, 100_000)
-        assert (read is not None and read.record_set) == (continues and stored(history))
+        assert (read is not None and read.record_set) == (continues and stored(history.log))
 
 
 def test_task_stops_at_a_damaged_batch_and_archives_the_batches_before_it(tmp_path: Path) -> None:

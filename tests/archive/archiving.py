@@ -1,0 +1,148 @@
+"""A source, an archive, and a cluster that the archive is restored to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.copying import TaskResult
+from shoal.archive.directory import Archive
+from shoal.archive.objects import PartitionObjects
+from shoal.archive.reading import PartitionReader
+from shoal.client.config import ClientConfig
+from shoal.mirroring.control import Control
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task.archiving import follow_documents
+from shoal.records import split
+from shoal.verify import Outcome, verify
+from shoal_broker.storage.log import Log
+from tests.task_driver import Driver, Following
+from tests.two_brokers import Content, TwoBrokers, batches_of, content_of, wait_until
+
+__all__ = ["Archiving", "stored"]
+
+
+@dataclass
+class Archiving:
+    """
+    A source, an archive, and a driver whose tasks archive the one to the other.
+
+    Attributes:
+        brokers: The source, with the settings of the archiving mirror.
+        archive: The archive.
+        driver: The driver of the archiving mirror.
+        restoring: The destination of a restore, with its settings.
+
+    """
+
+    brokers: TwoBrokers
+    archive: Archive
+    driver: Driver
+    restoring: TwoBrokers
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls, directory: Path | str, seen_at: str | None = None, **settings: object
+    ) -> Iterator[Archiving]:
+        """Create the archive; with ``seen_at``, the test itself looks at it by another URL."""
+        archive = Archive.create(str(directory))
+        if seen_at is not None:
+            archive = Archive.open(seen_at)
+        destination = ClientConfig.given("destination", str(directory), None)
+        with TwoBrokers.started() as brokers:
+            source = ClientConfig.given("source", str(directory), None)
+            restoring = brokers.with_settings(source=source.kept_by(brokers.settings.destination))
+            brokers = brokers.with_settings(
+                destination=destination,
+                group=f"shoal.source.{archive.id}",
+                **{"segment_s": 3_600.0, **settings},
+            )
+            driver = Driver(brokers, follow_documents)
+            try:
+                yield cls(brokers, archive, driver, restoring)
+            finally:
+                driver.server.close()
+
+    def start(self) -> Following:
+        return self.driver.start()
+
+    @property
+    def fetched_bytes(self) -> int:
+        """The bytes that tasks have fetched, by their reports."""
+        newest = {
+            part["since"]: part["bytes_in"]
+            for report in list(self.driver.reports)
+            for part in report["partitions"]
+        }
+        return sum(newest.values())
+
+    @property
+    def path(self) -> str:
+        """The directory of partition 0."""
+        return f"topics/topic/{self.brokers.source.topics.topic('topic').topic_id}/0"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a task has reported a position."""
+        parts = (part for report in list(self.driver.reports) for part in report["partitions"])
+        return any(part["source_offset"] is not None for part in parts)
+
+    def objects(self, partition: int = 0) -> PartitionObjects:
+        topic_id = self.brokers.source.topics.topic("topic").topic_id
+        return self.archive.objects("topic", str(topic_id), partition)
+
+    def content(self, partition: int = 0) -> bytes:
+        """The batches of a partition, as a reader gets them."""
+        found, offset = b"", self.objects(partition).start_offset or 0
+        with closing(PartitionReader(self.objects(partition))) as reader:
+            while (read := reader.read(offset, 100_000)) is not None:
+                found += read.record_set
+                offset = [*split(memoryview(read.record_set))][-1].header.next_offset
+        return found
+
+    def end(self, partition: int = 0) -> int | None:
+        return self.objects(partition).end_offset
+
+    def incidents(self) -> list[str]:
+        return [
+            each[0]
+            for report in self.driver.reports
+            for part in report["partitions"]
+            for each in part["incidents"]
+        ]
+
+    def to_the_end(self, number: int = 0) -> None:
+        """Archive all that a partition of the source has, by one task."""
+        task = self.start()
+        end = self.brokers.source.log("topic", number).last_stable_offset
+        self.driver.want(number, end=end)
+        wait_until(lambda: self.driver.server.is_done)
+        self.driver.end(task)
+        assert (self.end(number) or 0) == end, self.driver.stopped
+
+    def restore(
+        self, start: int = 0, end: int | None = None, control: Control | None = None, number: int = 0
+    ) -> TaskResult:
+        """Restore a partition up to an offset, by one task."""
+        end = self.end(number) or 0 if end is None else end
+        return self.restoring.run([CopyRange("topic", number, "topic", start, end)], control)
+
+    def restored(self, number: int = 0) -> Sequence[Content]:
+        """Return the records of the restored partition, as another client decodes them."""
+        return content_of(self.restoring.destination.log("topic", number))
+
+    def verified(self) -> Outcome:
+        """Compare the archive with the restored topic."""
+        settings = self.restoring.settings
+        topics = {"topic": "topic"}
+        report = verify(settings.source, settings.destination, topics, group=settings.group, patience_s=5.0)
+        return report.outcome
+
+
+def stored(log: Log, end: int | None = None) -> bytes:
+    """Return the bytes of a source's log, as the test wrote them, up to an offset."""
+    found = batches_of(log)
+    return b"".join(bytes(each.view) for each in found if end is None or each.header.base_offset < end)
