@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
+from tests.clocks import Ahead
 from tests.two_brokers import (
     Held,
     History,
@@ -380,17 +382,18 @@ class BlockedReports(Watched):
 def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fenced: list[Worker] = []
-    fence = Worker.fence
+    workers: list[Worker] = []
+    admit = Worker.admit
 
-    def keep(worker: Worker) -> None:
-        fence(worker)
-        fenced.append(worker)
+    def keep(worker: Worker, copies: Sequence[PartitionCopy]) -> bool:
+        workers.append(worker)
+        return admit(worker, copies)
 
-    monkeypatch.setattr(Worker, "fence", keep)
+    monkeypatch.setattr(Worker, "admit", keep)
+    clock = Ahead()
+    monkeypatch.setattr("shoal.mirroring.task.task.time", SimpleNamespace(monotonic=clock))
+    brokers = brokers.with_timing(requested_commit_patience_s=STALL_S)
     _, other = brokers.topic("topic", 2)
-    # The other worker has to begin its last commit before that, also on a busy machine.
-    brokers = brokers.with_timing(end_patience_s=0.1, give_up_patience_s=2.0)
     with led_by_a_second(brokers.destination, 1):
         control = BlockedReports()
         running = brokers.start(open_ranges(2), control)
@@ -400,7 +403,15 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
         last_commit = Held(brokers.source, ApiKey.OFFSET_COMMIT)
         control.request_stop()
         last_commit.wait_for_one()
-        wait_until(lambda: bool(fenced))
+        # A worker that takes no partitions any more waits for its last commit alone.
+        wait_until(lambda: any(each.commits and each.held and not admit(each, []) for each in workers))
+
+        def is_one_fenced() -> bool:
+            clock.pass_by(STALL_S)
+            return any(each.is_fenced for each in workers)
+
+        wait_until(is_one_fenced)
+        clock.pass_by(-1000 * STALL_S)  # the other one has time for what follows its commit
         control.released.set()
         assert control.thread is not None
         control.thread.join(60)
