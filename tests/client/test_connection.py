@@ -266,10 +266,6 @@ def test_send_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.
         assert connection.closed
 
 
-class Lapsed(Exception):
-    """Forbids to send."""
-
-
 def answering(size: int) -> Script:
     """Answer with a size and nothing more."""
 

@@ -34,7 +34,6 @@ from rig import (
     Record,
     alter_topic,
     create_topic,
-    describe_group,
     dump_partitions,
     load_aborted_transaction,
     load_batch,
@@ -51,7 +50,6 @@ from rig.load import Codec, await_markers, transactional_producer
 from rig.made_records import FIRST_TIMESTAMP, random_records
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
-from rig.read import Isolation
 from rig.shoal import Shoal
 from tests.integration.shared_spark import shoal
 
@@ -107,11 +105,10 @@ def run_mirror(
     *options: str,
     state: Path,
     group: str,
-    isolation: Isolation = "read_committed",
     prefix: str = "",
 ) -> Run:
     """Run ``shoal mirror --once`` and read everything back; ``prefix`` is in front of the new names."""
-    before = {topic: read_topic(source.bootstrap, topic, isolation)[0] for topic in topics}
+    before = {topic: read_topic(source.bootstrap, topic)[0] for topic in topics}
     source_directories = {source.partition_dir(topic, 0): topic for topic in topics}
     source_batches = dump_partitions(list(source_directories), deep=True)
     between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
@@ -353,19 +350,6 @@ def test_record_with_append_time_from_compaction_keeps_it(source_cluster: KafkaC
     assert_sound(arrived.batches)
 
 
-def test_kafka_s_tool_shows_position_and_lag(
-    source_cluster: KafkaCluster, new_run: Run, open_transaction: OpenTransaction
-) -> None:
-    described = describe_group(source_cluster.bootstrap, new_run.group)
-    assert {topic for topic, _ in described} == set(new_run.topics)
-    opened = described.pop(("every.open", 0))
-    transacted = len(open_transaction.within) + len(open_transaction.behind)
-    assert (opened.current_offset, opened.lag) == (len(open_transaction.before), transacted)
-    for (topic, _), position in described.items():
-        end = new_run.topics[topic].source_batches[-1].last_offset + 1
-        assert (position.current_offset, position.log_end_offset, position.lag) == (end, end, 0), topic
-
-
 @pytest.fixture(scope="module")
 def second_run(
     source_cluster: KafkaCluster,
@@ -394,98 +378,6 @@ def test_next_run_duplicates_no_rebuilt_batch(new_run: Run, second_run: Run) -> 
     for topic, arrived in second_run.topics.items():
         if topic != "every.open":
             assert arrived.batches == new_run.topics[topic].batches
-
-
-@pytest.fixture(scope="module")
-def uncommitted_run(
-    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, second_run: Run, tmp_path_factory: Any
-) -> Run:
-    """A run with isolation.level=read_uncommitted and --keep-append-time, to topics of other names."""
-    directory = tmp_path_factory.mktemp("uncommitted")
-    for topic in ("every.compacted-lz4", COMPACTED_APPENDED):
-        create_topic(destination_cluster.bootstrap, f"uncommitted.{topic}")
-    properties = directory / "source.properties"
-    properties.write_text("isolation.level=read_uncommitted\n", encoding="utf-8")
-    return run_mirror(
-        source_cluster,
-        destination_cluster,
-        ["every.transactions", *APPENDED_TOPICS, "every.compacted-lz4", COMPACTED_APPENDED],
-        "--keep-append-time",
-        "--from-config",
-        str(properties),
-        state=directory,
-        group="uncommitted",
-        isolation="read_uncommitted",
-        prefix="uncommitted.",
-    )
-
-
-def test_read_uncommitted_copies_aborted_records(uncommitted_run: Run) -> None:
-    assert uncommitted_run.exit_code == 0, uncommitted_run.stderr
-    arrived = uncommitted_run.topics["every.transactions"]
-    assert len(arrived.source) == len(CODECS) * (7 + 5 + 3)
-    assert_same(arrived.source, arrived.records)
-    assert_sound(arrived.batches)
-    compacted = uncommitted_run.topics["every.compacted-lz4"]
-    assert_same(compacted.source, compacted.records)
-    assert_sound(compacted.batches)
-
-
-@pytest.mark.parametrize("topic", [*APPENDED_TOPICS, COMPACTED_APPENDED])
-def test_keep_append_time_keeps_append_times(uncommitted_run: Run, topic: str) -> None:
-    arrived = uncommitted_run.topics[topic]
-    assert_same(arrived.source, arrived.records)
-    assert_sound(arrived.batches)
-    assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
-    assert "rebuilt: append time" in uncommitted_run.summary["decisions"]
-
-
-CROPPED_TOPICS: dict[str, Codec] = {f"cropped-{codec}": codec for codec in CODECS}
-FIRST_CROPPED = 73
-
-
-@pytest.fixture(scope="module")
-def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, state: Path) -> Run:
-    """A start inside the second of three batches; and inside a large one, into small batches."""
-    for topic, codec in CROPPED_TOPICS.items():
-        create_topic(source_cluster.bootstrap, topic)
-        batches = ((0, full(150)[first : first + 50], codec) for first in range(0, 150, 50))
-        load_batches(source_cluster.bootstrap, topic, batches)
-    create_topic(source_cluster.bootstrap, "cropped-small")
-    create_topic(destination_cluster.bootstrap, "cropped-small", config=SMALL)
-    load_batch(source_cluster.bootstrap, "cropped-small", 0, keyed(150, value_bytes=2000), "lz4")
-    alter_topic(source_cluster.bootstrap, "cropped-small", SMALL)
-    return run_mirror(
-        source_cluster,
-        destination_cluster,
-        [*CROPPED_TOPICS, "cropped-small"],
-        "--start",
-        str(FIRST_TIMESTAMP + FIRST_CROPPED),
-        state=state,
-        group="cropped",
-    )
-
-
-@pytest.mark.parametrize("topic", CROPPED_TOPICS)
-def test_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
-    assert cropped_run.exit_code == 0, cropped_run.stderr
-    arrived = cropped_run.topics[topic]
-    assert_same(full(150)[FIRST_CROPPED:], arrived.records)
-    assert_sound(arrived.batches)
-    assert [(batch.count, batch.codec) for batch in arrived.batches] == [
-        (100 - FIRST_CROPPED, CROPPED_TOPICS[topic]),
-        (50, CROPPED_TOPICS[topic]),
-    ]
-
-
-def test_cropped_batch_is_split_for_a_smaller_limit(cropped_run: Run) -> None:
-    arrived = cropped_run.topics["cropped-small"]
-    assert [batch.count for batch in arrived.source_batches] == [150]
-    assert_same(keyed(150, value_bytes=2000)[FIRST_CROPPED:], arrived.records)
-    assert_sound(arrived.batches)
-    assert len(arrived.batches) > 1
-    assert all(batch.size <= SMALL_BATCHES for batch in arrived.batches)
-    assert codecs_of_records(arrived.batches) == ["lz4"] * (150 - FIRST_CROPPED)
 
 
 # Kafka 2.8.2
@@ -645,48 +537,6 @@ def test_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -
     assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
     assert_sound(arrived.batches)
     assert codecs_of_records(arrived.batches) == [codec] * (200 - FIRST_LEFT)
-
-
-# Verify
-
-
-def verified(
-    run: Run, source: KafkaCluster | OldKafka, destination: KafkaCluster, group: str, state: Path
-) -> None:
-    """Assert that ``shoal verify`` finds the copies of a run equal, by its positions or without them."""
-    between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
-    result = shoal("verify", *between, "--topics", ",".join(run.topics), "--json", state=state)
-    report = json.loads(result.stdout)
-    found = {each["source"]: each for each in report["partitions"]}
-    assert {name: each for name, each in found.items() if each["outcome"] != "equal"} == {}
-    assert result.returncode == 0, result.stderr
-    assert report["records"] == sum(len(arrived.records) for arrived in run.topics.values())
-
-
-@pytest.mark.parametrize("by_pairs", [True, False])
-def test_verify_finds_compacted_and_appended_topics_equal(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    second_run: Run,
-    state: Path,
-    by_pairs: bool,
-) -> None:
-    group = second_run.group if by_pairs else "none"
-    verified(second_run, source_cluster, destination_cluster, group, state)
-
-
-def test_verify_finds_cropped_batches_equal(
-    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, cropped_run: Run, state: Path
-) -> None:
-    verified(cropped_run, source_cluster, destination_cluster, cropped_run.group, state)
-
-
-@pytest.mark.parametrize("by_pairs", [True, False])
-def test_verify_finds_old_formats_equal(
-    old_kafka: OldKafka, destination_cluster: KafkaCluster, old_run: Run, state: Path, by_pairs: bool
-) -> None:
-    group = old_run.group if by_pairs else "none"
-    verified(old_run, old_kafka, destination_cluster, group, state)
 
 
 # Records that cannot be mirrored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from rig import wait_until
+from rig.jars import tool_command
 from rig.load import Codec as CodecName
 from rig.load import create_topic
 from rig.locked import SHORT_SESSION_MS, LockedKafka, jaas, locked_kafka
@@ -24,7 +26,6 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
-from tests.integration.test_broker_java_tools import CONSUMER, PRODUCER, VERSIONS, run
 
 OLD_CODECS: Sequence[CodecName] = ("none", "gzip", "snappy", "lz4")
 VALUES = [b"value %d " % number * 10 for number in range(2_000)]
@@ -173,13 +174,22 @@ def test_new_client_writes_transactions_and_reads_committed_records(
         consumer.close()
 
 
+def run(tool: str, *options: str, stdin: str = "") -> str:
+    """Run one of Kafka's tools, which must succeed; return its standard output."""
+    command = [*tool_command(f"org.apache.kafka.tools.{tool}"), *options]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{tool} {options}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def test_kafka_s_tools_work_through_the_gateway(kafka: LockedKafka, gateway: Gateway, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 1, 3)
     at = ("--bootstrap-server", str(gateway.bootstrap))
-    run(PRODUCER, *at, "--topic", topic, stdin="".join(f"line {number}\n" for number in range(100)))
-    read = run(CONSUMER, *at, "--topic", topic, "--from-beginning", "--max-messages", "100", "--group", topic)
+    run("ConsoleProducer", *at, "--topic", topic, stdin="".join(f"line {number}\n" for number in range(100)))
+    of_topic = ("--topic", topic, "--from-beginning")
+    read = run("consumer.ConsoleConsumer", *at, *of_topic, "--max-messages", "100", "--group", topic)
     assert read.splitlines() == [f"line {number}" for number in range(100)]
-    versions = run(VERSIONS, *at)
+    versions = run("BrokerApiVersionsCommand", *at)
     assert "Produce(0): 0 to 9" in versions
     assert all(
         f"127.0.0.1:{address.port} (id: {node}" in versions for node, address in gateway.brokers.items()

@@ -16,7 +16,6 @@ GROUPS = {"app", "app-2", "pay", "*"}
 MAY_READ = AclBinding(
     Resource.TOPIC, PatternType.LITERAL, "orders", "User:alice", "*", AclOperation.READ, True
 )
-MAY_WRITE = replace(MAY_READ, operation=AclOperation.WRITE)
 MAY_ALL = replace(MAY_READ, operation=AclOperation.ALL)
 MAY_DESCRIBE = replace(MAY_READ, operation=AclOperation.DESCRIBE)
 MAY_NOT = replace(MAY_READ, allows=False)
