@@ -161,24 +161,6 @@ def test_source_that_lost_records_of_a_dead_task_and_grew_again_stops_the_partit
     assert brokers.copied() == history.committed[:3]
 
 
-@pytest.mark.parametrize("policy", [frozenset(), frozenset(IncidentKind)], ids=["fail", "continue"])
-def test_source_that_lost_records_before_they_were_mirrored_ends_the_range(
-    brokers: TwoBrokers, history: History, policy: frozenset[IncidentKind]
-) -> None:
-    history.plain(1, 1, 1)
-    brokers.run()
-    planned = brokers.ranges()[0]._replace(end_offset=5)
-    control = Watched()
-    result = brokers.with_settings(continue_after=policy).start([planned], control).result()
-    if policy:
-        assert (result.complete, result.stopped) == (True, ())
-        partitions = [each for report in control.reports for each in report["partitions"]]
-        assert [lost for each in partitions for _, _, lost, _ in each["incidents"]] == [2]
-    else:
-        assert [each.cause for each in result.stopped] == [IncidentKind.SOURCE_RESET]
-    assert brokers.copied() == history.committed
-
-
 def test_source_whose_retention_overtook_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
