@@ -167,11 +167,6 @@ class Proxies:
         """Return the most requests of a connection, from one of an API on, that had no response at a time."""
         return self._most_in_flight[api_key]
 
-    def wait_for_responses(self, api_key: int, count: int, timeout_s: float) -> bool:
-        """Wait until this many responses of an API were forwarded; return whether they were in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._responses[api_key] >= count, timeout_s)
-
     def close(self) -> None:
         for front in self._fronts:
             front.close()

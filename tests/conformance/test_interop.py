@@ -6,12 +6,9 @@ confluent-kafka is librdkafka, in C, and checks every CRC here.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -22,9 +19,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.admin import NewTopic as TopicToCreate
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as PythonTopicPartition
-from kafka.admin import KafkaAdminClient
 
 from tests.broker.new_topic import NewTopic
 from tests.two_brokers import wait_until
@@ -199,151 +193,4 @@ def test_confluent_kafka_s_admin_client_describes_groups(
 # kafka-python; the other codecs would need further packages
 
 
-def test_kafka_python_consumes_its_idempotent_records(broker_address: str, topic: str) -> None:
-    for codec in (None, "gzip"):
-        producer = KafkaProducer(
-            bootstrap_servers=broker_address, enable_idempotence=True, compression_type=codec
-        )
-        for value in VALUES:
-            producer.send(topic, value)
-        producer.flush(SECONDS)
-        producer.close()
-    assert python_consume(broker_address, topic) == VALUES * 2
-
-
-def python_consume(address: str, topic: str, **config: object) -> list[bytes]:
-    """Read partition 0 to its end."""
-    consumer = KafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, check_crcs=True, **config)
-    partition = PythonTopicPartition(topic, 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
-    end = consumer.end_offsets([partition])[partition]
-    values: list[bytes] = []
-    while consumer.position(partition) < end:
-        for messages in consumer.poll(1000).values():
-            values += [message.value for message in messages]
-    consumer.close()
-    return values
-
-
-def test_kafka_python_reads_only_committed_transactions(broker_address: str, topic: str, unique: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker_address, transactional_id=unique)
-    producer.init_transactions()
-    for number in range(4):
-        producer.begin_transaction()
-        for value in range(10):
-            producer.send(topic, b"%d %d" % (number, value))
-        producer.flush(SECONDS)
-        if number % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    producer.close()
-    committed = [b"%d %d" % (number, value) for number in (0, 2) for value in range(10)]
-    assert python_consume(broker_address, topic, isolation_level="read_committed") == committed
-
-
-def test_kafka_python_consumes_in_a_group_and_commits(broker_address: str, topic: str, unique: str) -> None:
-    producer = confluent_producer(broker_address)
-    for value in VALUES:
-        producer.produce(topic, value)
-    assert producer.flush(SECONDS) == 0
-    consumer = KafkaConsumer(
-        topic,
-        bootstrap_servers=broker_address,
-        group_id=unique,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    values: list[bytes] = []
-    while len(values) < len(VALUES):
-        for messages in consumer.poll(1000).values():
-            values += [message.value for message in messages]
-    assert values == VALUES
-    consumer.commit()
-    assert consumer.committed(PythonTopicPartition(topic, 0)) == len(VALUES)
-    consumer.close()
-
-
-@pytest.mark.administrators
-def test_kafka_python_s_admin_client_manages_topics(broker_address: str, unique: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker_address)
-    admin.create_topics({unique: {"num_partitions": 2, "replication_factor": 1}})
-    assert unique in admin.list_topics()
-    admin.delete_topics([unique])
-    admin.close()
-
-
 # aiokafka
-
-
-def test_aiokafka_consumes_its_idempotent_records(broker_address: str, topic: str) -> None:
-    async def produce(codec: str | None) -> None:
-        async with AIOKafkaProducer(
-            bootstrap_servers=broker_address, enable_idempotence=True, compression_type=codec
-        ) as producer:
-            for value in VALUES:
-                await producer.send(topic, value)
-
-    for codec in (None, *CODECS[1:]):
-        asyncio.run(produce(codec))
-    assert asyncio.run(aio_consume(broker_address, topic)) == VALUES * len(CODECS)
-
-
-async def aio_consume(address: str, topic: str, **config: Any) -> list[bytes]:
-    """Read partition 0 to its end."""
-    partition = AioTopicPartition(topic, 0)
-    values: list[bytes] = []
-    async with AIOKafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, **config) as consumer:
-        consumer.assign([partition])
-        await consumer.seek_to_beginning(partition)
-        end = (await consumer.end_offsets([partition]))[partition]
-        while await consumer.position(partition) < end:
-            for messages in (await consumer.getmany(timeout_ms=1000)).values():
-                values += [message.value for message in messages]
-    return values
-
-
-def test_aiokafka_reads_only_committed_transactions(broker_address: str, topic: str, unique: str) -> None:
-    class Unwanted(Exception):
-        pass
-
-    async def produce() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=broker_address, transactional_id=unique) as producer:
-            for number in range(4):
-                try:
-                    async with producer.transaction():
-                        for value in range(10):
-                            await producer.send(topic, b"%d %d" % (number, value))
-                        await producer.flush()
-                        if number % 2:
-                            raise Unwanted
-                except Unwanted:
-                    pass
-
-    asyncio.run(produce())
-    committed = [b"%d %d" % (number, value) for number in (0, 2) for value in range(10)]
-    assert asyncio.run(aio_consume(broker_address, topic, isolation_level="read_committed")) == committed
-
-
-def test_aiokafka_consumes_in_a_group_and_commits(broker_address: str, topic: str, unique: str) -> None:
-    producer = confluent_producer(broker_address)
-    for value in VALUES:
-        producer.produce(topic, value)
-    assert producer.flush(SECONDS) == 0
-
-    async def consume() -> int:
-        async with AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=broker_address,
-            group_id=unique,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        ) as consumer:
-            for expected in VALUES:
-                assert (await consumer.getone()).value == expected
-            await consumer.commit()
-            committed: int = await consumer.committed(AioTopicPartition(topic, 0))
-            return committed
-
-    assert asyncio.run(consume()) == len(VALUES)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,13 +131,6 @@ def memory_of(process_id: int) -> tuple[int, int]:
 # Failures that the campaigns must find
 
 
-def test_input_depends_only_on_its_numbers() -> None:
-    for number in range(50):
-        drawn = draw_input(SEED, number)
-        assert drawn == draw_input(SEED, number)
-        assert int.from_bytes(drawn.frame[:4]) == len(drawn.frame) - 4, drawn
-
-
 @pytest.mark.long
 @each_case("name", BOMBS, str)
 def test_bomb_is_one_request_within_the_topic_s_limit(name: str) -> None:
@@ -163,25 +154,6 @@ def test_silent_server_is_reported_as_hang(monkeypatch: pytest.MonkeyPatch) -> N
     assert tally.hung == [str(waits_never)]
 
 
-def test_server_waiting_for_a_cpu_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attackers, "HANG_S", 0.3)
-    waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
-    with listening() as (listener, address):
-
-        def answer_late() -> None:
-            client, _ = listener.accept()
-            with client:
-                time.sleep(0.5)  # time of the machine, which the clock below excludes
-                client.sendall(bytes.fromhex("00000004 00000001"))
-                client.recv(1)
-
-        thread = threading.Thread(target=answer_late)
-        thread.start()
-        tally = attack(address, iter([waits_never]), 1, lambda: time.monotonic() / 20)
-        thread.join()
-    assert tally.ends == {End.ANSWERED: 1}
-
-
 @pytest.mark.long
 def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
     with Target.started("gateway") as target:
@@ -198,24 +170,6 @@ def test_stranger_served_is_a_problem() -> None:
     with Target.started("gateway") as target:
         visits = visit(target.address, SEED, 0, 30)
     assert any("answered to" in each for each in visits.problems)
-
-
-def test_accepted_wrong_password_is_a_problem() -> None:
-    with listening() as (listener, address):
-
-        def welcome_all() -> None:
-            for _ in range(30):
-                with listener.accept()[0] as client:
-                    client.recv(1 << 16)
-                    # A handshake's response, and a token's with error 0, no message and no bytes.
-                    client.sendall(bytes.fromhex("0000000a 00000011 0000 00000000"))
-                    client.sendall(bytes.fromhex("0000000c 00000024 0000 ffff 00000000"))
-
-        thread = threading.Thread(target=welcome_all)
-        thread.start()
-        visits = visit(address, SEED, 0, 30)
-        thread.join()
-    assert any(each.startswith("wrong passwords: ") for each in visits.problems)
 
 
 @pytest.mark.long
@@ -240,20 +194,6 @@ def test_connection_kept_by_a_server_is_a_problem(monkeypatch: pytest.MonkeyPatc
         with socket.create_connection(target.address):
             (problem,) = next(steps).problems
     assert re.search(r"did.*back", problem)
-
-
-def test_threads_and_errors_left_by_victims_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_campaign, "BACK_S", 0.3)
-    ended = threading.Event()
-    with cluster_campaign.Watch() as watch:
-        before = watch.held()
-        thread = threading.Thread(target=ended.wait, name="left behind")
-        thread.start()
-        logging.getLogger("shoal.test").error("not expected")
-        found = watch.complaints(before)
-        ended.set()
-        thread.join()
-    assert ["not expected" in found[0], "left behind" in found[1]] == [True, True]
 
 
 def test_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,24 +10,14 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from rig import (
     CODECS,
     KafkaCluster,
-    KafkaDidNotStart,
-    MissingKafka,
-    PartitionDigest,
     Record,
     assert_same_records,
-    create_topic,
-    digest_topic,
     dump_partition,
-    java,
-    load_batch,
-    load_batches,
     load_every_kind,
-    load_plain,
     read_topic,
     wait_until,
 )
@@ -63,44 +53,6 @@ def test_every_kind_of_batch_and_of_record_is_loaded(source_cluster: KafkaCluste
     assert {("null", None), ("empty", b"")} <= headers
 
 
-def test_one_flush_is_one_batch(source_cluster: KafkaCluster, topic: str) -> None:
-    create_topic(source_cluster.bootstrap, topic)
-    load_batch(source_cluster.bootstrap, topic, 0, RECORDS[:2], codec="lz4")
-    load_batch(source_cluster.bootstrap, topic, 0, RECORDS, codec="lz4", idempotent=True)
-    load_batches(
-        source_cluster.bootstrap,
-        topic,
-        [(0, RECORDS[:3], "lz4"), (0, RECORDS[:2], "gzip"), (0, RECORDS[:4], "lz4")],
-    )
-    batches = dump_partition(source_cluster.partition_dir(topic, 0))
-    assert [(batch.count, batch.codec) for batch in batches] == [
-        *((2, "lz4"), (5, "lz4")),
-        *((3, "lz4"), (2, "gzip"), (4, "lz4")),
-    ]
-    assert [batch.producer_id >= 0 for batch in batches] == [False, True, False, False, False]
-
-
-def test_plain_load_is_determined_by_its_seed_and_has_exact_batches(
-    source_cluster: KafkaCluster, topic: str
-) -> None:
-    digests: list[dict[int, PartitionDigest]] = []
-    for seed in (1, 1, 2):
-        name = f"{topic}-{len(digests)}"
-        assert (
-            load_plain(source_cluster.bootstrap, name, "lz4", 16, 1_000_000, partitions=2, seed=seed) == 1000
-        )
-        digests.append(digest_topic(source_cluster.bootstrap, name))
-    assert digests[0] == digests[1] != digests[2]
-    batches = dump_partition(source_cluster.partition_dir(f"{topic}-0", 0))
-    assert {batch.count for batch in batches[:-1]} == {16}
-
-
-def test_broker_that_cannot_start_raises_its_error() -> None:
-    cluster = KafkaCluster(config={"compression.type": "no-such-codec"})
-    with pytest.raises(KafkaDidNotStart, match="no-such-codec"), cluster:
-        pass
-
-
 def test_brokers_end_with_their_python_process(tmp_path: Path) -> None:
     program = (
         "import sys, rig\n"
@@ -128,10 +80,3 @@ def _runs(process_id: int) -> bool:
         return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def test_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingKafka, match="no java"):
-        java()

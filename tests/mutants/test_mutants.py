@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.areas import AREAS, ROOT, module_named, modules_of, name_of
-from tests.mutants.mutations import Site, mutate, sites
-from tests.mutants.report import share_of, table_of, write_json
-from tests.mutants.run import BrokenRun, Outcome, Runs
+from tests.mutants.mutations import mutate, sites
+from tests.mutants.run import Runs
 from tests.mutants.survey import Survey, survey
-from tests.mutants.trial import Mutant, Result, Verdict, draw, judge, try_mutant
-
-MUTANT = Mutant("shoal/records/batch.py", Site(0, 7, "a < b", "a <= b"), ("one", "two"))
+from tests.mutants.trial import Verdict, draw, try_mutant
 
 
 @pytest.mark.parametrize(
@@ -46,49 +41,8 @@ def test_each_place_is_mutated_alone(before: str, after: list[str]) -> None:
     assert [mutate(before, site.number) for site in sites(before)] == after
 
 
-def test_site_names_its_line_and_both_expressions() -> None:
-    source = "def f(a):\n    # a comment\n    return (\n        a <\n        3)\n"
-    assert sites(source) == [Site(0, 4, "a < 3", "a <= 3")]
-
-
-def test_mutants_of_each_area_differ_from_the_source_in_one_place() -> None:
-    for area in AREAS:
-        modules = modules_of([area])
-        source, site = next(
-            (source, found[-1])
-            for module in modules
-            if (found := sites(source := module.read_text(encoding="utf-8")))
-        )
-        before, after = ast.unparse(ast.parse(source)), mutate(source, site.number)
-        changed = [
-            pair for pair in zip(before.splitlines(), after.splitlines(), strict=True) if pair[0] != pair[1]
-        ]
-        assert len(changed) == 1, area
-
-
 def test_tests_of_each_area_exist() -> None:
     assert [test for area in AREAS.values() for test in area.tests if not (ROOT / test).exists()] == []
-
-
-@pytest.mark.parametrize(
-    ("outcome", "verdict", "killer"),
-    [
-        (Outcome(1, {"one": 0.1}, {"two": "AssertionError"}, None), Verdict.KILLED, "two"),
-        (Outcome(1, {"one": 0.1}, {}, "two"), Verdict.TIMED_OUT, "two"),
-        (Outcome(None, {}, {}, "one"), Verdict.TIMED_OUT, "one"),
-        (Outcome(-11, {}, {}, "one"), Verdict.KILLED, "one"),
-        (Outcome(4, {}, {}, None), Verdict.KILLED, "(import)"),
-        (Outcome(0, {"one": 0.1, "two": 0.1}, {}, None), Verdict.SURVIVED, None),
-    ],
-)
-def test_verdict_follows_from_the_run(outcome: Outcome, verdict: Verdict, killer: str | None) -> None:
-    result = judge(MUTANT, outcome)
-    assert (result.verdict, result.killer) == (verdict, killer)
-
-
-def test_run_that_left_out_a_test_has_no_verdict() -> None:
-    with pytest.raises(BrokenRun, match="two"):
-        judge(MUTANT, Outcome(0, {"one": 0.1}, {}, None))
 
 
 def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() -> None:
@@ -105,30 +59,6 @@ def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() 
     assert {mutant.tests for mutant in draw(surveyed, modules, 1, 30, 1)[0]} == {("quick",), ()}
     nothing = draw(Survey("", seconds, {}, {}), modules, 1, 30)[0]
     assert [mutant.site for mutant in nothing] == [mutant.site for mutant in drawn]
-
-
-def test_mutant_that_no_test_executes_is_not_run_and_not_killed() -> None:
-    result = try_mutant(Runs(), Survey("", {}, {}, {}), replace(MUTANT, tests=()))
-    assert result == Result(replace(MUTANT, tests=()), Verdict.NOT_RUN)
-    assert share_of([result]) == "0 of 1 killed, 0 of them by time; 1 in lines that no test runs"
-
-
-def test_report_lists_survivors_first_and_counts_the_killed(tmp_path: Path) -> None:
-    killed = Result(MUTANT, Verdict.KILLED, "one", "AssertionError")
-    survived = Result(MUTANT, Verdict.SURVIVED)
-    lines = table_of([killed, survived]).splitlines()
-    assert lines[2] == "| shoal/records/batch.py:7 | `a < b → a <= b` | **survived** 2 tests |"
-    assert lines[3].endswith("| killed by one |")
-    assert share_of([killed, survived]) == "1 of 2 killed, 0 of them by time; 0 in lines that no test runs"
-    write_json(tmp_path / "results", [killed, survived], seed=3)
-    written = json.loads((tmp_path / "results").read_text(encoding="utf-8"))
-    assert written["seed"] == 3
-    assert [each["verdict"] for each in written["mutants"]] == ["killed", "survived"]
-
-
-def test_run_without_the_chosen_package_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BrokenRun):
-        Runs().run(tmp_path / "nothing", ["tests/test_printable.py"], tmp_path)
 
 
 def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others(tmp_path: Path) -> None:
