@@ -21,6 +21,10 @@ _DOWN_S = (0.0, 1.5)
 #: The reason for which a partition of a recreated topic stops (docs/operating.md).
 _CREATED_AGAIN = "created again"
 
+#: Kafka deletes positions with their topic. If the new one has grown as long as the copy before the mirror
+#: sees it, nothing shows that it is another (docs/guarantees.md).
+_NO_POSITION = "no committed position"
+
 
 def _change_while_it_runs(world: ClustersWorld, dice: random.Random, change: Callable[[], None]) -> None:
     world.later(dice, change)
@@ -90,7 +94,7 @@ for _name in _MEANWHILE:
         partial(_topic_is_created_again, meanwhile=_name),
         weight=2,
         incidents=[IncidentKind.SOURCE_RESET],
-        stops=[_CREATED_AGAIN],
+        stops=[_CREATED_AGAIN, _NO_POSITION],
     )
     for _what, _change in _GROWTH.items():
         CLUSTERS.add(f"{_what} {_name}", Family.TOPICS, partial(_change, meanwhile=_name))
