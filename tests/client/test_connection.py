@@ -15,7 +15,7 @@ import pytest
 
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.connection import Connection
-from shoal.client.incoming import ReceiveBuffer
+from shoal.client.receiving import ReceiveBuffer
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
 from shoal.gateway.streamed_connection import StreamedConnection
@@ -252,7 +252,7 @@ def test_receive_interrupted_in_a_frame_closes_connection(
     with to(broker) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         assert connection.begin_frame() > 0
-        monkeypatch.setattr("shoal.client.incoming._check", interrupted)
+        monkeypatch.setattr("shoal.client.receiving.check_deadline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection._receive_into(memoryview(bytearray(1 << 20)))
         assert connection.closed

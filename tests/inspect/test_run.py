@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.logs import LogOffsets
+from shoal.client.offsets import LogOffsets
 from shoal.error_codes import ErrorCode
 from shoal.inspect import InspectOptions, InspectProgress, inspect
 from shoal.inspect.facts import Facts

@@ -233,7 +233,7 @@ def test_range_whose_time_an_emptied_batch_hides_is_not_compared(
         assert cluster.config.name == side
         return dict.fromkeys(wanted, -1)
 
-    monkeypatch.setattr("shoal.client.logs.list_offsets", hidden)
+    monkeypatch.setattr("shoal.client.offsets.list_offsets", hidden)
     report = partition(brokers, extent=extent)
     assert (report.outcome, report.not_mirrored) == (Outcome.NOT_COMPARED, None)
     assert all(each in str(report.reason) for each in (f"the broker of the {side} ", "cleaner"))

@@ -21,7 +21,6 @@ from ..net.gathered import send_gathered, send_records, send_while
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from .answer_sizes import AnswerSizes
-from .incoming import Incoming
 from .opening import (
     CONNECT_S,
     ask_versions,
@@ -30,7 +29,7 @@ from .opening import (
     open_tls,
     prepare_socket,
 )
-from .receiving import Expected, ReceivingEnd
+from .receiving import Expected, Incoming, ReceivingEnd
 from .security import Security
 
 __all__ = ["Connection", "SentRequests", "version_or_close"]

@@ -26,7 +26,7 @@ from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .config import IsolationLevel
 from .connection import Connection, version_or_close
-from .incoming import FreshMemory, ReceiveBuffer
+from .receiving import FreshMemory, ReceiveBuffer
 
 __all__ = ["FetchFrom", "Fetcher"]
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
-from .cluster import Cluster
+from .cluster import Cluster, is_transient, patiently
 from .config import IsolationLevel
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "LogOffsets",
     "answered",
+    "ask_logs",
+    "ask_offsets",
     "epoch_end_offsets",
     "known_log_ends",
     "list_offsets",
@@ -218,4 +222,83 @@ def _ask_leaders(
         for partition in led:
             missing = ProtocolError(f"{partition} on {cluster}: the answer does not speak of it")
             answers[partition] = answered.get(partition, missing)
+    return answers
+
+
+class LogOffsets(NamedTuple):
+    """
+    The offsets of a log.
+
+    Attributes:
+        start: The first one.
+        stable: The last stable one, asked for after the end: if it is smaller, a transaction is open.
+        end: The high watermark.
+
+    """
+
+    start: int
+    stable: int
+    end: int
+
+
+def ask_logs(
+    cluster: Cluster, partitions: Collection[TopicPartition], patience_s: float
+) -> dict[TopicPartition, LogOffsets | ShoalError]:
+    """
+    Ask for the offsets of logs.
+
+    Args:
+        cluster: The cluster, with metadata of the partitions.
+        partitions: The partitions.
+        patience_s: How long to retry transient errors.
+
+    Returns:
+        For each partition its offsets, or the error that prevents them.
+
+    """
+    ends, stable, starts = (
+        ask_offsets(cluster, partitions, timestamp, patience_s, level)
+        for timestamp, level in (
+            (LATEST, IsolationLevel.READ_UNCOMMITTED),
+            (LATEST, IsolationLevel.READ_COMMITTED),
+            (EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+        )
+    )
+    return {each: _log(starts[each], stable[each], ends[each]) for each in partitions}
+
+
+def _log(start: int | ShoalError, stable: int | ShoalError, end: int | ShoalError) -> LogOffsets | ShoalError:
+    if isinstance(start, ShoalError):
+        return start
+    if isinstance(stable, ShoalError):
+        return stable
+    if isinstance(end, ShoalError):
+        return end
+    # DeleteRecords may move the log start past the last stable offset.
+    return LogOffsets(start, max(start, stable), max(start, end))
+
+
+def ask_offsets(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    timestamp: int,
+    patience_s: float,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, int | ShoalError]:
+    """Ask as :func:`~shoal.client.offsets.list_offsets` does, until no answer is a transient error."""
+    answers: dict[TopicPartition, int | ShoalError] = {}
+    unanswered = list(partitions)
+
+    def try_again() -> None:
+        nonlocal unanswered
+        if answers:
+            cluster.refresh({partition.topic for partition in unanswered})
+        answers.update(list_offsets(cluster, dict.fromkeys(unanswered, timestamp), level))
+        errors = {each: answer for each, answer in answers.items() if isinstance(answer, ShoalError)}
+        unanswered = [each for each, error in errors.items() if is_transient(error)]
+        if unanswered:
+            raise errors[unanswered[0]]
+
+    with suppress(ShoalError):
+        patiently(try_again, patience_s=patience_s)
     return answers

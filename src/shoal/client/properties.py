@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ExpandsTooFar, UnsupportedBatch
 from ..nearest import did_you_mean
+from ..records.compression import DEFAULT_LIMIT_BYTES
 
 __all__ = [
     "Property",
@@ -20,10 +21,12 @@ __all__ = [
     "bytes_only",
     "integer",
     "java",
+    "most_decompressed",
     "names",
     "one_of",
     "read_into",
     "read_value",
+    "reason_with_property",
     "table_of",
     "text",
     "written",
@@ -125,6 +128,19 @@ def java(name: str, default: str | None, read: Callable[[str], Any] = text) -> A
     """Declare a field of a dataclass as a property; the field's default is the property's."""
     declared = Property(name, default, read)
     return field(default=None if default is None else read(default), metadata={"property": declared})
+
+
+_MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
+
+
+def most_decompressed() -> Any:
+    """Declare the property for the largest batch that a raw client decodes and writes again."""
+    return java(_MOST_DECOMPRESSED, str(DEFAULT_LIMIT_BYTES), integer(1, 2**40))
+
+
+def reason_with_property(error: UnsupportedBatch) -> str:
+    """Return an error's reason, with the property that sets the limit if the batch is above it."""
+    return f"{error.reason} ({_MOST_DECOMPRESSED})" if isinstance(error, ExpandsTooFar) else error.reason
 
 
 def table_of(*settings: type[Any]) -> dict[str, Property]:

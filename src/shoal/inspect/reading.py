@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
-from ..client.logs import LogOffsets
-from ..client.offsets import EARLIEST, list_offsets
+from ..client.offsets import EARLIEST, LogOffsets, list_offsets
 from ..client.scan import read_decided
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch

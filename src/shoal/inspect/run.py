@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
-from ..client.logs import ask_logs
+from ..client.offsets import ask_logs
 from ..client.over_partitions import over_partitions
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition

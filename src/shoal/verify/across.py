@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
-from ..client.logs import ask_offsets
-from ..client.offsets import LATEST
+from ..client.offsets import LATEST, ask_offsets
 from ..errors import ShoalError
 from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.logs import ask_offsets
+from ..client.offsets import ask_offsets
 from ..client.scan import PartitionReader
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import IsolationLevel
-from ..client.logs import LogOffsets, ask_logs
-from ..client.offsets import log_end_offsets
+from ..client.offsets import LogOffsets, ask_logs, log_end_offsets
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition

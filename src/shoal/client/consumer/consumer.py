@@ -17,10 +17,9 @@ from ..groups import group_assignment
 from ..membership import Membership, RebalanceListener
 from ..offsets import EARLIEST, LATEST
 from ..wakeup import Wakeup, remaining_s
-from .assigned import AssignedPartitions
 from .commits import Commits, Offsets
 from .fetching import Fetching
-from .partitions import ConsumedPartition, StartPositions, all_named, named, valid_offset
+from .partitions import AssignedPartitions, ConsumedPartition, StartPositions, all_named, named, valid_offset
 from .records import AnyRecord
 from .settings import ConsumerSettings
 

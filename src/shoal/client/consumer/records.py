@@ -23,8 +23,8 @@ from ...records import (
 )
 from ...topic_partition import TopicPartition
 from ..config import IsolationLevel
-from ..incoming import FetchedBytes
-from ..rewriting import reason_with_property
+from ..properties import reason_with_property
+from ..receiving import FetchedBytes
 from .settings import ConsumerSettings
 
 __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]

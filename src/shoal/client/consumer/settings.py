@@ -9,8 +9,18 @@ from ...errors import ConfigError
 from ..config import KNOWN_PROPERTIES, ClientConfig
 from ..membership import MembershipSettings
 from ..offsets import EARLIEST, LATEST
-from ..properties import Property, boolean, bytes_only, integer, java, one_of, read_into, table_of, written
-from ..rewriting import most_decompressed
+from ..properties import (
+    Property,
+    boolean,
+    bytes_only,
+    integer,
+    java,
+    most_decompressed,
+    one_of,
+    read_into,
+    table_of,
+    written,
+)
 
 __all__ = ["CONSUMER_PROPERTIES", "ConsumerSettings"]
 

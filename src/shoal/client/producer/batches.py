@@ -18,7 +18,7 @@ from ...records import (
     write_batch,
 )
 from ...topic_partition import TopicPartition
-from ..rewriting import reason_with_property
+from ..properties import reason_with_property
 
 __all__ = [
     "RECORD_OVERHEAD",

@@ -12,7 +12,7 @@ from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ShoalError
 from ...records import Record, write_body
 from ...topic_partition import TopicPartition
 from ..consumer.records import ConsumerRecord, RawRecord
-from ..incoming import FetchedBytes
+from ..receiving import FetchedBytes
 from .batches import TOGETHER, RecordMetadata, read_raw
 from .sender import Sender
 from .settings import ProducerSettings

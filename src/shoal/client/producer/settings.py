@@ -9,8 +9,18 @@ from ...errors import ConfigError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import Codec
 from ..config import KNOWN_PROPERTIES, ClientConfig
-from ..properties import Property, boolean, bytes_only, integer, java, one_of, read_into, table_of, written
-from ..rewriting import most_decompressed
+from ..properties import (
+    Property,
+    boolean,
+    bytes_only,
+    integer,
+    java,
+    most_decompressed,
+    one_of,
+    read_into,
+    table_of,
+    written,
+)
 
 __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 
