@@ -12,13 +12,13 @@ import pytest
 from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.driver.discovery import Discovery
-from shoal.mirroring.driver.new_partitions import NewPartitions
+from shoal.errors import ConfigError
+from shoal.mirroring.driver.discovery import Discovery, refuse_more_partitions
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.changes import PreparedTopic
+from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
@@ -59,8 +59,7 @@ def discovering(
         schedule.held_up = held_up  # type: ignore[method-assign]
     if on_ends is not None:
         schedule.expect = on_ends  # type: ignore[method-assign]
-    limit = NewPartitions(mirror.max_new_partitions)
-    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append, limit):
+    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append):
         yield found
 
 
@@ -159,6 +158,36 @@ def test_look_with_too_many_partitions_adds_none(brokers: TwoBrokers) -> None:
     assert found.topics == []
     assert len(brokers.destination.topics.topic("orders").logs) == 2
     assert "4 new partitions (orders: 4)" in found.warnings[0]
+
+
+@pytest.mark.usefixtures("orders")
+def test_warning_of_too_many_partitions_has_the_largest_topics_and_the_bounds(brokers: TwoBrokers) -> None:
+    with discovering(brokers, max_new_partitions=1) as found:
+        for name, size in (("a", 2), ("b", 9), ("c", 1), ("d", 1)):
+            brokers.source.create_topic(f"orders-{name}", size)
+        wait_until(lambda: any("13 new partitions" in each for each in found.warnings))
+    warning = next(each for each in found.warnings if "13 new partitions" in each)
+    expected = "(orders-b: 9, orders-a: 2, orders-c: 1 and 1 more topics)"
+    assert all(each in warning for each in (expected, "1 a look", "10 since", "(--max-new-partitions)"))
+
+
+@pytest.mark.usefixtures("orders")
+def test_bound_since_the_start_is_ten_times_that_of_a_look(brokers: TwoBrokers) -> None:
+    with discovering(brokers, max_new_partitions=1) as found:
+        for number in range(3, 13):
+            brokers.source.topics.grow(brokers.source.topics.topic("orders"), number)
+            wait_until(lambda: found.partitions.get("orders") == number)  # noqa: B023
+        brokers.source.topics.grow(brokers.source.topics.topic("orders"), 13)
+        wait_until(lambda: any(" 0 are left" in each for each in found.warnings))
+    assert len(brokers.destination.topics.topic("orders").logs) == 12
+
+
+def test_partitions_that_came_since_the_look_are_refused() -> None:
+    topic = PreparedTopic("orders", "orders", 5, created=False, present_partitions=2)
+    changes = Prepared("mirror", None, None, {"orders": topic}, (), 0)
+    refuse_more_partitions(changes, {"orders": 5})
+    with pytest.raises(ConfigError, match=r"orders.* 3 .* 5 "):
+        refuse_more_partitions(changes, {"orders": 3})
 
 
 @pytest.mark.usefixtures("orders")

@@ -1,4 +1,10 @@
-"""Find new topics and partitions while a mirror runs, and the ends of those that no task fetches."""
+"""
+Find new topics and partitions while a mirror runs, and the ends of those that no task fetches.
+
+Kafka cannot remove a partition, and more of them place keys differently. So a source that lists thousands of
+new ones, by mistake or on purpose, must not grow the destination before an operator has looked
+(``--max-new-partitions``).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +13,44 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...client.cluster import Cluster, is_transient
-from ...errors import ShoalError, lacks_acl
+from ...errors import ConfigError, ShoalError, lacks_acl
 from ..assignment import end_offsets
 from ..model.acl_commands import commands_of
 from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
-from ..prepare.changes import PreparedTopic
+from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.create import prepare
 from .lookout import Lookout
-from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule
 
-__all__ = ["Discovery"]
+__all__ = ["Discovery", "refuse_more_partitions"]
 
 #: Patience with a created topic's leaders and with transient errors; the next look tries again.
 _PATIENCE_S = 15.0
+
+#: The bound on new partitions since the start is so many times that of one look.
+_LOOKS = 10
+
+_NAMED_TOPICS = 3
+
+
+def refuse_more_partitions(changes: Prepared, sizes: Mapping[str, int]) -> None:
+    """
+    Refuse changes right before they are made if the source lists more partitions than at the look.
+
+    Raises:
+        ConfigError: A topic has more than in ``sizes``; those that are mirrored already do not count.
+
+    """
+    for name, topic in changes.topics.items():
+        known = max(sizes.get(name, 0), topic.present_partitions)
+        if topic.deleted is None and topic.partitions > known:
+            raise ConfigError(
+                f"topic {name} had {known:,} partitions a moment ago, and has {topic.partitions:,} now. The "
+                "next search for new partitions counts them"
+            )
 
 
 class Discovery(Lookout):
@@ -44,7 +71,6 @@ class Discovery(Lookout):
         schedule: PartitionSchedule,
         on_found: Callable[[PreparedTopic], object],
         warn: Callable[[str], object],
-        new_partitions: NewPartitions,
     ) -> None:
         """
         Prepare the thread.
@@ -55,11 +81,12 @@ class Discovery(Lookout):
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its
                 copy is ready.
             warn: A function that receives each warning once.
-            new_partitions: The bound on partitions that are added.
 
         """
         super().__init__(options, warn)
-        self._new_partitions = new_partitions
+        #: The partitions added since the start. Those of a topic that does not become ready count once.
+        self._added = 0
+        self._counted: dict[str, int] = {}
         self._problem: str | None = None
         self._topics = dict(topics)
         self._schedule = schedule
@@ -75,10 +102,8 @@ class Discovery(Lookout):
             is_news = known is None or name in self._gone or known.partitions < len(topic.partitions)
             if is_news and self._options.topics.matches(topic):
                 news[name] = len(topic.partitions)
-        present = {name: topic.partitions for name, topic in self._topics.items()}
-        may_add = self._may_add(news, present)
-        for name, size in news.items():
-            if may_add or self._new_partitions.has_counted(name, size, present):
+        if self._may_add(news):
+            for name, size in news.items():
                 self._prepare(name, source, size)
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
@@ -86,15 +111,40 @@ class Discovery(Lookout):
             level = self._options.source.isolation_level
             self._schedule.expect(end_offsets(source, held_up, level, all_of_them=False))
 
-    def _may_add(self, news: Mapping[str, int], present: Mapping[str, int]) -> bool:
-        """Whether a look may add its partitions; if not, report that once."""
-        before, self._problem = self._problem, self._new_partitions.count(news, present)
-        if self._problem is not None and self._problem != before:
-            self._warn(self._problem)
-            largest = max(news, key=lambda topic: news[topic] - present.get(topic, 0))
+    def _may_add(self, sizes: Mapping[str, int]) -> bool:
+        """Count the new partitions of a look, unless they are too many: then count none, and report it."""
+        present = {name: topic.partitions for name, topic in self._topics.items()}
+        wanted = {
+            name: max(0, size - max(present.get(name, 0), self._counted.get(name, 0)))
+            for name, size in sizes.items()
+        }
+        number, left = sum(wanted.values()), _LOOKS * self._options.max_new_partitions - self._added
+        if number <= min(self._options.max_new_partitions, left):
+            self._problem = None
+            self._added += number
+            self._counted |= {name: sizes[name] for name, more in wanted.items() if more}
+            return True
+        problem = self._too_many(wanted, left)
+        if problem != self._problem:
+            self._problem = problem
+            self._warn(problem)
+            largest = max(wanted, key=lambda topic: wanted[topic])
             kind = IncidentKind.NEW_PARTITIONS.value
-            self._schedule.count(PartitionIncident(largest, kind, self._problem, 0, continued=False))
-        return self._problem is None
+            self._schedule.count(PartitionIncident(largest, kind, problem, 0, continued=False))
+        return False
+
+    def _too_many(self, wanted: Mapping[str, int], left: int) -> str:
+        a_look = self._options.max_new_partitions
+        largest = sorted(filter(wanted.__getitem__, wanted), key=lambda topic: (-wanted[topic], topic))
+        named = ", ".join(f"{topic}: {wanted[topic]:,}" for topic in largest[:_NAMED_TOPICS])
+        more = len(largest[_NAMED_TOPICS:])
+        others = f" and {more} more topics" if more else ""
+        return (
+            f"the source lists {sum(wanted.values()):,} new partitions ({named}{others}), and none of them "
+            f"is added. The bound is {a_look:,} a look and {_LOOKS * a_look:,} since the start "
+            f"(--max-new-partitions), of which {left:,} are left. Check the source. If it is right, start "
+            "the mirror again to add them"
+        )
 
     def _prepare(self, name: str, source: Cluster, partitions: int) -> None:
         copy = self._options.topics.destination_of(name)
@@ -114,7 +164,7 @@ class Discovery(Lookout):
                     source,
                     destination,
                     patience_s=_PATIENCE_S,
-                    check=lambda changes: self._new_partitions.check(changes, {name: partitions}),
+                    check=lambda changes: refuse_more_partitions(changes, {name: partitions}),
                 )
         except ShoalError as error:
             if not is_transient(error):

@@ -12,25 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
-from ...client.coordinator import MemberId
 from ...client.groups import describe_holder, has_coordinator, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
 from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from ..assignment import partitions_of, start_offsets, window_ends
+from ..assignment import partitions_of, window_ends
 from ..model.acls import Acl, needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
-from ..positions import GroupOffsets, GroupPositions, warning_of_others
+from ..positions import GroupOffsets
 from ..prepare.changes import Prepared
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
-from ..prepare.expiring_positions import warning_of_expiry
 from ..prepare.inspect import inspect_topics
 from ..prepare.missing_acls import missing_acls
 from .checkup import cluster_warnings
@@ -38,7 +36,7 @@ from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
 from .outlook import DryRun, PartitionOutlook, TopicOutlook
-from .starts import find_beginnings
+from .starts import next_offsets, read_group
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -248,16 +246,8 @@ class _DryRunner:
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
             return GroupOffsets({}, {}, {}, None), None
         partitions = partitions_of(self._source, list(changes.topics))
-        committed = GroupPositions(self._source, changes.group, MemberId)
-        state = patiently(committed.read_state, patience_s=self._patience_s)
-        foreign = {each: offset for each, offset in state.others.items() if each in partitions}
-        if others := warning_of_others(changes.group, foreign):
-            self._warnings.append(others)
-        expiry = patiently(
-            lambda: warning_of_expiry(self._source.keeper, changes.group), patience_s=self._patience_s
-        )
-        if expiry:
-            self._warnings.append(expiry)
+        state, warnings = read_group(self._source, changes.group, partitions, patience_s=self._patience_s)
+        self._warnings += warnings
         return state, describe_holder(self._source, changes.group)
 
     def _outlook(self, changes: Prepared, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
@@ -266,7 +256,13 @@ class _DryRunner:
         others = [each for each in partitions if each not in self._way_back]
         positions = {each: state.positions[each] for each in others if each in state.positions}
         without = [each for each in others if each not in positions]
-        starts = patiently(lambda: self._starts(changes, state, without), patience_s=self._patience_s)
+        starts, found = patiently(
+            lambda: next_offsets(
+                self._options, self._source, changes.group, state, partitions, self._way_back
+            ),
+            patience_s=self._patience_s,
+        )
+        self._beginnings = found.sentences
         ends = patiently(
             lambda: window_ends(self._source, partitions, self._options.until, level),
             patience_s=self._patience_s,
@@ -281,7 +277,7 @@ class _DryRunner:
                 tuple(
                     PartitionOutlook(
                         each.partition,
-                        positions[each].source_offset if each in positions else starts[each],
+                        starts[each],
                         each in positions,
                         ends[each],
                         each in self._way_back,
@@ -291,20 +287,6 @@ class _DryRunner:
             )
             for name, topic in changes.topics.items()
         )
-
-    def _starts(
-        self, changes: Prepared, state: GroupOffsets, without: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Return the start offsets of partitions without a position."""
-        start_ms = self._options.start.timestamp_ms
-        found = find_beginnings(
-            self._source, changes.group, state, self._options.topics, without, start_ms=start_ms
-        )
-        self._beginnings = found.sentences
-        level = self._options.source.isolation_level
-        known = {**state.starts, **found.offsets}
-        rest = [partition for partition in without if partition not in known]
-        return {**known, **self._way_back} | start_offsets(self._source, rest, start_ms, level)
 
     # Reasons that would stop partitions
 

@@ -25,9 +25,10 @@ from ..model.first_start import FirstStart
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..model.topics import TopicSelection
-from ..positions import GroupOffsets, GroupPositions
+from ..positions import GroupOffsets, GroupPositions, warning_of_others
+from ..prepare.expiring_positions import warning_of_expiry
 
-__all__ = ["Beginnings", "Starts", "find_beginnings", "settle_beginnings"]
+__all__ = ["Beginnings", "Starts", "next_offsets", "read_group", "settle_beginnings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,59 @@ def _older_than(source: Cluster, partitions: Sequence[TopicPartition], at_ms: in
     firsts = list_offsets(source, dict.fromkeys(partitions, EARLIEST))
     since = list_offsets(source, dict.fromkeys(partitions, at_ms))
     return {each for each in partitions if firsts[each] != 0 or since[each] != 0}
+
+
+def read_group(
+    source: Cluster, group: str, partitions: Collection[TopicPartition], *, patience_s: float
+) -> tuple[GroupOffsets, tuple[str, ...]]:
+    """
+    Return the committed offsets of a mirror's group, and warnings about them.
+
+    Args:
+        source: The source cluster.
+        partitions: The partitions of the mirror.
+        patience_s: How long to retry transient errors.
+
+    """
+    state = patiently(GroupPositions(source, group, MemberId).read_state, patience_s=patience_s)
+    others = {each: offset for each, offset in state.others.items() if each in set(partitions)}
+    expiry = patiently(lambda: warning_of_expiry(source.keeper, group), patience_s=patience_s)
+    return state, tuple(filter(None, (warning_of_others(group, others), expiry)))
+
+
+def next_offsets(
+    options: MirrorOptions,
+    source: Cluster,
+    group: str,
+    state: GroupOffsets,
+    partitions: Sequence[TopicPartition],
+    at_cut: Mapping[TopicPartition, int],
+    *,
+    all_of_them: bool = True,
+) -> tuple[Mapping[TopicPartition, int], Beginnings]:
+    """
+    Return the next offset to copy of each partition, and the decision about those without a position.
+
+    Args:
+        source: The source cluster, with metadata of the partitions.
+        state: The committed offsets of the group.
+        partitions: The partitions of the mirror.
+        at_cut: Those that begin at the cut of a certificate.
+        all_of_them: False leaves out partitions whose leader does not respond now.
+
+    """
+    start_ms = options.start.timestamp_ms
+    unknown = [each for each in partitions if each not in at_cut]
+    found = find_beginnings(source, group, state, options.topics, unknown, start_ms=start_ms)
+    known = {
+        **state.starts,
+        **found.offsets,
+        **{each: position.source_offset for each, position in state.positions.items()},
+        **at_cut,
+    }
+    rest = [each for each in partitions if each not in known]
+    level = source.config.isolation_level
+    return known | start_offsets(source, rest, start_ms, level, all_of_them=all_of_them), found
 
 
 class Starts:

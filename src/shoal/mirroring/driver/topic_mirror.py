@@ -17,10 +17,9 @@ from typing import Any
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
-from ...client.offsets import LATEST
 from ...state_directory import state_dir
 from ...topic_partition import TopicPartition
-from ..assignment import partitions_of, start_offsets, window_ends
+from ..assignment import partitions_of, window_ends
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
 from ..model.incidents import IncidentKind
@@ -30,20 +29,19 @@ from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
 from ..model.window import Until
-from ..positions import GroupPositions, warning_of_others
+from ..positions import GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import prepare
-from ..prepare.expiring_positions import warning_of_expiry
 from ..sync.follower import GroupFollower
 from .copy_watch import CopyWatch
-from .discovery import Discovery
+from .discovery import Discovery, refuse_more_partitions
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
-from .new_partitions import NewPartitions
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
+from .starts import next_offsets, read_group
 from .steering import Steering
 
 __all__ = ["TopicMirror"]
@@ -59,72 +57,63 @@ class TopicMirror:
         self._groups = GroupFollower.of(run.options, run.metrics, run.warn) if has_groups else None
         self._options = run.options
         self._identity: MirrorIdentity
-        self._steering: Steering | None = None
         self._starts: Mapping[TopicPartition, int] = {}
-        self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
         return self._run.run(self._mirror)
 
     def _mirror(self, resources: contextlib.ExitStack) -> Summary:
-        run = self._run
+        run, options = self._run, self._options
         with run.signals.interrupting():
             prepared = self._prepare(resources)
-        run.show_group(prepared.group, prepared.warnings)
+        group = prepared.group
+        run.show_group(group, prepared.warnings)
         schedule = PartitionSchedule(
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
         control = run.listen(schedule, resources)
-        options = self._options
-        name = self._identity.name
-        lock = GroupLock(
-            options.source.keeper or options.source, prepared.group, name, control.renew, options.timing
-        )
+        keeper = options.source.keeper or options.source
+        lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
         resources.callback(lock.release)
         control.use_group(lock.begin_generation)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
             lock.acquire(partitions, START_PATIENCE_S)
-            if self._options.from_certificate is not None:
-                self._go_back(self._options.from_certificate, prepared.group, control)
+            if options.from_certificate is not None:
+                self._go_back(options.from_certificate, group, control)
             wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-            found = run.settle_beginnings(prepared.group, wanted, options.topics, control.membership)
+            found = run.settle_beginnings(group, wanted, options.topics, control.membership)
             run.first_start, run.is_first_start = found.first_start, found.is_first
-            self._steer(schedule, control)
-        if self._options.sync or not self._options.once:
-            self._follow(prepared.group, schedule, resources)
-        if not self._options.once:
-            self._look_out(prepared, schedule, control, lock, resources)
-        elif self._options.continues_after(IncidentKind.DESTINATION_LOSS):
-            self._watch_copies(prepared, schedule, control, resources)
+            steering = self._steer(schedule, control) if options.is_steered else None
+            following = Following(
+                options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
+            )
+            if options.sync:
+                following.look_at_once()
+        create_again = partial(self._create_again, schedule)
+        if not options.once:
+            resources.enter_context(following)
+            found_topic = partial(self._add, schedule, lock, steering)
+            resources.enter_context(
+                Discovery(options, prepared.topics, schedule, found_topic, run.warn_in_report)
+            )
+        if not options.once or options.continues_after(IncidentKind.DESTINATION_LOSS):
+            resources.enter_context(
+                CopyWatch(options, group, schedule, control, create_again, run.warn_in_report, run.notify)
+            )
         if self._groups is None:
             return run.copy(prepared, schedule, control, lock)
         resources.callback(self._groups.close)
-        self._groups.begin(prepared.group, lambda: schedule.names)
+        self._groups.begin(group, lambda: schedule.names)
         summary = run.copy(prepared, schedule, control, lock)
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
-    def _follow(self, group: str, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> None:
-        """Let settings follow the records: before they are copied, and until the end of a service."""
+    def _steer(self, schedule: PartitionSchedule, control: ControlServer) -> Steering:
         run = self._run
-        following = Following(
-            self._options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
-        )
-        if self._options.sync:
-            with run.signals.interrupting():
-                following.look_at_once()
-        if not self._options.once:
-            resources.enter_context(following)
-
-    def _steer(self, schedule: PartitionSchedule, control: ControlServer) -> None:
-        """Steer the tasks, if anything may be to steer."""
-        run, options = self._run, self._options
-        if not options.is_steered:
-            return
-        self._steering = Steering(
-            options,
+        steering = Steering(
+            self._options,
             control,
             schedule,
             run.metrics,
@@ -133,34 +122,33 @@ class TopicMirror:
             stop=lambda: run.signals.end_by("the control socket"),
             retry=run.retry_stopped,
             create_lost=partial(self._create_lost, schedule),
-            once=options.once,
+            once=self._options.once,
         )
-        run.on_command = self._steering.carry_out
-
-    def _take(self, group: str, resources: contextlib.ExitStack) -> None:
-        """Take the group's directory on this machine, and begin to start the engine, which logs there."""
-        directory = self._directory(group)
-        self._identity = self._run.take_directory(directory, resources)
-        self._run.start_engine(directory, resources)
+        run.on_command = steering.carry_out
+        return steering
 
     def _prepare(self, resources: contextlib.ExitStack) -> Prepared:
-        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
-            self._run.warn_of_unreachable(source, destination)
+        run, options = self._run, self._options
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            run.warn_of_unreachable(source, destination)
 
             def on_group(group: str) -> None:
+                """Take the group's directory, and begin to start the engine, which logs there."""
                 self._starts = self._starts_at_cut(group, source, destination)
-                self._take(group, resources)
+                directory = Path(options.checkpoint or state_dir() / "mirrors" / checkpoint_name(group))
+                self._identity = run.take_directory(directory, resources)
+                run.start_engine(directory, resources)
 
             prepared = prepare(
-                self._options,
+                options,
                 source,
                 destination,
                 patience_s=START_PATIENCE_S,
                 on_group=on_group,
-                on_create=lambda: self._run.metrics.enter(Phase.CREATING),
+                on_create=lambda: run.metrics.enter(Phase.CREATING),
             )
         for warning in prepared.warnings:
-            self._run.warn(warning)
+            run.warn(warning)
         return prepared
 
     def _warn_of_small_batches(self, found: SmallBatches) -> None:
@@ -181,38 +169,20 @@ class TopicMirror:
         state = patiently(committed.read_state, patience_s=START_PATIENCE_S)
         return starts_at_cut(self._options, state, source, destination, patience_s=START_PATIENCE_S)
 
-    def _directory(self, group: str) -> Path:
-        if self._options.checkpoint:
-            return Path(self._options.checkpoint)
-        return state_dir() / "mirrors" / checkpoint_name(group)
-
     def _expect(self, prepared: Prepared, schedule: PartitionSchedule) -> list[TopicPartition]:
         """Count the offsets to copy, before the first task reports; return the partitions."""
         self._run.metrics.enter(Phase.FINDING_POSITIONS)
         with Cluster(self._options.source) as cluster:
             level = cluster.config.isolation_level
             partitions = partitions_of(cluster, list(prepared.topics))
-            committed = GroupPositions(cluster, prepared.group, MemberId)
-            state = patiently(lambda: committed.read_state(partitions), patience_s=START_PATIENCE_S)
-            if warning := warning_of_others(prepared.group, state.others):
+            state, warnings = read_group(cluster, prepared.group, partitions, patience_s=START_PATIENCE_S)
+            for warning in warnings:
                 self._run.warn(warning)
-            expiry = patiently(
-                lambda: warning_of_expiry(cluster.keeper, prepared.group), patience_s=START_PATIENCE_S
+            starts, _ = next_offsets(
+                self._options, cluster, prepared.group, state, partitions, self._starts, all_of_them=False
             )
-            if expiry:
-                self._run.warn(expiry)
-            start_ms = self._options.start.timestamp_ms
-            next_offsets: dict[TopicPartition, int] = {}
-            if start_ms != LATEST:  # settled once the group is ours
-                next_offsets |= start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
-            next_offsets |= state.starts
-            next_offsets |= {
-                partition: position.source_offset for partition, position in state.positions.items()
-            }
-            next_offsets |= self._starts
             ends = window_ends(cluster, partitions, self._options.until, level, all_of_them=False)
-            held_back = _held_back(cluster, ends, self._options.until)
-            self._run.metrics.expect(next_offsets, ends, held_back)
+            self._run.metrics.expect(starts, ends, _held_back(cluster, ends, self._options.until))
         _stop_deleted(prepared, partitions, state.positions, schedule)
         return partitions
 
@@ -223,54 +193,16 @@ class TopicMirror:
         if begun:
             self._run.notify(f"{first_few(begun)}: mirrored back from the cut of {certificate.at}")
 
-    def _look_out(
-        self,
-        prepared: Prepared,
-        schedule: PartitionSchedule,
-        control: ControlServer,
-        lock: GroupLock,
-        resources: contextlib.ExitStack,
+    def _add(
+        self, schedule: PartitionSchedule, lock: GroupLock, steering: Steering | None, topic: PreparedTopic
     ) -> None:
-        """Find new topics and partitions, and lost copies, until the end of the run."""
-        run = self._run
-
-        def found(topic: PreparedTopic) -> None:
-            added = schedule.add(topic)
-            lock.extend(added)
-            if self._steering is not None:
-                self._steering.look()
-            news = (
-                f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
-            )
-            run.notify(f"{news}, and mirrored to {topic.destination}")
-
-        resources.enter_context(
-            Discovery(
-                self._options, prepared.topics, schedule, found, run.warn_in_report, self._new_partitions
-            )
-        )
-        self._watch_copies(prepared, schedule, control, resources)
-
-    def _watch_copies(
-        self,
-        prepared: Prepared,
-        schedule: PartitionSchedule,
-        control: ControlServer,
-        resources: contextlib.ExitStack,
-    ) -> None:
-        """Find lost copies until the end of the run."""
-        run = self._run
-        resources.enter_context(
-            CopyWatch(
-                self._options,
-                prepared.group,
-                schedule,
-                control,
-                partial(self._create_again, schedule),
-                run.warn_in_report,
-                run.notify,
-            )
-        )
+        """Have a topic copied that is new or back, or has new partitions."""
+        added = schedule.add(topic)
+        lock.extend(added)
+        if steering is not None:
+            steering.look()
+        news = f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
+        self._run.notify(f"{news}, and mirrored to {topic.destination}")
 
     def _create_lost(self, schedule: PartitionSchedule, topic: str) -> None:
         """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
@@ -290,7 +222,7 @@ class TopicMirror:
                 source,
                 destination,
                 patience_s=START_PATIENCE_S,
-                check=lambda changes: self._new_partitions.check(changes, schedule.sizes),
+                check=lambda changes: refuse_more_partitions(changes, schedule.sizes),
             ).warnings
 
 
