@@ -11,15 +11,14 @@ The base is Python's own ``http.server``; docs/architecture.md compares librarie
 from __future__ import annotations
 
 import contextlib
-import errno
 import ipaddress
 import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -28,6 +27,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ....errors import ConfigError
 from ....net.address import Address
+from ....net.listener import Admitted, Listener
 from ....net.private_socket import listen_privately, user_of
 from ....net.slots import Slot, Slots, hang_up
 from ....printable import logger, printable
@@ -38,17 +38,11 @@ __all__ = ["Answer", "CommandAnswer", "Door", "OnCommand", "Route"]
 
 _log = logger("shoal.http")
 
-#: The pause after a failed accept, until another connection ends and frees a descriptor.
-_REFUSED_PAUSE_S = 0.1
-
 #: The limit for open connections, each with two threads. Beyond it the slowest one is closed.
 _MOST_CONNECTIONS = 64
 
 #: The longest form of a command: an expression has at most 1,000 characters, each of three bytes in a form.
 _LONGEST_FORM = 4096
-
-#: The error numbers of accept if descriptors, or memory for one, ran out.
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 _JSON = {"Content-Type": "application/json"}
@@ -124,9 +118,7 @@ class Door:
         self._timing = access.timing
         self._slots = Slots(_MOST_CONNECTIONS, access.timing.leaving_s)
         self._listeners: list[_Listener] = []
-        self._threads: list[threading.Thread] = []
         self._closing = contextlib.ExitStack()
-        self._is_over = False
 
     def listen(
         self, option: str, address: Address, routes: _Routes, public: _Routes | None = None
@@ -181,43 +173,26 @@ class Door:
         self._listeners.append(listener)
 
     def __enter__(self) -> Self:
-        for listener in self._listeners:
-            thread = threading.Thread(
-                target=self._accept, args=(listener,), name=f"shoal-{listener.name}", daemon=True
-            )
-            thread.start()
-            self._threads.append(thread)
+        for each in self._listeners:
+            name = f"shoal-{each.name}"
+            accepting = Listener("", 0, partial(self._admit, each), name, self._slots.make_room)
+            accepting.accept_from(each.socket)
+            # The end of the mirror waits for no answer.
+            self._closing.callback(accepting.stop, self._timing.leaving_s)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._is_over = True
-        for listener in self._listeners:
-            hang_up(listener.socket)  # ends accept
-        for thread in self._threads:
-            thread.join()
         self._closing.close()
 
-    def _accept(self, listener: _Listener) -> None:
-        while not self._is_over:
-            try:
-                connection, peer = listener.socket.accept()
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._slots.make_room()
-                if not self._is_over:
-                    time.sleep(_REFUSED_PAUSE_S)  # else this would take a whole core
-                continue
-            slot = self._slots.take(connection, peer[0] if peer else "")
-            if slot is None:
-                connection.close()
-                continue
-            # A daemon: the end of the mirror does not wait for answers.
-            thread = threading.Thread(target=self._serve, args=(listener, slot), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads
-                connection.close()
-                self._slots.give_back(slot)
+    def _admit(self, listener: _Listener, connection: socket.socket) -> Admitted | None:
+        try:
+            peer = connection.getpeername()
+        except OSError:
+            return None  # it has gone already
+        slot = self._slots.take(connection, peer[0] if peer else "")
+        if slot is None:
+            return None
+        return Admitted(partial(self._serve, listener, slot), partial(self._slots.give_back, slot))
 
     def _serve(self, listener: _Listener, slot: Slot) -> None:
         deadline = threading.Timer(self._timing.http_request_s, lambda: hang_up(slot.connection))
@@ -235,8 +210,6 @@ class Door:
         finally:
             deadline.cancel()
             hang_up(slot.connection)
-            slot.connection.close()
-            self._slots.give_back(slot)
 
 
 def _is_loopback(host: str) -> bool:
