@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import CopyReport, ProcessReport, TaskReport
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -73,14 +74,12 @@ def report(
         "stopped": None,
         "incidents": [],
     }
-    of_process = {"cpu_s": 0.5, "rss_bytes": 900, "peak_rss_bytes": 1000, "pid_host": WORKER}
+    used = ProcessReport(WORKER, 0.5, 900, 1000, is_native=False)
     decisions = changes.get("decisions", of_partition["decisions"])
     of_partition["batches"] = sum(
         n for name, n in decisions.items() if not name.startswith(("dropped", "skipped"))
     )
-    return TaskReport.from_json_object(
-        {"partitions": [of_partition | changes], **of_process, **(process or {})}
-    )
+    return TaskReport([CopyReport.of_json(of_partition | changes)], replace(used, **(process or {})))
 
 
 def busy_metrics() -> Metrics:

@@ -953,7 +953,7 @@ def missing(brokers: TwoBrokers) -> int | None:
     (stopped,) = brokers.start(control=control).result().stopped
     metrics = Metrics()
     for each in control.reports:
-        metrics.apply(TaskReport.from_json_object({**each, "pid_host": "worker:1"}))
+        metrics.apply(TaskReport.from_json_object(each))
     assert not stopped.can_heal
     partition = TopicPartition("topic", 0)
     metrics.expect({}, {partition: brokers.source.log("topic").log_end_offset})

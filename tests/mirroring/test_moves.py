@@ -348,7 +348,7 @@ def test_stopped_partition_is_not_given_out_again(
     driver.end(task)
     recreate_copy(brokers)
     task = driver.start()
-    wait_until(lambda: any("leaves" in report for report in list(driver.reports)[-3:]))
+    wait_until(lambda: any(report["leaves"] for report in list(driver.reports)[-3:]))
     driver.server.look()
     entries = {each.entry for each in task.control.assignment.values()}
     stop(driver, task)

@@ -51,7 +51,7 @@ def test_failed_output_is_skipped_and_reported_once_if_configured() -> None:
     assert (given.position, given.counters.records, given.stopped) == (4, 1, None)
     report = given.report()
     assert report is not None
-    ((kind, reason, lost, continued),) = report.to_json_object()["incidents"]
+    ((kind, reason, lost, continued),) = report.as_json()["incidents"]
     assert (kind, lost, continued) == ("send-failure", 2, True)
     assert all(each in reason for each in ("offsets 0 to 2 of orders-0", "too large"))
     assert given.report() is None

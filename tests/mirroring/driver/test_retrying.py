@@ -98,7 +98,7 @@ def test_partition_with_too_large_record_continues_once_accepted(
         control = Watched()
         brokers.start(control=control).result()
         for each in control.reports:
-            mirror.metrics.apply(TaskReport.from_json_object({**each, "pid_host": "worker:1"}))
+            mirror.metrics.apply(TaskReport.from_json_object(each))
 
     copy()
     assert mirror.metrics.progress().states["stopped"] == 1

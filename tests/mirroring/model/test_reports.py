@@ -77,13 +77,10 @@ WIRE = {
             "incidents": [["source-retention", "its log begins at 7", 3, True]],
         }
     ],
-    "cpu_s": 0.5,
-    "peak_rss_bytes": 1000,
-    "rss_bytes": 900,
-    "pid_host": "host:7",
-    "native": True,
+    "process": {"name": "host:7", "cpu_s": 0.5, "rss_bytes": 900, "peak_rss_bytes": 1000, "is_native": True},
     "begin_generation": True,
     "leaves": [[["topic", 3], {"entry": 5, "is_settled": True, "is_done": True}]],
+    "small_batches": None,
 }
 
 

@@ -398,7 +398,7 @@ def test_position_of_a_task_takes_precedence_over_the_driver() -> None:
 def test_silent_workers_are_omitted(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report())
-    metrics.apply(report(process={"pid_host": "other:1", "cpu_s": 2.0}))
+    metrics.apply(report(process={"name": "other:1", "cpu_s": 2.0}))
     metrics.apply(report(process={"rss_bytes": 800}))
     usages = {each.name: (each.cpu_s, each.rss_bytes) for each in metrics.workers()}
     assert usages == {WORKER: (1.0, 800), "other:1": (2.0, 900)}

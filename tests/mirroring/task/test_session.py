@@ -24,8 +24,8 @@ def test_report_has_the_resources_of_the_process() -> None:
     TaskSession(control, DEFAULT_TIMING).report(report)
     (sent,) = control.reports
     assert sent["partitions"][0]["partition"] == 1
-    assert sent["rss_bytes"] > 0
-    assert sent["peak_rss_bytes"] > 0
+    assert sent["process"]["rss_bytes"] > 0
+    assert sent["process"]["peak_rss_bytes"] > 0
 
 
 @pytest.mark.parametrize(("sign_of_life_s", "reports"), [(3600.0, 1), (0.0, 2)])

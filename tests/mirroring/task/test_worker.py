@@ -419,11 +419,7 @@ def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
         last_commit.release()
         running.result()
     left = {
-        each
-        for report in control.reports
-        if "leaves" in report
-        for each, known in leaves_of(report).items()
-        if known.is_settled
+        each for report in control.reports for each, known in leaves_of(report).items() if known.is_settled
     }
     assert left == {TopicPartition("topic", 1)}
 

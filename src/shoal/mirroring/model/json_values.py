@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -62,7 +62,7 @@ _hints = cache(get_type_hints)
 
 def read_value(kind: Any, value: Any) -> Any:
     """
-    Return a value of JSON as a type: a dataclass, tuple, set, mapping, enum, optional or plain one.
+    Return a value of JSON as a type: a dataclass, tuple, list, set, mapping, enum, optional or plain one.
 
     A dataclass is an object with all its fields; names that it does not have are ignored. Of several
     dataclasses, the value is of the one with the same fields. Its own ``__post_init__`` checks the values. A
@@ -90,6 +90,8 @@ def read_value(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         found = typed(dict, value)
         return kind(**{name: read_value(hint, found[name]) for name, hint in _hints(kind).items()})
+    if origin is Sequence:
+        return [read_value(inner[0], each) for each in typed(list, value)]
     if origin is frozenset or (origin is tuple and inner[-1] is ...):
         return origin(read_value(inner[0], each) for each in typed(list, value))
     if origin is tuple:

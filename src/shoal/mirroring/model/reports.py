@@ -1,7 +1,7 @@
 """
 The reports of tasks to the driver, and of the driver to its own metrics.
 
-A :class:`TaskReport` is one line of JSON on the control connection; its keys are in ``to_json_object``.
+A :class:`TaskReport` is one line of JSON on the control connection, with its fields as keys.
 Counts begin when the task takes the partition, so a lost report loses none. Runs and incidents are those
 since the last report, and all other values are current. Driver and tasks have the same version of shoal, so
 there is only one layout.
@@ -93,7 +93,7 @@ class CopyReport:
     stopped: PartitionStopped | None = None
     counters: Counters = field(default_factory=Counters)
 
-    def to_json_object(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
         stopped, counters = self.stopped, self.counters
         return {
@@ -117,8 +117,8 @@ class CopyReport:
         }
 
     @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> CopyReport:
-        """Read the JSON of :meth:`to_json_object`."""
+    def of_json(cls, values: Mapping[str, Any]) -> CopyReport:
+        """Read the JSON of :meth:`as_json`."""
         partition = TopicPartition(values["topic"], values["partition"])
         return cls(
             partition,
@@ -195,37 +195,14 @@ class TaskReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        process = self.process
-        return {
-            "partitions": [each.to_json_object() for each in self.partitions],
-            "cpu_s": process.cpu_s if process else 0.0,
-            "peak_rss_bytes": process.peak_rss_bytes if process else 0,
-            **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
-            **({"native": True} if process and process.is_native else {}),
-            **({"begin_generation": True} if self.begin_generation else {}),
-            **({"leaves": to_json(self.leaves)} if self.leaves else {}),
-            **({"small_batches": list(self.small_batches)} if self.small_batches else {}),
-        }
+        values: dict[str, Any] = to_json(self)
+        return values
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> TaskReport:
         """Read the JSON of :meth:`to_json_object`."""
-        name = values.get("pid_host")
-        return cls(
-            [CopyReport.from_json_object(each) for each in values["partitions"]],
-            None
-            if name is None
-            else ProcessReport(
-                name,
-                values["cpu_s"],
-                values["rss_bytes"],
-                values["peak_rss_bytes"],
-                is_native=values.get("native", False),
-            ),
-            values.get("begin_generation", False),
-            read_value(Mapping[TopicPartition, Left], values.get("leaves", [])),
-            SmallBatches(*values["small_batches"]) if "small_batches" in values else None,
-        )
+        report: TaskReport = read_value(cls, values)
+        return report
 
 
 def left_out_report(reasons: Mapping[TopicPartition, str]) -> TaskReport:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import CopyReport, ProcessReport, TaskReport
 from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
@@ -69,10 +70,8 @@ def expected(ranges: Sequence[CopyRange]) -> Metrics:
 
 def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
     """A task's report."""
-    known = {"cpu_s": 0.5, "peak_rss_bytes": 90_000_000, "rss_bytes": 80_000_000}
-    return TaskReport.from_json_object(
-        {**known, "pid_host": "executor-1:4242", "partitions": list(partitions), **task}
-    )
+    used = ProcessReport("executor-1:4242", 0.5, 80_000_000, 90_000_000, is_native=False)
+    return TaskReport([CopyReport.of_json(each) for each in partitions], replace(used, **task))
 
 
 #: Each report is the first of another task, so that their counts add up.

@@ -163,7 +163,7 @@ def test_batches_and_bytes_of_a_partition_are_those_of_its_copy(brokers: TwoBrok
 def told(metrics: Metrics, number: int, **changes: Any) -> None:
     """Let one of two tasks tell of a partition."""
     partition = partition_of("topic", number, **{"source_offset": 10, "end_offset": 10, **changes})
-    metrics.apply(report_of(partition, pid_host=f"host:{number % 2}"))
+    metrics.apply(report_of(partition, name=f"host:{number % 2}"))
 
 
 def test_partitions_have_their_state_and_its_reason() -> None:

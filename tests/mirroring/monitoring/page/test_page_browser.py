@@ -48,7 +48,7 @@ def busy() -> Metrics:
     rows[7].update(waiting_for="broker 3 of the destination does not answer: timed out")
     rows[9].update(incidents=[["source-retention", "the source deleted records before they came", 200, True]])
     for task in range(4):
-        metrics.apply(report_of(*rows[task::4], pid_host=f"executor-{task}:4242"))
+        metrics.apply(report_of(*rows[task::4], name=f"executor-{task}:4242"))
     follow(metrics)
     return metrics
 
@@ -215,7 +215,7 @@ def test_foreign_text_is_shown_and_never_executed(browser: Browser, tmp_path: Pa
             partition_of("two", 0, waiting_for=f"waiting {HOSTILE}"),
             partition_of("three", 0, incidents=[["source-reset", f"incident {HOSTILE}", None, True]]),
             partition_of(f"topic {HOSTILE}", 0),
-            pid_host=f"host {HOSTILE}",
+            name=f"host {HOSTILE}",
         )
     )
     follow(metrics, f" text {HOSTILE}")
