@@ -250,22 +250,15 @@ def share_out(
     ranges = [each.range for each in wanted.values()]
     weights = {partition: each.weight for partition, each in wanted.items()}
     parts = [[each.source for each in part] for part in assign_tasks(ranges, tasks, leaders, weights)]
-    # Each part goes to the task that has most of it.
-    shared = Counter(
-        (number, member)
-        for number, part in enumerate(parts)
-        for partition in part
-        if (member := holders.get(partition)) in members
-    )
-    takers: dict[int, M] = {}
-    for (number, member), _ in shared.most_common():
-        if number not in takers and member is not None and member not in takers.values():
-            takers[number] = member
-    idle = iter([member for member in members if member not in takers.values()])
-    for number in range(len(parts)):
-        if number not in takers:
-            takers[number] = next(idle)
-    return {partition: takers[number] for number, part in enumerate(parts) for partition in part}
+    free = list(members)
+    shared: dict[TopicPartition, M] = {}
+    for part in parts:
+        # To the task that has most of it.
+        held = Counter(holders.get(each) for each in part)
+        taker = max(free, key=lambda member: held[member])
+        free.remove(taker)
+        shared |= dict.fromkeys(part, taker)
+    return shared
 
 
 def _keep(

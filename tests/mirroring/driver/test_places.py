@@ -76,8 +76,8 @@ def stack() -> Iterator[ExitStack]:
 def begun(stack: ExitStack, brokers: TwoBrokers, topics: Mapping[str, int], **given: Any) -> Driver:
     driver = Driver(brokers, topics, **given)
     stack.callback(driver.server.close)
-    driver.places.begin()
     stack.enter_context(driver.places)
+    driver.places.begin()
     return driver
 
 

@@ -8,7 +8,7 @@ joins no group, commits nothing, and does not start Spark.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
@@ -145,15 +145,7 @@ class _DryRunner:
         )
         group = self._options.group_between(source_id, destination_id)
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
-        acls = needed_acls(
-            names,
-            group,
-            created=unseen,
-            grown=(),
-            before_2_8=self._destination_before_2_8(),
-            follow=self._options,
-            first_mirror_group=first_mirror_group(self._options),
-        )
+        acls = self._needed(names, group, unseen, ())
         begun = {*hidden.prefixes, *hidden.prefixes.values()}
         acls = tuple(
             replace(acl, is_prefix=acl.resource_type == "topic" and acl.resource in begun) for acl in acls
@@ -173,17 +165,27 @@ class _DryRunner:
     def _acls(self, changes: Prepared) -> tuple[Acl, ...]:
         topics = changes.topics.values()
         hidden = hidden_topics(self._options.topics, self._source).named
-        needed = needed_acls(
+        needed = self._needed(
             {topic.source: topic.destination for topic in topics} | hidden,
             changes.group,
-            created=[*(topic.destination for topic in topics if topic.creation), *hidden.values()],
-            grown=[topic.destination for topic in topics if topic.added_partitions],
+            [*(topic.destination for topic in topics if topic.creation), *hidden.values()],
+            [topic.destination for topic in topics if topic.added_partitions],
+        )
+        return tuple(self._of_clusters(needed))
+
+    def _needed(
+        self, names: Mapping[str, str], group: str, created: Collection[str], grown: Collection[str]
+    ) -> tuple[Acl, ...]:
+        return needed_acls(
+            names,
+            group,
+            created=created,
+            grown=grown,
             before_2_8=self._destination_before_2_8(),
             follow=self._options,
             consumer_groups=self._consumer_groups,
             first_mirror_group=first_mirror_group(self._options),
         )
-        return tuple(self._of_clusters(needed))
 
     def _of_clusters(self, acls: Iterable[Acl]) -> Iterator[Acl]:
         """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""

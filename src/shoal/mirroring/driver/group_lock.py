@@ -8,6 +8,7 @@ ends first: no task produces when another mirror may begin.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -82,35 +83,28 @@ class MirrorIdentity:
             ConfigError: The directory cannot be used, or another process holds it.
 
         """
-        self._path = checkpoint / "mirror-id"
         where = f"{'checkpoint' if is_given else 'state'} directory '{checkpoint}'"
-        advice = "" if is_given else _ANOTHER_DIRECTORY
-        try:
-            if is_given:
-                checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-            else:
-                make_state_directory(checkpoint)
-            self.warning = _open_to_others(checkpoint, where)
-            self._file = open(self._path, "a+", encoding="ascii", opener=open_no_link)  # noqa: SIM115
-        except OSError as error:
-            raise ConfigError(f"{where}: {error.strerror}" + advice) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise ConfigError(
-                f"{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of other "
-                "topics needs its own --group, and has its own directory then"
-            ) from None
-        except OSError as error:
-            self._file.close()
-            raise ConfigError(f"{where}: {error.strerror}" + advice) from error
-        try:
-            self._file.seek(0)
-            self.name = self._file.read().strip() or self._make()
-        except (OSError, UnicodeDecodeError) as error:
-            self._file.close()
-            raise ConfigError(f"{where}: mirror-id cannot be read or written" + advice) from error
+        with contextlib.ExitStack() as opened:
+            try:
+                if is_given:
+                    checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+                else:
+                    make_state_directory(checkpoint)
+                self.warning = _open_to_others(checkpoint, where)
+                path = checkpoint / "mirror-id"
+                self._file = opened.enter_context(open(path, "a+", encoding="ascii", opener=open_no_link))
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._file.seek(0)
+                self.name = self._file.read().strip() or self._make()
+            except BlockingIOError:
+                raise ConfigError(
+                    f"{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of "
+                    "other topics needs its own --group, and has its own directory then"
+                ) from None
+            except (OSError, UnicodeDecodeError) as error:
+                cause = getattr(error, "strerror", None) or "mirror-id cannot be read or written"
+                raise ConfigError(f"{where}: {cause}" + ("" if is_given else _ANOTHER_DIRECTORY)) from error
+            opened.pop_all()
 
     def _make(self) -> str:
         name = uuid.uuid4().hex

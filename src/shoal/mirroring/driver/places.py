@@ -36,7 +36,7 @@ _PATIENCE_S = 60.0
 
 
 class Places:
-    """Looks for the places, from the first task to the end of the ``with`` block."""
+    """Looks for the places, from :meth:`begin` to the end of the ``with`` block."""
 
     def __init__(
         self,
@@ -78,38 +78,29 @@ class Places:
         self._thread = threading.Thread(target=self._run, name="shoal-places", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to look now and then."""
-        self._schedule.on_news = self._news.set
-        if self._once:  # it does not wait for what is stopped
-            self._schedule.on_stopped = self._news.set
-        self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
         self._news.set()
-        self._thread.join()
-        self._close()
-
-    def _close(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
         self._source.close()
         self._destination.close()
 
     def begin(self) -> None:
         """
-        Find the places and ends of a mirror with an end.
+        Begin to look now and then; of a mirror with an end, find places and ends first.
 
         Raises:
-            ShoalError: A cluster does not answer. Nothing is left open.
+            ShoalError: A cluster does not answer.
 
         """
-        if not self._once:
-            return
-        try:
+        if self._once:
             patiently(self._look, patience_s=_PATIENCE_S)
-        except BaseException:
-            self._close()
-            raise
+            self._schedule.on_stopped = self._news.set  # it does not wait for what is stopped
+        self._schedule.on_news = self._news.set
+        self._thread.start()
 
     def tasks_of_use(self, most: int) -> int:
         """Return the number of tasks to have, of those that can run at a time."""

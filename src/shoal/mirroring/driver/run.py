@@ -397,10 +397,9 @@ class MirrorRun:
                 on_engine_started()
                 if not self._stop.is_set():
                     starts = Starts(options, prepared.group, is_first_start=self.is_first_start, there=there)
-                    places = Places(options, schedule, control, starts, streams)
-                    with self.signals.interrupting():
-                        places.begin()
-                    with places:
+                    with Places(options, schedule, control, starts, streams) as places:
+                        with self.signals.interrupting():
+                            places.begin()
                         job = CopyJob(options, prepared, control, places, self.first_start)
                         self._engine.run(job, self._stop)
             except ShoalError as error:

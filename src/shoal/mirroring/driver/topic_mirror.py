@@ -86,14 +86,10 @@ class TopicMirror:
             found = run.settle_beginnings(group, wanted, options.topics, control.membership)
             run.first_start, run.is_first_start = found.first_start, found.is_first
             steering = self._steer(schedule, control) if options.is_steered else None
-            following = Following(
-                options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
-            )
-            if options.sync:
-                following.look_at_once()
+            if options.sync or not options.once:
+                self._follow(group, schedule, resources)
         create_again = partial(self._create_again, schedule)
         if not options.once:
-            resources.enter_context(following)
             found_topic = partial(self._add, schedule, lock, steering)
             resources.enter_context(
                 Discovery(options, prepared.topics, schedule, found_topic, run.warn_in_report)
@@ -126,6 +122,17 @@ class TopicMirror:
         )
         run.on_command = steering.carry_out
         return steering
+
+    def _follow(self, group: str, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> None:
+        """Let settings follow the records: before they are copied, and until the end of a service."""
+        run = self._run
+        following = Following(
+            self._options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
+        )
+        if self._options.sync:
+            following.look_at_once()
+        if not self._options.once:
+            resources.enter_context(following)
 
     def _prepare(self, resources: contextlib.ExitStack) -> Prepared:
         run, options = self._run, self._options
