@@ -6,7 +6,7 @@ offsets to ``on_run``; ``shoal.data_source(spark)`` and ``shoal.ShoalDataSource`
 are ``format("shoal")`` for ``spark.dataSource.register``. These import PySpark, so
 they are looked up when they are used: a task that only copies does not pay for it.
 
-``shoal.translate_offsets(...)`` translates the offsets of consumer groups.
+``shoal.translate_offsets(shoal.MirrorOptions(...))`` translates the offsets of consumer groups.
 
 ``shoal.RawConsumer`` and ``shoal.RawProducer`` are KIP-712's client API, without
 Spark; with them come the types that they take and return.

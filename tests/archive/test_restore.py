@@ -16,14 +16,13 @@ from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError
-from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import Until
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
+from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests import batches
@@ -157,15 +156,15 @@ def test_archive_shows_a_topic_that_is_described_later(restoring: Restoring) -> 
         assert "later" in archive.refresh(["later"]).topics
 
 
-def groups_options(restoring: Restoring, until: int | None = None, *, reverse: bool = False) -> GroupsOptions:
-    mirror = MirrorOptions(
+def groups_options(restoring: Restoring, until: int | None = None) -> MirrorOptions:
+    return MirrorOptions(
         restoring.source,
         restoring.brokers.settings.destination,
         TopicSelection("orders"),
         group=restoring.brokers.settings.group,
+        groups=".*",
         until=None if until is None else Until(until),
     )
-    return GroupsOptions(mirror, GroupSelection(".*"), apply=not reverse, reverse=reverse, prove=not reverse)
 
 
 @pytest.mark.parametrize(("until", "expected"), [(None, 4), (2_500, 1), (999, None)])
@@ -177,7 +176,7 @@ def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
     assert restoring.run() == []
     write_groups(restoring.archive.store, {"billing": {ORDERS: 3}}, 1_000)
     write_groups(restoring.archive.store, {"billing": {ORDERS: 6}}, 3_000)
-    report = translate_groups(groups_options(restoring, until))
+    report = translate_offsets(groups_options(restoring, until), apply=True, prove=True)
     with Cluster(restoring.brokers.settings.destination) as destination:
         committed = fetch_offsets(destination, "billing", [ORDERS]).get(ORDERS)
     assert (committed and committed.offset) == expected
@@ -188,19 +187,21 @@ def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
 
 def test_groups_of_an_archive_cannot_be_read_back(restoring: Restoring) -> None:
     with pytest.raises(ConfigError, match="--reverse"):
-        translate_groups(groups_options(restoring, reverse=True))
+        translate_offsets(groups_options(restoring), reverse=True)
 
 
 def test_groups_are_not_translated_to_a_directory(restoring: Restoring) -> None:
     mirror = MirrorOptions(
-        restoring.brokers.settings.source, restoring.source, TopicSelection("orders"), group="g"
+        restoring.brokers.settings.source, restoring.source, TopicSelection("orders"), group="g", groups=".*"
     )
     with pytest.raises(ConfigError, match="--to"):
-        translate_groups(GroupsOptions(mirror, GroupSelection(".*")))
+        translate_offsets(mirror)
 
 
 def test_until_of_groups_needs_an_archive(restoring: Restoring) -> None:
     settings = restoring.brokers.settings
-    mirror = MirrorOptions(settings.source, settings.destination, TopicSelection("orders"), until=Until(1))
+    mirror = MirrorOptions(
+        settings.source, settings.destination, TopicSelection("orders"), groups=".*", until=Until(1)
+    )
     with pytest.raises(ConfigError, match="--until"):
-        translate_groups(GroupsOptions(mirror, GroupSelection(".*")))
+        translate_offsets(mirror)

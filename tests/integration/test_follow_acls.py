@@ -22,12 +22,11 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.model.follow_options import FollowOptions, Sync
-from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.acls import follow_acls
 from shoal.mirroring.sync.configs import follow_configs
-from shoal.mirroring.sync.one_round import GroupsOptions, translate_groups
+from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.mirroring.sync.report import Action
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
@@ -92,12 +91,12 @@ class Clusters:
             ClientConfig.from_properties(name, properties(kafka, "bob"))[0]
             for name, kafka in (("source", self.source), ("destination", self.destination))
         )
-        mirror = MirrorOptions(source, destination, TopicSelection(TOPIC), group=group)
+        mirror = MirrorOptions(source, destination, TopicSelection(TOPIC), group=group, groups=GROUP)
         follow = FollowOptions(sync=frozenset({Sync.CONFIGS, Sync.ACLS}))
         names = {TOPIC: TOPIC}
         found: list[str] = []
         try:
-            report = translate_groups(GroupsOptions(mirror, GroupSelection(GROUP), apply=True))
+            report = translate_offsets(mirror, apply=True)
             found += [each.problem for each in report.untranslated]
             found += [] if report.groups else ["the group is not listed"]
             every = [each for one in report.groups for each in one.offsets]

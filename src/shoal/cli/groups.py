@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ..declare import add_options, declared, given, pick
+from .. import kinds
+from ..declare import add_options, declared, given, option, pick
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.model.group_selection import GroupSelection
 from ..mirroring.model.offset_map import Exactness
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
-from ..mirroring.sync.one_round import GroupsOptions, translate_groups
+from ..mirroring.sync.one_round import translate_offsets
 from ..mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, table, warn
@@ -42,7 +44,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(Clusters),
         declared(TopicSelection),
         declared(GroupSelection),
-        declared(GroupsOptions),
+        declared(_Command),
         pick(MirrorOptions, "group"),
         pick(
             MirrorOptions,
@@ -54,18 +56,36 @@ def add_parser(verbs: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
+@dataclass(frozen=True)
+class _Command:
+    """Options of the command alone."""
+
+    apply: bool = option(kinds.FLAG, "commit the translated offsets", default=False, group="consumer groups")
+    reverse: bool = option(
+        kinds.FLAG,
+        "read the groups of the destination, and translate their offsets back to the source",
+        default=False,
+        group="consumer groups",
+    )
+    prove: bool = option(
+        kinds.FLAG,
+        "read the record that a consumer reads next at both clusters, and compare the two",
+        default=False,
+        group="consumer groups",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     mirror = MirrorOptions(
         *parse_clusters(args, archives=True),
         parse_topics(args),
         group=args.group,
+        groups=args.groups,
         until=args.until,
     )
-    selection = GroupSelection(args.groups)
-    options = GroupsOptions(mirror, selection, **given(GroupsOptions, vars(args)))
     with Working("translating committed offsets", as_json=args.json):
-        report = translate_groups(options)
+        report = translate_offsets(mirror, **given(_Command, vars(args)))
     for warning in report.warnings:
         warn(warning)
     for group in report.left_out:

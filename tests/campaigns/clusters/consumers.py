@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 import shoal
 from rig.judge import Stay, Verdict, judge
 from rig.read import read_topic
+from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.sync.report import GroupOffset
 from tests.world.readers import are_exact, is_done
@@ -293,15 +294,14 @@ class _MovingGroup:
 
     def _translated(self, *, apply: bool, reverse: bool) -> list[GroupOffset] | None:
         """Return the translation of each committed offset; None if the group is not seen."""
-        report = shoal.translate_offsets(
-            self._client(Side.SOURCE),
-            self._client(Side.DESTINATION),
-            self._setup.topic,
-            re.escape(self.plan.name),
+        mirror = shoal.MirrorOptions(
+            ClientConfig.given("source", self._client(Side.SOURCE), None),
+            ClientConfig.given("destination", self._client(Side.DESTINATION), None),
+            shoal.TopicSelection(self._setup.topic),
             group=self._setup.topic,
-            apply=apply,
-            reverse=reverse,
+            groups=re.escape(self.plan.name),
         )
+        report = shoal.translate_offsets(mirror, apply=apply, reverse=reverse)
         if not report.groups or report.untranslated:
             return None
         return [each for group in report.groups for each in group.offsets]
