@@ -223,7 +223,6 @@ PROGRESS = VerifyProgress(
     partitions=16,
     done=3,
     records=812_004,
-    batches=10_000,
     bytes_read=226_400_000,
     differences=1,
     fraction=0.25,

@@ -11,8 +11,7 @@ before.
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -25,8 +24,9 @@ from ..errors import ShoalError
 from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
 from .findings import Difference, DifferenceKind, Elsewhere, OffsetRange, Side
+from .locate import find_keys
 from .log import Log
-from .records import Key, keys_of
+from .records import Key, Odd, keys_of
 from .report import PartitionReport
 
 __all__ = ["with_misrouted"]
@@ -39,20 +39,12 @@ _EXTRA = (DifferenceKind.EXTRA, DifferenceKind.ALTERED)
 _MISSING = (DifferenceKind.MISSING, DifferenceKind.ALTERED)
 
 
-class _Found(NamedTuple):
-    """
-    A record of a difference that is in another partition, too.
+class _Strange(NamedTuple):
+    """The records of a difference: their offsets by their keys, and their first and last time."""
 
-    Attributes:
-        report: The index of the other partition's report.
-        offset: Its offset there.
-        extra: Its offset in the difference.
-
-    """
-
-    report: int
-    offset: int
-    extra: int
+    offsets: dict[Key, int]
+    first_ms: int
+    last_ms: int
 
 
 def with_misrouted(
@@ -83,7 +75,8 @@ def with_misrouted(
     clusters = {Side.SOURCE: source, Side.DESTINATION: destination}
     search = _Search(reports, clusters, options, patience_s)
     for place in extra[:_MOST_SEARCHES] if len(reports) > 1 else ():
-        search.search(*place)
+        with suppress(ShoalError):  # the report has the difference, without its other half
+            search.search(*place)
     return [
         replace(
             report,
@@ -120,80 +113,79 @@ class _Search:
 
     def search(self, own: int, number: int) -> None:
         """Search the records of a difference in the sources of the other partitions."""
-        records = islice(
-            self._records(Side.DESTINATION, own, self._reports[own].differences[number].destination),
-            _MOST_RECORDS,
-        )
-        keys = {key: offset for offset, found in records for key in found}
-        others = [each for each, report in enumerate(self._reports) if each != own and report.alignment]
-        lacking = [each for each in others if self._lacks(each)]
-        found = self._near(Side.SOURCE, lacking, keys) or self._near(
-            Side.SOURCE, [each for each in others if each not in lacking], keys
-        )
-        if not found:
+        strange = self._strange(own, self._reports[own].differences[number].destination)
+        if strange is None:
             return
-        most = Counter(each.report for each in found).most_common(1)[0][0]
-        there = [each for each in found if each.report == most]
+        others = [each for each, report in enumerate(self._reports) if each != own and report.alignment]
+        lacking = [each for each in others if _lacks_any(self._reports[each])]
+        found = self._near(Side.SOURCE, lacking, strange) or self._near(
+            Side.SOURCE, set(others).difference(lacking), strange
+        )
+        if found:
+            most = max(found, key=lambda each: len(found[each]))
+            self._name(own, number, most, found[most], strange)
+
+    def _strange(self, index: int, offsets: OffsetRange) -> _Strange | None:
+        """Return records of a copy; None if their times do not say where to look for them."""
+        log = self._log(Side.DESTINATION, index, offsets)
+        with closing(log.records(*offsets)) as records:
+            found = [Odd.of(each) for each in islice(records, _MOST_RECORDS)]
+        times = [each.timestamp for each in found]
+        if not found or min(times) < 0 or any(each.append_time is not None for each in found):
+            return None
+        keys = {key: each.offset for each in found for key in keys_of(each, Side.DESTINATION)}
+        return _Strange(keys, min(times), max(times))
+
+    def _name(self, own: int, number: int, other: int, there: Mapping[int, int], strange: _Strange) -> None:
+        """Name both halves of a fault: the other copy lacks the records, lags, or has them as well."""
+        report = self._reports[other]
         missing = {
             index: lost
-            for index, each in enumerate(self._reports[most].differences)
-            if (lost := [one for one in there if _is_missing(each, one.offset)])
+            for index, each in enumerate(report.differences)
+            if (lost := [extra for offset, extra in there.items() if _is_missing(each, offset)])
         }
-        behind = self._reports[most].not_mirrored
+        behind = report.not_mirrored
         is_missing: bool | None = True
-        if not missing and not (behind and any(each.offset >= behind.start for each in there)):
+        if not missing and not (behind and max(there) >= behind.start):
             # A copy need not have them: an earlier comparison may have reported that they are missing.
-            is_missing = False if self._near(Side.DESTINATION, [most], keys) else None
-        offsets = _range([each.offset for each in there])
-        name = str(self._partition(Side.SOURCE, most))
-        self.halves[own, number] = Elsewhere(Side.SOURCE, name, offsets, len(there), is_missing)
-        name = str(self._partition(Side.DESTINATION, own))
+            is_missing = False if self._near(Side.DESTINATION, [other], strange) else None
+        self.halves[own, number] = Elsewhere(
+            Side.SOURCE, str(report.source), _range(there), len(there), is_missing
+        )
+        name = str(self._reports[own].destination)
         for index, lost in missing.items():
-            offsets = _range([each.extra for each in lost])
-            self.halves.setdefault((most, index), Elsewhere(Side.DESTINATION, name, offsets, len(lost)))
+            half = Elsewhere(Side.DESTINATION, name, _range(lost), len(lost))
+            self.halves.setdefault((other, index), half)
 
-    def _lacks(self, index: int) -> bool:
-        """Whether the copy of a partition lacks records, or does not have all yet."""
-        report = self._reports[index]
-        return bool(report.not_mirrored) or any(each.kind in _MISSING for each in report.differences)
-
-    def _near(self, side: Side, reports: Collection[int], keys: Mapping[Key, int]) -> list[_Found]:
-        """Return the records with some keys on one side of partitions, near their times."""
-        cluster, times = self._clusters[side], [time for _, time in keys if time is not None and time >= 0]
-        if not reports or not times or len(times) < len(keys):
-            return []  # the destination writes its own times: nothing says where to look
-        partitions = {self._partition(side, index): index for index in reports}
-        with suppress(ShoalError):
-            cluster.refresh({partition.topic for partition in partitions})
+    def _near(self, side: Side, reports: Collection[int], strange: _Strange) -> dict[int, dict[int, int]]:
+        """Return the offsets of likes near their times, and those of the records, by report."""
+        cluster, partitions = self._clusters[side], {self._partition(side, each): each for each in reports}
+        cluster.refresh({partition.topic for partition in partitions})
         first, behind, ends = (
             ask_offsets(cluster, partitions, time, self._patience_s, self._level(side))
-            for time in (min(times), max(times) + 1, LATEST)
+            for time in (strange.first_ms, strange.last_ms + 1, LATEST)
         )
-        found = []
+        found: dict[int, dict[int, int]] = {}
         for partition, index in partitions.items():
             start, until, end = first[partition], behind[partition], ends[partition]
             # A reader would wait for records behind the end of the log.
             if isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
                 until = until if isinstance(until, int) and until >= 0 else start
-                until = min(end, max(start, min(until, start + _MOST_RECORDS)) + len(keys) + _BEHIND)
-                found += [
-                    _Found(index, offset, keys[here[0]])
-                    for offset, all_keys in self._records(side, index, OffsetRange(start, until))
-                    if (here := [key for key in all_keys if key in keys])
-                ]
+                until = max(start, min(until, start + _MOST_RECORDS)) + len(strange.offsets) + _BEHIND
+                offsets = OffsetRange(start, min(end, until))
+                likes = find_keys(self._log(side, index, offsets), offsets, strange.offsets)
+                if likes:
+                    found[index] = {
+                        each: strange.offsets[key] for key, places in likes.items() for each in places
+                    }
         return found
 
-    def _records(self, side: Side, index: int, offsets: OffsetRange) -> Iterator[tuple[int, Sequence[Key]]]:
-        """Yield the offsets and keys of records, up to the first that cannot be read any more."""
+    def _log(self, side: Side, index: int, offsets: OffsetRange) -> Log:
         cluster, partition = self._clusters[side], self._partition(side, index)
-        with suppress(ShoalError):  # the report has the difference, without its other half
-            if partition.topic not in cluster.metadata.topics:
-                cluster.refresh([partition.topic])
-            rest = offsets, self._patience_s, threading.Event(), self._options
-            log = Log(side, cluster, partition, self._level(side), *rest)
-            with closing(log.records(*offsets)) as records:
-                for each in records:
-                    yield each.offset, keys_of(each, side)
+        if partition.topic not in cluster.metadata.topics:
+            cluster.refresh([partition.topic])
+        rest = offsets, self._patience_s, threading.Event(), self._options
+        return Log(side, cluster, partition, self._level(side), *rest)
 
     def _partition(self, side: Side, index: int) -> TopicPartition:
         report = self._reports[index]
@@ -204,9 +196,14 @@ class _Search:
         return self._clusters[side].config.isolation_level if is_source else IsolationLevel.READ_COMMITTED
 
 
+def _lacks_any(report: PartitionReport) -> bool:
+    """Whether the copy of a partition lacks records, or does not have all yet."""
+    return bool(report.not_mirrored) or any(each.kind in _MISSING for each in report.differences)
+
+
 def _is_missing(difference: Difference, offset: int) -> bool:
     return difference.kind in _MISSING and difference.source.start <= offset < difference.source.end
 
 
-def _range(offsets: Sequence[int]) -> OffsetRange:
+def _range(offsets: Collection[int]) -> OffsetRange:
     return OffsetRange(min(offsets), max(offsets) + 1)

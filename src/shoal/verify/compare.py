@@ -1,5 +1,5 @@
 """
-Step through both sides, and yield the slots in which they are not the same. No I/O.
+Step through both sides, and collect the slots in which they are not the same. No I/O.
 
 Equal rows of bytes step over many batches at once. If rows differ, one batch of each side is decoded, and the
 records are compared in step. If two records differ, both sides look ahead for the nearest place at which
@@ -12,25 +12,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from .errors import DamagedLog
-from .findings import OffsetRange
+from .findings import OffsetRange, Side
 from .log import ROW_BYTES, Log, LogRecord, Run
-from .records import Odd, Times
+from .records import Key, Odd, are_same, keys_of
 
 __all__ = [
     "MOST_AHEAD",
     "MOST_KEPT",
+    "NOWHERE",
+    "Compared",
     "Cursor",
     "Place",
-    "Same",
     "Slot",
     "compare",
     "longest_ascending",
-    "split",
 ]
 
 #: The most records of each side, and bytes of them, among which both are searched for the place at which they
@@ -58,6 +58,9 @@ class Place(NamedTuple):
 
     source: int
     destination: int
+
+
+NOWHERE = Place(0, 0)
 
 
 #: Finds a place at which both sides agree again, from their next records on, however far it is.
@@ -182,65 +185,84 @@ class Slot(NamedTuple):
     source: list[Odd]
     destination: list[Odd]
     start: Place
-    gaps: Place
-    end: Place
+    gaps: Place = NOWHERE
+    end: Place = NOWHERE
     is_last: bool = False
-    more: Place = Place(0, 0)
+    more: Place = NOWHERE
 
 
 @dataclass(slots=True)
-class Same:
+class Compared:
     """
-    The records that are the same on both sides.
+    The result of a comparison so far.
 
     Attributes:
-        records: Their number.
+        records: The number of records that are the same.
         batches: The number of batches whose rows are the same.
         decoded: The number of records that were compared one by one.
+        slots: The slots, by place; the last one is at the ends of both sides.
 
     """
 
     records: int = 0
     batches: int = 0
     decoded: int = 0
+    slots: list[Slot] = field(default_factory=list)
+    _kept: int = 0
+
+    def add(self, slot: Slot) -> None:
+        """Add a slot, without the records that both sides have in the same order."""
+        pairs = _common(slot)
+        self.records += len(pairs)
+        self.decoded += len(pairs)
+        for each in _split(slot, pairs):
+            if each.source or each.destination or each.is_last or any(each.more):
+                self._keep(each)
+
+    def _keep(self, slot: Slot) -> None:
+        """Keep a slot, or only the number of its records if there are too many already."""
+        records = Place(len(slot.source), len(slot.destination))
+        if not self._kept or self._kept + sum(records) <= MOST_KEPT or slot.is_last:
+            self._kept += sum(records)
+        elif any(self.slots[-1].more):
+            before = self.slots.pop()
+            more = Place(before.more.source + records.source, before.more.destination + records.destination)
+            slot = before._replace(more=more, end=slot.end)
+        else:
+            slot = slot._replace(source=[], destination=[], more=records)
+        self.slots.append(slot)
 
 
-def compare(
-    ours: Cursor, theirs: Cursor, times: Times, same: Same, find_far: FindFar, mirrored_until: int
-) -> Iterator[Slot]:
+def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mirrored_until: int) -> None:
     """
     Step through both sides.
 
     Args:
         ours: The source, at the first record to compare.
         theirs: The destination, likewise.
-        times: Learns which timestamps count.
-        same: Counts the records that are the same.
+        found: Collects the result.
         find_far: Finds a place further away than the records that are kept to look ahead.
         mirrored_until: The source offset before which the copy must have everything.
-
-    Yields:
-        Each slot; the last one is at the ends of both sides.
 
     """
     while True:
         mine, other = ours.run, theirs.run
         if mine is not None and other is not None and (count := _same_rows(mine, other)):
-            same.records += ours.take_rows(count)
+            found.records += ours.take_rows(count)
             theirs.take_rows(count)
-            same.batches += count
+            found.batches += count
             continue
         if not ours.fill() or not theirs.fill():
             break
-        count = _in_step(ours, theirs, times)
-        same.records += count
-        same.decoded += count
+        count = _in_step(ours, theirs)
+        found.records += count
+        found.decoded += count
         if ours.index < len(ours.records) and theirs.index < len(theirs.records):
-            place = _again(ours, theirs, times, find_far)
+            place = _again(ours, theirs, find_far)
             if place is None:
                 break
-            yield _slot(ours, theirs, place, _END)
-    yield _slot(ours, theirs, None, mirrored_until)
+            found.add(_slot(ours, theirs, place, _END))
+    found.add(_slot(ours, theirs, None, mirrored_until))
 
 
 def _same_rows(mine: Run, other: Run) -> int:
@@ -260,14 +282,14 @@ def _same_rows(mine: Run, other: Run) -> int:
     return low
 
 
-def _in_step(ours: Cursor, theirs: Cursor, times: Times) -> int:
+def _in_step(ours: Cursor, theirs: Cursor) -> int:
     """Step over the decoded records that are the same, and return how many."""
     count = min(len(ours.records) - ours.index, len(theirs.records) - theirs.index)
     source = ours.records[ours.index : ours.index + count]
     destination = theirs.records[theirs.index : theirs.index + count]
     if not _are_equal(source, destination):
         pairs = zip(source, destination, strict=True)
-        count = next((at for at, pair in enumerate(pairs) if not times.same(*pair)), count)
+        count = next((at for at, pair in enumerate(pairs) if not are_same(*pair)), count)
     ours.take(count)
     theirs.take(count)
     return count
@@ -281,14 +303,13 @@ def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) ->
     )
 
 
-def _again(ours: Cursor, theirs: Cursor, times: Times, find_far: FindFar) -> Place | None:
+def _again(ours: Cursor, theirs: Cursor, find_far: FindFar) -> Place | None:
     """Return the nearest place at which both sides are the same again; None if there is none to the ends."""
     window = _FIRST_WINDOW
     while True:
         source, destination = ours.look(window), theirs.look(window)
-        times.see(source, destination)
         ends = ours.ends_within(window), theirs.ends_within(window)
-        point = _nearest(source, destination, ends, times)
+        point = _nearest(source, destination, ends)
         if point is not None:
             return Place(source[point.source].offset, destination[point.destination].offset)
         if all(ends):
@@ -300,7 +321,7 @@ def _again(ours: Cursor, theirs: Cursor, times: Times, find_far: FindFar) -> Pla
 
 
 def _nearest(
-    source: Sequence[LogRecord], destination: Sequence[LogRecord], ends: tuple[bool, bool], times: Times
+    source: Sequence[LogRecord], destination: Sequence[LogRecord], ends: tuple[bool, bool]
 ) -> Place | None:
     """
     Return the indexes with the least sum from which on both sides are the same.
@@ -308,10 +329,7 @@ def _nearest(
     Three records in a row show that, or the rest of a side that ends. One record is enough if gaps explain
     all that is stepped over.
     """
-    places: dict[int | None, list[int]] = defaultdict(list)
-    for there, each in enumerate(destination):
-        if (key := times.copy_key(each)) is not None and len(places[key]) < _MOST_LIKES:
-            places[key].append(there)
+    places = _places(destination)
     gaps = [list(accumulate(each.gap for each in records)) for records in (source, destination)]
 
     def agree_from(here: int, there: int) -> bool:
@@ -319,7 +337,7 @@ def _nearest(
         for pair in zip(
             source[here : here + _IN_A_ROW], destination[there : there + _IN_A_ROW], strict=False
         ):
-            if not times.same(*pair):
+            if not are_same(*pair):
                 break
             run += 1
         if not run or run == _IN_A_ROW:
@@ -335,12 +353,28 @@ def _nearest(
     for here, each in enumerate(source):
         if best is not None and here >= sum(best):
             break
-        for there in places.get(times.source_key(each), ()):
+        for there in _likes(each, places):
             if best is not None and here + there >= sum(best):
                 break
             if here + there and agree_from(here, there):
                 best = Place(here, there)
     return best
+
+
+def _places(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
+    """Return the first indexes of each key."""
+    places: dict[Key, list[int]] = defaultdict(list)
+    for there, each in enumerate(destination):
+        for key in keys_of(each, Side.DESTINATION):
+            if len(places[key]) < _MOST_LIKES:
+                places[key].append(there)
+    return places
+
+
+def _likes(record: LogRecord | Odd, places: dict[Key, list[int]]) -> list[int]:
+    """Return the indexes of the first records that may be a copy of one of the source."""
+    found = [there for key in keys_of(record, Side.SOURCE) for there in places.get(key, ())]
+    return sorted(found) if len(found) > 1 else found
 
 
 def _slot(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:
@@ -372,44 +406,31 @@ def _taken(cursor: Cursor, until: int, lag_from: int) -> tuple[list[Odd], int, i
 # The common records of a slot
 
 
-def split(slot: Slot, times: Times) -> tuple[list[Slot], int]:
-    """Take out the records that both sides have in the same order; return the slots between, and how many."""
-    pairs = _common(slot, times)
-    slots: list[Slot] = []
-    rest, first = slot, Place(0, 0)
+def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
+    """Yield the slots between some pairs of records, and the rest behind them."""
+    start, first, gaps = slot.start, NOWHERE, slot.gaps
     for here, there in pairs:
         ours, theirs = slot.source[here], slot.destination[there]
         source, destination = slot.source[first.source : here], slot.destination[first.destination : there]
-        gaps = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
-        if source or destination:
-            slots.append(Slot(source, destination, rest.start, gaps, Place(ours.offset, theirs.offset)))
-        first = Place(here + 1, there + 1)
-        rest = rest._replace(
-            start=Place(ours.end, theirs.end),
-            gaps=Place(rest.gaps.source - gaps.source, rest.gaps.destination - gaps.destination),
-        )
-    rest = rest._replace(
-        source=slot.source[first.source :], destination=slot.destination[first.destination :]
-    )
-    if rest.source or rest.destination or rest.is_last or any(rest.more):
-        slots.append(rest)
-    return slots, len(pairs)
+        own = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
+        yield Slot(source, destination, start, own, Place(ours.offset, theirs.offset))
+        start, first = Place(ours.end, theirs.end), Place(here + 1, there + 1)
+        gaps = Place(gaps.source - own.source, gaps.destination - own.destination)
+    source, destination = slot.source[first.source :], slot.destination[first.destination :]
+    yield slot._replace(source=source, destination=destination, start=start, gaps=gaps)
 
 
 def _gaps(records: Sequence[Odd]) -> int:
     return sum(each.gap for each in records)
 
 
-def _common(slot: Slot, times: Times) -> list[Place]:
+def _common(slot: Slot) -> list[Place]:
     """Return the indexes of the longest part that both sides have in the same order."""
-    places: dict[int | None, list[int]] = defaultdict(list)
-    for there, each in enumerate(slot.destination):
-        places[times.copy_key(each)].append(there)
-    places.pop(None, None)
+    places = _places(slot.destination)
     pairs = [
         Place(here, there)
         for here, each in enumerate(slot.source)
-        for there in reversed(places.get(times.source_key(each), ())[:_MOST_LIKES])
+        for there in reversed(_likes(each, places))
     ]
     return [pairs[at] for at in longest_ascending([pair.destination for pair in pairs])]
 

@@ -7,17 +7,19 @@ missing nor extra, and a double is not what a log cleaner left.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ..client.config import IsolationLevel
-from .compare import MOST_KEPT, Place, Slot
+from .compare import MOST_KEPT, NOWHERE, Place, Slot
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Side
+from .locate import find_keys
 from .log import Log
-from .ranges import Explanation, Ranges, Skips, one
-from .records import Odd, Times, key_and_value, keys_of
+from .ranges import Explanation, Ranges, Skips, at, one
+from .records import Key, Odd, key_and_value, keys_of
 
 __all__ = ["MOST_RANGES", "Findings", "explain"]
 
@@ -27,16 +29,16 @@ MOST_RANGES = 100
 #: How far from the offsets of their times records may lie: times need not ascend.
 _AROUND = 1_024
 
-#: The number of doubles in a row that are no accident, if the source may have deleted older likes.
+#: The number of doubles that are no accident, if the source may have deleted older likes.
 _TELLING = 16
 
 #: A place behind all offsets.
 _END = 2**63 - 1
 
-_NONE = Place(0, 0)
-
 _MISSING = Explanation(DifferenceKind.MISSING)
 _EXTRA = Explanation(DifferenceKind.EXTRA)
+_ABORTED = Explanation(DifferenceKind.EXTRA, ABORTED)
+_DOUBLED_BEFORE = Explanation(DifferenceKind.EXTRA, "before the comparison begins")
 _REORDERED = Explanation(DifferenceKind.REORDERED)
 _ALTERED = Explanation(DifferenceKind.ALTERED)
 _ONLY_TIME = Explanation(DifferenceKind.ALTERED, "only the timestamp is another")
@@ -75,7 +77,7 @@ class _Left:
     source: list[Odd]
     destination: list[Odd]
     slot: Slot
-    removed: Place = _NONE
+    removed: Place = NOWHERE
 
     def drop(self, source: Collection[int] = (), destination: Collection[int] = ()) -> None:
         """Take records out by their offsets."""
@@ -87,7 +89,6 @@ def explain(
     slots: Sequence[Slot],
     ours: Log,
     theirs: Log,
-    times: Times,
     begin: Place,
     *,
     is_by_content: bool,
@@ -95,20 +96,19 @@ def explain(
     explains_compaction: bool,
 ) -> Findings:
     """
-    Explain the records of all slots.
+    Explain the records of all slots, and those that the destination has before the comparison.
 
     Args:
         slots: The slots, by place, without the records that both sides have in the same order.
         ours: The source.
         theirs: The destination.
-        times: The timestamps that count.
-        begin: Where the comparison began.
+        begin: The place at which the comparison began.
         is_by_content: Whether the records alone show that place.
         mirrored_until: The source offset before which the copy must have everything.
         explains_compaction: Whether to find out which records the log cleaner has removed.
 
     """
-    rules = _Rules(slots, ours, theirs, times, begin, mirrored_until)
+    rules = _Rules(slots, ours, theirs, begin, mirrored_until)
     rules.take_unreadable()
     rules.take_moved()
     rules.take_elsewhere()
@@ -118,7 +118,6 @@ def explain(
     if is_by_content:
         rules.take_before_copy()
     rules.name_the_rest()
-    rules.add_doubled_before()
     found, ranges = rules.found, rules.ranges
     return replace(found, differences=ranges.differences(), not_compared=ranges.not_compared())
 
@@ -134,20 +133,13 @@ class _Rules:
     """
 
     def __init__(
-        self,
-        slots: Sequence[Slot],
-        ours: Log,
-        theirs: Log,
-        times: Times,
-        begin: Place,
-        mirrored_until: int,
+        self, slots: Sequence[Slot], ours: Log, theirs: Log, begin: Place, mirrored_until: int
     ) -> None:
         self.found = Findings()
         self.ranges = Ranges(Skips.of(slots))
         self._left = [_Left(each.source, each.destination, each) for each in slots]
         self._ours = ours
         self._theirs = theirs
-        self._times = times
         self._begin = begin
         self._mirrored_until = mirrored_until
         #: The source offset before which the copy may have had a tombstone, and lost it since.
@@ -176,70 +168,86 @@ class _Rules:
 
     def take_moved(self) -> None:
         """Name records that both sides have, and not in the same order, however far apart."""
-        missing: dict[int | None, list[int]] = defaultdict(list)
-        for left in self._left:
-            for record in left.source:
-                missing[self._times.source_key(record)].append(record.offset)
-        for likes in missing.values():
-            likes.reverse()
+        extra: dict[Key, deque[int]] = defaultdict(deque)
+        for record in self._extra():
+            for key in keys_of(record, Side.DESTINATION):
+                extra[key].append(record.offset)
         here, there = set[int](), set[int]()
-        for left in self._left if missing else ():
-            for record in left.destination:
-                if likes := missing.get(self._times.copy_key(record), []):
-                    offset = likes.pop()
-                    self.ranges.add(_REORDERED, one(offset), one(record.offset))
-                    here.add(offset)
-                    there.add(record.offset)
+        for record in chain.from_iterable(left.source for left in self._left) if extra else ():
+            likes = next((extra[key] for key in keys_of(record, Side.SOURCE) if extra.get(key)), None)
+            if likes is not None:
+                self.ranges.add(_REORDERED, one(record.offset), one(offset := likes.popleft()))
+                here.add(record.offset)
+                there.add(offset)
         for left in self._left if here else ():
             left.drop(here, there)
+
+    def _extra(self) -> list[Odd]:
+        """Return the records of the destination that are not explained yet."""
+        return [each for left in self._left for each in left.destination]
 
     # Elsewhere in the source
 
     def take_elsewhere(self) -> None:
-        """Name extra records that the source has elsewhere, once more or in aborted transactions."""
-        records = [each for left in self._left for each in left.destination]
+        """Name records of the destination that the source has elsewhere, or in aborted transactions."""
+        before = self._before()
+        records = [*before, *self._extra()]
         if not records:
             return
-        wanted = {self._times.copy_key(each) for each in records}
-        around = self._around([each.timestamp for each in records])
-        kept = self._first_offsets(self._ours, around, wanted)
-        aborted: Collection[int | None] = ()
+        wanted = {key for each in records for key in keys_of(each, Side.DESTINATION)}
+        around = self._around(records)
+        kept = find_keys(self._ours, around, wanted)
+        aborted: Collection[Key] = ()
         if wanted - kept.keys() and self._ours.isolation_level is IsolationLevel.READ_COMMITTED:
             uncommitted = replace(self._ours, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-            aborted = self._first_offsets(uncommitted, around, wanted - kept.keys())
+            aborted = find_keys(uncommitted, around, wanted - kept.keys())
         for left in self._left:
-            place, named = _at(left.slot.start.source), set[int]()
+            place, named = at(left.slot.start.source), set[int]()
             for record in left.destination:
-                key = self._times.copy_key(record)
+                key = next(iter(keys_of(record, Side.DESTINATION)), None)
                 if key in kept:
-                    self.ranges.add(_EXTRA, place, one(record.offset), copy_of=one(kept[key]))
+                    self.ranges.add(_EXTRA, place, one(record.offset), copy_of=one(kept[key][0]))
                 elif key in aborted:
-                    self.ranges.add(_EXTRA._replace(detail=ABORTED), place, one(record.offset))
+                    self.ranges.add(_ABORTED, place, one(record.offset))
                 else:
                     continue
                 named.add(record.offset)
             left.drop(destination=named)
+        self._name_doubled_before(before, kept)
 
-    def _around(self, times: Sequence[int]) -> OffsetRange:
-        """Return the source's offsets at which records of some times can be."""
-        log = self._ours.offsets
-        if not self._times.are_compared or self._times.are_of_append or min(times) < 0:
+    def _before(self) -> list[Odd]:
+        """Return the records that the destination has before the comparison."""
+        first = self._theirs.offsets.start
+        with closing(self._theirs.records(first, min(self._begin.destination, first + MOST_KEPT))) as records:
+            return [Odd.of(each) for each in records]
+
+    def _around(self, records: Sequence[Odd]) -> OffsetRange:
+        """Return the source's offsets at which records with the times of some can be."""
+        log, times = self._ours.offsets, [each.timestamp for each in records]
+        if min(times) < 0 or any(each.append_time is not None for each in records):
             return log
         first, last = self._ours.first_at(min(times)), self._ours.first_at(max(times) + 1)
         start = log.start if first is None else max(log.start, first - _AROUND)
         end = log.end if last is None else min(log.end, last + _AROUND)
         return OffsetRange(start, max(start, end))
 
-    def _first_offsets(
-        self, log: Log, offsets: OffsetRange, wanted: Collection[int | None]
-    ) -> dict[int | None, int]:
-        """Return the first offset of each wanted key in a part of the source."""
-        found: dict[int | None, int] = {}
-        with closing(log.records(*offsets)) as records:
-            for each in records:
-                if (key := self._times.source_key(each)) in wanted:
-                    found.setdefault(key, each.offset)
-        return found
+    def _name_doubled_before(self, before: Sequence[Odd], kept: dict[Key, list[int]]) -> None:
+        """
+        Name records before the comparison that the source has behind its beginning: a second copy.
+
+        If the source had older records, a record there may be one of these. Then only records that it has
+        once count, if they are many.
+        """
+        is_whole = self._begin.source == 0
+        doubles = [
+            (record.offset, found[0])
+            for record in before
+            for key in keys_of(record, Side.DESTINATION)
+            if (found := [offset for offset in kept.get(key, ()) if offset >= self._begin.source])
+            and (is_whole or len(kept[key]) == 1)
+        ]
+        for there, here in doubles if is_whole or len(doubles) >= _TELLING else ():
+            self.ranges.add(_DOUBLED_BEFORE, at(self._begin.source), one(there), copy_of=one(here))
 
     # Lag
 
@@ -279,11 +287,11 @@ class _Rules:
             slot = left.slot
             gone, unknown = _judged(left.source, slot.gaps.destination, here, there, slot.end.destination)
             for offset in unknown:
-                self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), _at(slot.start.destination))
+                self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), at(slot.start.destination))
             end = slot.end.source if self.found.lag is None or not slot.is_last else self.found.lag
             extra, strange = _judged(left.destination, slot.gaps.source, there, here, end)
             for offset in strange:
-                self.ranges.add(_may_be_removed(Side.SOURCE), _at(slot.start.source), one(offset))
+                self.ranges.add(_may_be_removed(Side.SOURCE), at(slot.start.source), one(offset))
             self.found.removed += len(gone) + len(extra)
             left.removed = Place(len(gone) + len(unknown), len(extra) + len(strange))
             left.drop(gone | unknown.keys(), extra | strange.keys())
@@ -318,59 +326,27 @@ class _Rules:
                 place = Place(ours.offset + 1, theirs.offset + 1)
             both = min(len(left.source), len(left.destination))
             for each in left.source[both:]:
-                self.ranges.add(_MISSING, one(each.offset), _at(place.destination))
+                self.ranges.add(_MISSING, one(each.offset), at(place.destination))
             for each in left.destination[both:]:
-                self.ranges.add(_EXTRA, _at(place.source), one(each.offset))
+                self.ranges.add(_EXTRA, at(place.source), one(each.offset))
             self._name_more(left.slot)
 
     def _name_more(self, slot: Slot) -> None:
-        """Name the records that were too many to keep, without an explanation of each."""
-        here = self._ours.offsets.end if slot.is_last else slot.end.source
-        there = self._theirs.offsets.end if slot.is_last else slot.end.destination
+        """Name the records that were too many to keep: compaction may have removed those beside gaps."""
+        ends = Place(self._ours.offsets.end, self._theirs.offsets.end) if slot.is_last else slot.end
         if slot.more.source:
-            source = OffsetRange(slot.source[-1].end if slot.source else slot.start.source, here)
-            self.ranges.add(_MISSING._replace(detail=_MANY), source, _at(there), slot.more.source)
+            kind = None if slot.gaps.destination else DifferenceKind.MISSING
+            source = OffsetRange(slot.source[-1].end if slot.source else slot.start.source, ends.source)
+            self.ranges.add(Explanation(kind, _MANY), source, at(ends.destination), slot.more.source)
         if slot.more.destination:
+            kind = None if slot.gaps.source else DifferenceKind.EXTRA
             start = slot.destination[-1].end if slot.destination else slot.start.destination
-            copied = OffsetRange(start, there)
-            self.ranges.add(_EXTRA._replace(detail=_MANY), _at(here), copied, slot.more.destination)
-
-    # Before the comparison
-
-    def add_doubled_before(self) -> None:
-        """
-        Name the records that the destination has before the comparison, and the source behind its beginning.
-
-        A second copy behind the first leaves them. If the source had older records, a record there may be one
-        of these. Then only records count that the source has once, many in a row.
-        """
-        first, is_whole = self._theirs.offsets.start, self._begin.source == 0
-        before = OffsetRange(first, min(self._begin.destination, first + MOST_KEPT))
-        if before.start >= before.end:
-            return
-        with closing(self._theirs.records(*before)) as records:
-            found = [(each.offset, keys[0]) for each in records if (keys := keys_of(each, Side.DESTINATION))]
-        likes: dict[object, list[int]] = {key: [] for _, key in found}
-        start, end = self._ours.offsets
-        with closing(self._ours.records(max(start, self._begin.source), end)) as records:
-            for each in records:
-                for key in keys_of(each, Side.SOURCE):
-                    if key in likes and len(likes[key]) < 2:
-                        likes[key].append(each.offset)
-        doubles, place = Ranges(), _at(self._begin.source)
-        for offset, key in found:
-            if len(likes[key]) == 1 or (is_whole and likes[key]):
-                explanation = _EXTRA._replace(detail="before the comparison begins")
-                doubles.add(explanation, place, one(offset), copy_of=one(likes[key][0]))
-        self.ranges.add_all(doubles, 1 if is_whole else _TELLING)
+            copied = OffsetRange(start, ends.destination)
+            self.ranges.add(Explanation(kind, _MANY), at(ends.source), copied, slot.more.destination)
 
 
 def _whole(records: Sequence[Odd], place: int) -> OffsetRange:
-    return OffsetRange(records[0].offset, records[-1].end) if records else _at(place)
-
-
-def _at(place: int) -> OffsetRange:
-    return OffsetRange(place, place)
+    return OffsetRange(records[0].offset, records[-1].end) if records else at(place)
 
 
 @dataclass(frozen=True, slots=True)

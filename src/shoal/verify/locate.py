@@ -9,7 +9,7 @@ chain is a proof. Batches and offsets play no part, since a copy may have other 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -20,10 +20,10 @@ from .errors import NotComparable
 from .findings import OffsetRange, Side
 from .log import Log, LogRecord
 from .plan import Copied
-from .records import Key, keys_of
+from .records import Key, are_same, keys_of
 from .report import Aligned, Alignment
 
-__all__ = ["Begin", "begin", "find_again", "find_first", "first_records"]
+__all__ = ["Begin", "begin", "earliest_time", "find_again", "find_first", "find_keys", "first_records"]
 
 #: The number of unlike records that prove that two places belong together.
 _PROOF = 16
@@ -94,6 +94,17 @@ class _Found:
     length: int
     searched: int
     is_proof: bool
+
+
+def find_keys(log: Log, offsets: OffsetRange, wanted: Container[Key]) -> dict[Key, list[int]]:
+    """Return the first two offsets of each wanted key in a part of a log."""
+    found: dict[Key, list[int]] = {}
+    with closing(log.records(*offsets)) as records:
+        for each in records:
+            for key in keys_of(each, log.side):
+                if key in wanted and len(places := found.setdefault(key, [])) < 2:
+                    places.append(each.offset)
+    return found
 
 
 def first_records(log: Log, start: int) -> list[LogRecord]:
@@ -174,7 +185,7 @@ def _begin_of_older_copy(ours: Log, theirs: Log, origin: Place, note: str) -> Be
     here = replace(ours, offsets=OffsetRange(ours.offsets.start, origin.source))
     there = replace(theirs, offsets=OffsetRange(theirs.offsets.start, origin.destination))
     last, copied = _last_record(here), _last_record(there)
-    if last is None or copied is None or not _are_alike(last, copied):
+    if last is None or copied is None or not are_same(last, copied):
         return None
     with suppress(NotComparable):
         found = begin(here, there, None, note)
@@ -195,7 +206,7 @@ def _begin_by_content(
     destination: Sequence[LogRecord],
     note: str,
 ) -> Begin:
-    alike = [_are_alike(*pair) for pair in zip(source, destination, strict=False)]
+    alike = [are_same(*pair) for pair in zip(source, destination, strict=False)]
     same = alike.index(False) if False in alike else len(alike)
     unlike = len({(each.body, each.timestamp) for each in source[:same]})
     if unlike >= _PROOF or same == len(alike):
@@ -211,10 +222,6 @@ def _begin_by_content(
         "the destination are not on the other side: this is not a copy of the topic, or retention has "
         "deleted all records that both sides had"
     )
-
-
-def _are_alike(ours: LogRecord, theirs: LogRecord) -> bool:
-    return not set(keys_of(ours, Side.SOURCE)).isdisjoint(keys_of(theirs, Side.DESTINATION))
 
 
 def _search(

@@ -16,7 +16,7 @@ from ..client.offsets import EARLIEST
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError, Stopped
 from ..mirroring.model.copy_options import CopyOptions
-from .compare import MOST_KEPT, Cursor, Place, Same, Slot, compare, split
+from .compare import NOWHERE, Compared, Cursor, Place, compare
 from .errors import DamagedLog, NotComparable
 from .explain import MOST_RANGES, Findings, explain
 from .extent import WHOLE, Extent
@@ -25,15 +25,12 @@ from .locate import Begin, begin, find_again
 from .log import Log
 from .places import Places
 from .plan import PartitionPlan
-from .records import Times
 from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, has_destination
 
 __all__ = ["Assignment", "PartitionComparison"]
 
 #: Retention may move a log's start while it is read: then the comparison begins again, so many times.
 _MOST_ATTEMPTS = 3
-
-_NOWHERE = Place(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +67,8 @@ class _Part:
         begin: The place at which it began.
         starts: The first offsets of both logs then.
         cursor: The place in the source.
-        same: The records that are the same.
-        slots: The places at which both sides differ, until they are explained.
-        kept: The number of records in the slots.
-        times: The timestamps that count.
-        findings: The explanations of the records there.
+        found: The result of the comparison.
+        findings: The explanations of the records that differ.
 
     """
 
@@ -82,12 +76,9 @@ class _Part:
     plan: PartitionPlan | None
     reason: str | None = None
     begin: Begin | None = None
-    starts: Place = _NOWHERE
+    starts: Place = NOWHERE
     cursor: Cursor | None = None
-    same: Same = field(default_factory=Same)
-    slots: list[Slot] = field(default_factory=list)
-    kept: int = 0
-    times: Times = field(default_factory=Times)
+    found: Compared = field(default_factory=Compared)
     findings: Findings = field(default_factory=Findings)
 
     @property
@@ -101,22 +92,34 @@ class _Part:
         """The first source offset that the copy does not have yet; None if it has all."""
         return self.source.start if self.plan is None and self.reason is None else self.findings.lag
 
-    def reached(self, plan: PartitionPlan) -> Place:
-        """Return the places up to which both sides were compared."""
-        return plan.ends if self.lag is None else Place(self.lag, plan.ends.destination)
+    @property
+    def ends(self) -> Place:
+        """The ends of both logs."""
+        return NOWHERE if self.plan is None else self.plan.ends
 
-    def keep(self, slot: Slot) -> None:
-        """Keep a slot, or only the number of its records if there are too many already."""
-        records = Place(len(slot.source), len(slot.destination))
-        if not self.kept or self.kept + sum(records) <= MOST_KEPT or slot.is_last:
-            self.kept += sum(records)
-        elif any(self.slots[-1].more):
-            before = self.slots.pop()
-            more = Place(before.more.source + records.source, before.more.destination + records.destination)
-            slot = before._replace(more=more, end=slot.end)
-        else:
-            slot = slot._replace(source=[], destination=[], more=records)
-        self.slots.append(slot)
+    @property
+    def reached(self) -> Place:
+        """The places up to which both sides were compared."""
+        return self.ends if self.lag is None else Place(self.lag, self.ends.destination)
+
+    @property
+    def skipped(self) -> tuple[OffsetRange, OffsetRange]:
+        """The offsets of both sides before the beginning."""
+        begun = self.starts if self.begin is None else self.begin.place
+        source, destination = (
+            OffsetRange(start, max(start, min(place, end)))
+            for start, place, end in zip(self.starts, begun, self.ends, strict=True)
+        )
+        return source, destination
+
+    @property
+    def compared(self) -> ComparedRange:
+        """The range of both sides, from the beginning on."""
+        begun = self.starts if self.begin is None else self.begin.place
+        source, destination = (
+            OffsetRange(start, max(start, end)) for start, end in zip(begun, self.reached, strict=True)
+        )
+        return ComparedRange(source, destination, self.found.records)
 
 
 class PartitionComparison:
@@ -164,14 +167,9 @@ class PartitionComparison:
         self._ranges: int | None = None
 
     @property
-    def same(self) -> Same:
-        """The records that are the same so far."""
-        total = Same()
-        for each in self._parts:
-            total.records += each.same.records
-            total.batches += each.same.batches
-            total.decoded += each.same.decoded
-        return total
+    def records(self) -> int:
+        """The number of records that are the same so far."""
+        return sum(each.found.records for each in self._parts)
 
     @property
     def differences(self) -> int:
@@ -289,31 +287,25 @@ class PartitionComparison:
         )
         part.cursor, find_far = here, partial(find_again, ours, theirs)
         with closing(here), closing(there):
-            for slot in compare(here, there, part.times, part.same, find_far, plan.mirrored_until):
-                slots, pairs = split(slot, part.times)
-                part.same.records += pairs
-                part.same.decoded += pairs
-                for each in slots:
-                    part.keep(each)
+            compare(here, there, part.found, find_far, plan.mirrored_until)
             damage = here.damage or there.damage
             # Nothing behind the damage can be found: what the other side has there is no difference.
-            return None if damage is None else (damage, part.slots.pop().start)
+            return None if damage is None else (damage, part.found.slots.pop().start)
 
     def _explain(self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log) -> None:
         """Explain the slots that were found, and leave out what an uncertain beginning does not prove."""
         if part.begin is None:
             return
         part.findings = explain(
-            part.slots,
+            part.found.slots,
             ours,
             theirs,
-            part.times,
             part.begin.place,
             is_by_content=part.begin.alignment.by is Aligned.BY_CONTENT,
             mirrored_until=plan.mirrored_until,
             explains_compaction=self._explains_compaction,
         )
-        part.slots = []
+        part.found.slots = []
         if part.findings.differences and not part.begin.is_proven:
             part.findings.differences = []
             part.reason = (
@@ -324,24 +316,28 @@ class PartitionComparison:
     # The report
 
     def _report(self) -> PartitionReport:
-        plan, parts, same = self._plan, self._parts, self.same
+        plan, parts = self._plan, self._parts
         differences = [each for part in parts for each in part.findings.differences]
         not_compared = [each for part in parts for each in part.findings.not_compared]
         reasons = [part.reason for part in parts if part.reason]
-        is_to_the_end = any(part.plan is None or part.plan.ends == plan.ends for part in parts)
+        is_to_the_end = any(part.plan is None or part.ends == plan.ends for part in parts)
         held = plan.open_transactions if is_to_the_end else ()
         is_part = not_compared or reasons or has_destination(held)
         counts = Counter[DifferenceKind]()
         for each in differences:
             counts[each.kind] += each.records
         lag = min((part.lag for part in parts if part.lag is not None), default=None)
-        report = PartitionReport(
+        begun = [part for part in parts if part.begin is not None]
+        only = begun[0] if begun and len(parts) == 1 else None
+        here, there = only.skipped if only else (None, None)
+        return PartitionReport(
             plan.source,
             plan.destination,
             Outcome.DIFFERENT if differences else Outcome.NOT_COMPARED if is_part else Outcome.EQUAL,
-            records=same.records,
-            batches=same.batches,
-            decoded_records=same.decoded,
+            alignment=self._alignment(begun),
+            records=self.records,
+            batches=sum(part.found.batches for part in parts),
+            decoded_records=sum(part.found.decoded for part in parts),
             differences=tuple(differences[:MOST_RANGES]),
             differences_omitted=max(0, len(differences) - MOST_RANGES),
             counts=dict(counts),
@@ -349,50 +345,27 @@ class PartitionComparison:
             not_compared_omitted=max(0, len(not_compared) - MOST_RANGES),
             removed=sum(part.findings.removed for part in parts),
             not_mirrored=None if lag is None else OffsetRange(lag, plan.source_log.end),
+            source_skipped=_unless_empty(here),
+            destination_skipped=_unless_empty(there),
+            reached=only.reached if only and not reasons else None,
+            is_proven=any(part.begin.is_proven for part in begun[:1] if part.begin),
             reason=_first_of(reasons),
             bytes_read=self.bytes_read,
-            open_transactions=held,
             may_pass=self.failure is not None and is_transient(self.failure),
-        )
-        return self._with_ranges(self._with_begin(report))
-
-    def _with_begin(self, report: PartitionReport) -> PartitionReport:
-        """Add the beginning of the comparison, and, if it has one range, what lies before, and its end."""
-        begun = [part for part in self._parts if part.begin is not None and part.plan is not None]
-        if not begun:
-            return report
-        first, plan = begun[0], begun[0].plan
-        assert first.begin is not None
-        assert plan is not None
-        report = replace(report, alignment=first.begin.alignment, is_proven=first.begin.is_proven)
-        if len(self._parts) > 1:
-            return report
-        place = first.begin.place
-        return replace(
-            report,
-            source_skipped=_unless_empty(first.starts.source, min(place.source, plan.ends.source)),
-            destination_skipped=_unless_empty(
-                first.starts.destination, min(place.destination, plan.ends.destination)
-            ),
-            reached=None if report.reason else first.reached(plan),
+            ranges=None if self._ranges is None else tuple(part.compared for part in begun),
+            open_transactions=held,
         )
 
-    def _with_ranges(self, report: PartitionReport) -> PartitionReport:
-        """Add the ranges that were compared, if an option left something out."""
+    def _alignment(self, begun: Sequence[_Part]) -> Alignment | None:
+        """Return the beginning of the first range, by the records there if an option left something out."""
+        found = next((part.begin.alignment for part in begun if part.begin), None)
         if self._ranges is None:
-            return report
-        ranges = []
-        for part in self._parts:
-            if part.begin is not None and part.plan is not None:
-                pairs = zip(part.begin.place, part.reached(part.plan), strict=True)
-                source, destination = (OffsetRange(start, max(start, end)) for start, end in pairs)
-                ranges.append(ComparedRange(source, destination, part.same.records))
-        begin, ends = report.alignment, self._plan.ends
-        if begin is None:
-            begin = Alignment(Aligned.NOTHING, *ends, "both sides have nothing in this part")
-        elif begin.by is Aligned.BY_ORIGIN:
-            begin = replace(begin, by=Aligned.BY_CONTENT, why="the records at both ends of the range")
-        return replace(report, alignment=begin, ranges=tuple(ranges))
+            return found
+        if found is None:
+            return Alignment(Aligned.NOTHING, *self._plan.ends, "both sides have nothing in this part")
+        if found.by is Aligned.BY_ORIGIN:
+            return replace(found, by=Aligned.BY_CONTENT, why="the records at both ends of the range")
+        return found
 
 
 def _first_of(reasons: Sequence[str]) -> str | None:
@@ -419,5 +392,5 @@ def _note_damage(part: _Part, plan: PartitionPlan, damage: DamagedLog, parted: P
     )
 
 
-def _unless_empty(start: int, end: int) -> OffsetRange | None:
-    return OffsetRange(start, end) if start < end else None
+def _unless_empty(offsets: OffsetRange | None) -> OffsetRange | None:
+    return offsets if offsets and offsets.start < offsets.end else None

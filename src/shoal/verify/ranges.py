@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .compare import Slot
 from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
-__all__ = ["NO_SKIPS", "Explanation", "Ranges", "Skips", "one"]
+__all__ = ["NO_SKIPS", "Explanation", "Ranges", "Skips", "at", "one"]
 
 
 class Skips(NamedTuple):
@@ -106,10 +106,6 @@ class Ranges:
         if not self._ranges or not self._ranges[-1].takes(found, self._skips):
             self._ranges.append(found)
 
-    def add_all(self, others: Ranges, least_records: int) -> None:
-        """Add the ranges of others that have so many records."""
-        self._ranges += [each for each in others._joined() if each.records >= least_records]
-
     def _joined(self) -> Sequence[_Range]:
         joined: list[_Range] = []
         for each in sorted(self._ranges, key=lambda each: (each.source, each.destination)):
@@ -138,3 +134,8 @@ class Ranges:
 def one(offset: int) -> OffsetRange:
     """Return the range of one record."""
     return OffsetRange(offset, offset + 1)
+
+
+def at(place: int) -> OffsetRange:
+    """Return the empty range before a record."""
+    return OffsetRange(place, place)

@@ -1,8 +1,7 @@
-"""How records of both sides are recognized: by the hash of their bodies, and the times that count. No I/O."""
+"""How records of both sides are recognized: by the hash of their bodies and a time. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -11,10 +10,10 @@ from ..records import Record, read_key_value_headers
 from .findings import Side
 from .log import LogRecord, Unreadable
 
-__all__ = ["Key", "Odd", "Times", "key_and_value", "keys_of"]
+__all__ = ["Key", "Odd", "are_same", "key_and_value", "keys_of"]
 
-#: The hash of a record's body, and a time if it counts: the other side knows the record by them.
-Key: TypeAlias = tuple[int, int | None]
+#: The hash of a record's body and of its time, by which the other side knows the record.
+Key: TypeAlias = int
 
 
 class Odd(NamedTuple):
@@ -66,68 +65,29 @@ def key_and_value(record: LogRecord) -> tuple[int | None, bytes | None]:
     return None, b""
 
 
-def keys_of(record: LogRecord, side: Side) -> tuple[Key, ...]:
-    """Return the keys of a record: a copy has its create time, its append time, or one of its own."""
-    if record.body is None:
+def keys_of(record: LogRecord | Odd, side: Side) -> tuple[Key, ...]:
+    """
+    Return the keys of a record; none if it cannot be read.
+
+    A record of the destination has one, and one of the source a key for each copy of it that is right: a copy
+    has its create time, its append time, or a time of the destination's own.
+    """
+    body, timestamp, append_time = record.body, record.timestamp, record.append_time
+    if body is None:
         return ()
-    body = hash(record.body)
+    if isinstance(body, bytes):
+        body = hash(body)
     if side is Side.DESTINATION:
-        return ((body, record.timestamp if record.append_time is None else None),)
-    if record.append_time is None or record.append_time == record.timestamp:
-        return (body, record.timestamp), (body, None)
-    return (body, record.timestamp), (body, record.append_time), (body, None)
+        return (hash((body, timestamp if append_time is None else None)),)
+    if append_time is None or append_time == timestamp:
+        return hash((body, timestamp)), hash((body, None))
+    return hash((body, timestamp)), hash((body, append_time)), hash((body, None))
 
 
-class Times:
-    """
-    The timestamps that count: a destination may write its own, and a copy may have append times.
-
-    Attributes:
-        are_compared: Whether any counts.
-        are_of_append: Whether the copy has the append times of the source's batches.
-
-    """
-
-    def __init__(self) -> None:
-        self.are_compared = True
-        self.are_of_append = False
-
-    def see(self, source: Sequence[LogRecord], destination: Sequence[LogRecord]) -> None:
-        """Learn from records in which both sides differ."""
-        if any(each.append_time is not None for each in destination[:1]):
-            self.are_compared = False
-        if not self.are_of_append:
-            appended = {
-                (each.body, each.append_time)
-                for each in source
-                if each.append_time is not None and each.append_time != each.timestamp
-            }
-            self.are_of_append = any((each.body, each.timestamp) in appended for each in destination)
-
-    def same(self, ours: LogRecord, theirs: LogRecord) -> bool:
-        """Whether a record of the source and one of the destination are the same."""
-        return (
-            ours.body == theirs.body
-            and ours.body is not None
-            and (
-                ours.timestamp == theirs.timestamp
-                or not self.are_compared
-                or theirs.append_time is not None
-                or (ours.append_time is not None and ours.append_time == theirs.timestamp)
-            )
-        )
-
-    def source_key(self, record: LogRecord | Odd) -> int | None:
-        """Return the key of a record of the source: that of its copy, if they are the same."""
-        is_appended = self.are_of_append and record.append_time is not None
-        return self._key(record.body, record.append_time if is_appended else record.timestamp)
-
-    def copy_key(self, record: LogRecord | Odd) -> int | None:
-        """Return the key of a record of the destination; None if it cannot be read."""
-        return self._key(record.body, record.timestamp)
-
-    def _key(self, body: bytes | int | None, timestamp: int | None) -> int | None:
-        if body is None:
-            return None
-        digest = hash(body) if isinstance(body, bytes) else body
-        return hash((digest, timestamp)) if self.are_compared else digest
+def are_same(ours: LogRecord, theirs: LogRecord) -> bool:
+    """Whether a record of the destination is a right copy of one of the source."""
+    return (
+        ours.body is not None
+        and ours.body == theirs.body
+        and (theirs.append_time is not None or theirs.timestamp in (ours.timestamp, ours.append_time))
+    )

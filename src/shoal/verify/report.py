@@ -318,7 +318,6 @@ class VerifyProgress:
         partitions: The number of partitions to compare.
         done: The number of partitions that are compared.
         records: The number of records that are the same on both sides.
-        batches: The number of the source's batches that are the same on both sides.
         bytes_read: The number of bytes read from both clusters.
         differences: The number of ranges in which both sides differ.
         fraction: The share of the source's offsets that is compared, 0 to 1.
@@ -329,7 +328,6 @@ class VerifyProgress:
     partitions: int
     done: int
     records: int
-    batches: int
     bytes_read: int
     differences: int
     fraction: float

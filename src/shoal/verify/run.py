@@ -192,14 +192,12 @@ def _in_threads(
 
 def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> VerifyProgress:
     sizes = [each.assignment.offsets for each in comparisons]
-    same = [each.same for each in comparisons]
     read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
     return VerifyProgress(
         elapsed_s,
         len(comparisons),
         sum(each.is_done for each in comparisons),
-        sum(each.records for each in same),
-        sum(each.batches for each in same),
+        sum(each.records for each in comparisons),
         sum(each.bytes_read for each in comparisons),
         sum(each.differences for each in comparisons),
         read / sum(sizes) if sum(sizes) else 1.0,

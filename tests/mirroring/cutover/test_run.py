@@ -414,7 +414,7 @@ def test_error_that_time_cannot_heal_fails_the_gate(clusters: Clusters, tmp_path
 
 
 def progress(bytes_read: int) -> VerifyProgress:
-    return VerifyProgress(0.0, 1, 0, 0, 0, bytes_read, 0, 0.5)
+    return VerifyProgress(0.0, 1, 0, 0, bytes_read, 0, 0.5)
 
 
 @pytest.mark.parametrize(("is_reading", "closed"), [(True, Gate.COMPLETE), (False, Gate.IN_STEP)])
