@@ -10,10 +10,9 @@ what became of its records, over all slots together.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
 from .errors import DamagedLog
@@ -362,19 +361,20 @@ def _nearest(
 
 
 def _places(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
-    """Return the first indexes of each key."""
-    places: dict[Key, list[int]] = defaultdict(list)
+    """Return the indexes of each key."""
+    places: dict[Key, list[int]] = {}
     for there, each in enumerate(destination):
         for key in keys_of(each, Side.DESTINATION):
-            if len(places[key]) < _MOST_LIKES:
-                places[key].append(there)
+            places.setdefault(key, []).append(there)
     return places
 
 
-def _likes(record: LogRecord | Odd, places: dict[Key, list[int]]) -> list[int]:
+def _likes(record: LogRecord | Odd, places: dict[Key, list[int]]) -> Sequence[int]:
     """Return the indexes of the first records that may be a copy of one of the source."""
-    found = [there for key in keys_of(record, Side.SOURCE) for there in places.get(key, ())]
-    return sorted(found) if len(found) > 1 else found
+    found = [places[key] for key in keys_of(record, Side.SOURCE) if key in places]
+    if len(found) <= 1:
+        return found[0][:_MOST_LIKES] if found else ()
+    return sorted(chain.from_iterable(each[:_MOST_LIKES] for each in found))
 
 
 def _slot(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:

@@ -7,11 +7,10 @@ missing nor extra, and a double is not what a log cleaner left.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from ..client.config import IsolationLevel
 from .compare import MOST_KEPT, NOWHERE, Place, Slot
@@ -168,15 +167,17 @@ class _Rules:
 
     def take_moved(self) -> None:
         """Name records that both sides have, and not in the same order, however far apart."""
-        extra: dict[Key, deque[int]] = defaultdict(deque)
-        for record in self._extra():
+        missing = [each for left in self._left for each in left.source]
+        extra: dict[Key, list[int]] = defaultdict(list)
+        for record in reversed(self._extra()) if missing else ():
             for key in keys_of(record, Side.DESTINATION):
                 extra[key].append(record.offset)
         here, there = set[int](), set[int]()
-        for record in chain.from_iterable(left.source for left in self._left) if extra else ():
+        for record in missing if extra else ():
             likes = next((extra[key] for key in keys_of(record, Side.SOURCE) if extra.get(key)), None)
-            if likes is not None:
-                self.ranges.add(_REORDERED, one(record.offset), one(offset := likes.popleft()))
+            if likes:
+                offset = likes.pop()
+                self.ranges.add(_REORDERED, one(record.offset), one(offset))
                 here.add(record.offset)
                 there.add(offset)
         for left in self._left if here else ():

@@ -12,7 +12,8 @@ from .log import LogRecord, Unreadable
 
 __all__ = ["Key", "Odd", "are_same", "key_and_value", "keys_of"]
 
-#: The hash of a record's body and of its time, by which the other side knows the record.
+#: The hash of a record's body plus its time, or the complement of the hash if no time counts: the other side
+#: knows a record by it.
 Key: TypeAlias = int
 
 
@@ -72,16 +73,15 @@ def keys_of(record: LogRecord | Odd, side: Side) -> tuple[Key, ...]:
     A record of the destination has one, and one of the source a key for each copy of it that is right: a copy
     has its create time, its append time, or a time of the destination's own.
     """
-    body, timestamp, append_time = record.body, record.timestamp, record.append_time
+    body, append_time = record.body, record.append_time
     if body is None:
         return ()
-    if isinstance(body, bytes):
-        body = hash(body)
+    digest = body if isinstance(body, int) else hash(body)
     if side is Side.DESTINATION:
-        return (hash((body, timestamp if append_time is None else None)),)
-    if append_time is None or append_time == timestamp:
-        return hash((body, timestamp)), hash((body, None))
-    return hash((body, timestamp)), hash((body, append_time)), hash((body, None))
+        return (digest + record.timestamp,) if append_time is None else (~digest,)
+    if append_time is None or append_time == record.timestamp:
+        return digest + record.timestamp, ~digest
+    return digest + record.timestamp, digest + append_time, ~digest
 
 
 def are_same(ours: LogRecord, theirs: LogRecord) -> bool:
