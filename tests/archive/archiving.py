@@ -124,11 +124,17 @@ class Archiving:
         assert (self.end(number) or 0) == end, self.driver.stopped
 
     def restore(
-        self, start: int = 0, end: int | None = None, control: Control | None = None, number: int = 0
-    ) -> TaskResult:
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        control: Control | None = None,
+        number: int = 0,
+    ) -> None:
         """Restore a partition up to an offset, by one task."""
+        start = self.objects(number).start_offset or 0 if start is None else start
         end = self.end(number) or 0 if end is None else end
-        return self.restoring.run([CopyRange("topic", number, "topic", start, end)], control)
+        result = self.restoring.run([CopyRange("topic", number, "topic", start, end)], control)
+        assert result == TaskResult((), complete=True), [str(each) for each in result.stopped]
 
     def restored(self, number: int = 0) -> Sequence[Content]:
         """Return the records of the restored partition, as another client decodes them."""

@@ -185,8 +185,10 @@ class SourcePartition:
         offsets = self._ascending_offsets()
         is_relative = magic == 1 and self._dice.random() < 0.7
         inner = []
+        newest = 0
         for offset in offsets:
             item = self._item()._replace(headers=())
+            newest = max(newest, item.timestamp)
             inner_offset = offset - offsets[0] if is_relative else offset
             inner.append(
                 batches.message(
@@ -195,7 +197,7 @@ class SourcePartition:
             )
             self._note(offset, item if magic else item._replace(timestamp=-1))
         codec = self._dice.choice([Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-        self._store(batches.wrapper(magic, codec, inner, offset=offsets[-1], timestamp=self._base_timestamp))
+        self._store(batches.wrapper(magic, codec, inner, offset=offsets[-1], timestamp=newest))
 
     def transaction(self) -> None:
         """Write a transaction, and its marker."""
