@@ -185,3 +185,13 @@ def test_acknowledged_records_under_random_faults_are_stored_once_in_order(
                 if number % 2 == partition and future.exception() is None:
                     offset = future.result().offset
                     assert offset < 0 or stored[offset] == b"0 of %d" % number
+
+
+def test_stock_broker_is_asked_once_about_a_topic(broker: Broker) -> None:
+    opened = broker.faults.add(ApiKey.API_VERSIONS, times=None)
+    (batch,) = some_batches(1)
+    with producer(broker, send_raw_bytes=True) as ours:
+        ours.send("topic", batch, partition=0).result(10)
+        connections = opened.hits
+        ours.send("topic", batch, partition=1).result(10)
+        assert opened.hits == connections

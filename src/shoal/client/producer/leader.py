@@ -116,6 +116,10 @@ class Leader:
         self._finished: list[PendingBatch] = []
         self.is_busy = False
 
+    def refuses_several(self, topic: str) -> bool:
+        """Return whether the leader said that it takes one batch of a partition in a request."""
+        return self._takes_several.get(topic) is False
+
     def stop(self) -> None:
         """Send nothing more, and end the wait for the leader; any thread may call this."""
         assert isinstance(self._gate, array)
@@ -188,11 +192,8 @@ class Leader:
             answers = query_multi_batch(connection, list(unknown.values()), listing)
             known |= {partition.topic: takes for partition, takes in answers.items()}
         for queue in queues:
-            takes = known.get(queue.partition.topic)
-            if takes is None:
+            if queue.partition.topic not in known:
                 queue.put_off()
-            elif not takes:
-                queue.takes_several = False
         if not any(known.values()):
             self.close()
         return [each for each in queues if known.get(each.partition.topic)]
