@@ -31,7 +31,7 @@ def test_options_refuse_settings_that_an_archive_cannot_have(given: dict[str, An
         options_of("a:9092", "/archive", "orders", **given)
 
 
-@pytest.mark.parametrize("given", [{"sync": "configs"}])
+@pytest.mark.parametrize("given", [{"sync": "acls"}, {"sync": "configs,all-acls"}])
 def test_options_refuse_settings_that_a_restore_cannot_have(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="--from is a directory"):
         options_of("/archive", "a:9092", "orders", **given)

@@ -81,11 +81,13 @@ def fetch_offsets(
             open transaction has another offset of the group (UNSTABLE_OFFSET_COMMIT, retriable).
 
     """
+    asked = None if partitions is None else list(partitions)
+    names = _kept_names(cluster, cluster.metadata.topics if asked is None else {each.topic for each in asked})
     wanted: dict[str, list[int]] | None = None
-    if partitions is not None:
+    if asked is not None:
         wanted = defaultdict(list)
-        for topic, number in partitions:
-            wanted[topic].append(number)
+        for topic, number in asked:
+            wanted[names[topic]].append(number)
         if not wanted:
             return {}
     cluster = cluster.keeper
@@ -93,7 +95,17 @@ def fetch_offsets(
     answer = answers[group]
     if isinstance(answer, ShoalError):
         raise answer
-    return _committed(cluster, group, answer)
+    archived = {kept: name for name, kept in names.items()}
+    return {
+        TopicPartition(archived.get(each.topic, each.topic), each.partition): committed
+        for each, committed in _committed(cluster, group, answer).items()
+    }
+
+
+def _kept_names(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
+    """Return the names under which the offsets of topics are kept: others for a restore with --rename."""
+    kept_as = cluster.config.kept_as
+    return {name: name if kept_as is None else kept_as(name) for name in topics}
 
 
 def _committed(cluster: Cluster, group: str, answer: FetchedGroup) -> dict[TopicPartition, Committed]:
@@ -174,8 +186,10 @@ def commit_offsets(
     """
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
+    names = _kept_names(cluster, {each.topic for each in positions})
+    archived = {kept: name for name, kept in names.items()}
     for partition, committed in positions.items():
-        by_topic[partition.topic].append(
+        by_topic[names[partition.topic]].append(
             topic.OffsetCommitRequestPartition(
                 partition_index=partition.partition,
                 committed_offset=committed.offset,
@@ -196,7 +210,7 @@ def commit_offsets(
         topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
     )
     refused = {
-        TopicPartition(answered.name, each.partition_index): BrokerError(
+        TopicPartition(archived.get(answered.name, answered.name), each.partition_index): BrokerError(
             each.error_code,
             f"committing {answered.name}-{each.partition_index} to group {group!r} on {cluster}",
         )

@@ -102,6 +102,8 @@ class ClientConfig:
         timing: How long to wait for one of several brokers, and to write rows of a data frame.
         directory: The URL or path of an archive in place of a cluster; None for a cluster.
         keeper: The cluster that holds the position of a restore; None for a cluster.
+        kept_as: Returns the name under which an archived topic's position is kept, that of the copy: brokers
+            take no offsets of topics that they do not have. None if no name differs.
         groups_by_ms: The time whose committed offsets an archive shows; None for the newest.
 
     """
@@ -118,6 +120,7 @@ class ClientConfig:
     timing: Timing = DEFAULT_TIMING
     directory: str | None = None
     keeper: ClientConfig | None = None
+    kept_as: Callable[[str], str] | None = None
     groups_by_ms: int | None = None
 
     def impatient(self) -> ClientConfig:
@@ -128,11 +131,16 @@ class ClientConfig:
             keeper=self.keeper and self.keeper.impatient(),
         )
 
-    def kept_by(self, other: ClientConfig, groups_by_ms: int | None = None) -> ClientConfig:
+    def kept_by(
+        self,
+        other: ClientConfig,
+        kept_as: Callable[[str], str] | None = None,
+        groups_by_ms: int | None = None,
+    ) -> ClientConfig:
         """Return the same configuration; for an archive, with the values that a restore needs."""
         if self.directory is None:
             return self
-        return replace(self, keeper=other, groups_by_ms=groups_by_ms)
+        return replace(self, keeper=other, kept_as=kept_as, groups_by_ms=groups_by_ms)
 
     @classmethod
     def given(

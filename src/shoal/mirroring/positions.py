@@ -112,7 +112,7 @@ class GroupPositions:
 
         """
         self._takes_over_offsets = takes_over_offsets
-        self._cluster = cluster.keeper
+        self._cluster = cluster
         self._group = group
         self._membership = membership
 

@@ -83,7 +83,8 @@ def verify(
 
     """
     started, at = time.monotonic(), datetime.now(UTC)
-    source = source.kept_by(destination)
+    is_renamed = any(name != copy for name, copy in topics.items())
+    source = source.kept_by(destination, topics.__getitem__ if is_renamed else None)
     before = read_state(state) if state is not None else earlier
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)

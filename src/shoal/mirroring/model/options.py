@@ -21,7 +21,7 @@ from ...option_values import check_range
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
 from .copy_options import CopyOptions, copy_rules
-from .follow_options import FollowOptions
+from .follow_options import Follower, FollowOptions
 from .group_selection import GroupSelection
 from .http_access import HttpOptions
 from .steering_options import SteeringOptions
@@ -204,7 +204,8 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         self._set_window()
         # An archive holds no position: that of a restore is where the records go.
         until_ms = self.until.timestamp_ms if self.until else None
-        object.__setattr__(self, "source", self.source.kept_by(self.destination, until_ms))
+        kept_as = self.topics.destination_of if self.topics.rename else None
+        object.__setattr__(self, "source", self.source.kept_by(self.destination, kept_as, until_ms))
         self._check()
 
     def _set_window(self) -> None:
@@ -249,9 +250,9 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
                 "objects never change"
             )
         refused = {
-            "--sync": self.sync and (is_from or is_to),
+            "--sync": self.sync and is_to,
+            "--sync acls": self.has(Follower.ACLS) and is_from,
             "--from-certificate": self.from_certificate and (is_from or is_to),
-            "--rename": self.topics.rename and is_from,
             "a message handler": self.handling and (is_from or is_to),
             "--rebatch": self.rebatch and is_to,
             "--adopt": self.adopt and is_to,

@@ -112,7 +112,14 @@ class Copies:
             self._topics = dict(topics)
             self._sources = {destination: source for source, destination in topics.items()}
             self._decoded.clear()
-        self._positions = answer
+        is_renamed = self._source.config.kept_as is not None
+        self._positions = FetchedGroup(
+            {
+                source: found
+                for source, copy in topics.items()
+                if (found := answer.topics.get(copy if is_renamed else source)) is not None
+            }
+        )
 
     def source_of(self, partition: TopicPartition, direction: Direction) -> TopicPartition | None:
         """Return the source partition of one whose groups are read; None if the mirror does not copy it."""
