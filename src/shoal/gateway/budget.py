@@ -44,7 +44,7 @@ class Share:
     A client's share.
 
     Attributes:
-        network: The client, as :func:`.making_room.network_of` returns it.
+        network: The client, as :func:`~shoal.net.slots.network_of` returns it.
         end: Makes the holder give the share back; it waits for nothing. None while it must not be ended.
         is_ended: Whether it was ended to make room.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..errors import ProtocolError
 from ..net import tls_handshake
 from ..net.hung_up import has_hung_up
-from ..net.making_room import network_of
+from ..net.slots import network_of
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 

@@ -17,7 +17,7 @@ from ..client.refused_logins import logins
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..net.address import Address
 from ..net.listener import Admitted, Listener, addresses_of
-from ..net.making_room import network_of
+from ..net.slots import network_of
 from ..printable import logger
 from .budget import Budget, Refused, Share
 from .client_connection import Client, ClientGone, begin_tls

@@ -2,20 +2,25 @@
 The slots for a server's connections: a bounded number, and always room for a new one.
 
 A client that sends its first words at once soon gives its slot back, or has proven itself. So if all slots
-are taken, most belong to slow clients, on purpose or not. The slowest connection of the greediest client is
-closed (:mod:`.making_room`).
+are taken, most belong to slow clients, on purpose or not. The server closes the oldest connection of the
+network that holds the most. Strangers cannot shut out clients then, since a client that logs in at once is
+hardly ever the oldest one. Kafka does the same for the listener between brokers (KIP-402): at
+``max.connections`` it closes a connection of another listener.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
+from collections import Counter
 from dataclasses import dataclass
 
-from .making_room import first_to_leave, network_of
+__all__ = ["Slot", "Slots", "hang_up", "network_of"]
 
-__all__ = ["Slot", "Slots", "hang_up"]
+#: The smallest network that a provider gives to a customer (RFC 6177): its addresses count as one client.
+_IPV6_PREFIX = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +82,9 @@ class Slots:
         staying = [slot for slot in self._held if not slot.leaves]
         if not staying:
             return
-        slot = first_to_leave(staying)
+        # Of equals one that is not proven, and of these the oldest.
+        by_network = Counter(slot.network for slot in staying)
+        slot = max(staying, key=lambda slot: (by_network[slot.network], not slot.is_proven))
         slot.leaves = True
         hang_up(slot.connection)
 
@@ -86,3 +93,16 @@ def hang_up(connection: socket.socket) -> None:
     """Shut a socket down, so that the thread that waits for it ends."""
     with contextlib.suppress(OSError):  # the peer has closed it already
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def network_of(host: str) -> str:
+    """Return the unit that counts as one client: an IPv4 address, an IPv6 network of 64 bits, or a name."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
