@@ -40,6 +40,7 @@ _SEEDS = (
     73482,
     75709,
     913453,
+    2100423,
 )
 
 #: The trials of the long tier.

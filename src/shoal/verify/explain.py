@@ -28,7 +28,7 @@ MOST_RANGES = 100
 #: How far from the offsets of their times records may lie: times need not ascend.
 _AROUND = 1_024
 
-#: The number of doubles that are no accident, if the source may have deleted older likes.
+#: The number of doubles in a row that are no accident, if the source may have deleted older likes.
 _TELLING = 16
 
 #: A place behind all offsets.
@@ -237,18 +237,15 @@ class _Rules:
         Name records before the comparison that the source has behind its beginning: a second copy.
 
         If the source had older records, a record there may be one of these. Then only records that it has
-        once count, if they are many.
+        once count, many in a row.
         """
-        is_whole = self._begin.source == 0
-        doubles = [
-            (record.offset, found[0])
-            for record in before
-            for key in keys_of(record, Side.DESTINATION)
-            if (found := [offset for offset in kept.get(key, ()) if offset >= self._begin.source])
-            and (is_whole or len(kept[key]) == 1)
-        ]
-        for there, here in doubles if is_whole or len(doubles) >= _TELLING else ():
-            self.ranges.add(_DOUBLED_BEFORE, at(self._begin.source), one(there), copy_of=one(here))
+        is_whole, place, doubles = self._begin.source == 0, at(self._begin.source), Ranges()
+        for record in before:
+            for key in keys_of(record, Side.DESTINATION):
+                found = [offset for offset in kept.get(key, ()) if offset >= self._begin.source]
+                if found and (is_whole or len(kept[key]) == 1):
+                    doubles.add(_DOUBLED_BEFORE, place, one(record.offset), copy_of=one(found[0]))
+        self.ranges.add_all(doubles, 1 if is_whole else _TELLING)
 
     # Lag
 
