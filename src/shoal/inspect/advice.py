@@ -2,7 +2,7 @@
 Findings: facts of a topic that are small or unusual, their causes, and settings that would help.
 
 Each rule reads the counts of one topic. A rule names a cause only if the counts show it: full batches of the
-default size, records that come alone, or a rate that is too low to fill a batch. The names of settings are
+default size, or records that come alone. The names of settings are
 those of Kafka's producer, unless a sentence names another owner.
 """
 
@@ -24,12 +24,6 @@ SMALL_BATCH_BYTES = DEFAULT_BATCH_SIZE // 2
 #: Batches of this part of the default size and more, uncompressed, were sent because they were full. Beyond
 #: the second part, the producer has a larger batch.size.
 _FULL, _OVERFULL = 0.7, 1.1
-
-#: The largest `linger.ms` that a finding proposes. Most pipelines bear a tenth of a second.
-_MOST_LINGER_MS = 100
-
-#: A linger is proposed if batches become so many times larger.
-_WORTHWHILE = 1.5
 
 #: The share of batches from which a fact is a property of the topic.
 _NOTABLE = 0.05
@@ -74,7 +68,7 @@ def _small(topic: TopicReport) -> Iterator[_Advice]:
     text = (
         f"batches have {topic.bytes_a_batch:,.0f} bytes and {topic.records_a_batch:,.1f} records on average"
     )
-    full = _uncompressed_bytes_a_batch(topic)
+    full = None if topic.ratio is None else topic.bytes_a_batch * topic.ratio
     if full is not None and full >= DEFAULT_BATCH_SIZE * _FULL:
         by_default = f", about the default of batch.size ({DEFAULT_BATCH_SIZE:,})"
         yield (
@@ -84,70 +78,19 @@ def _small(topic: TopicReport) -> Iterator[_Advice]:
             f"Set batch.size={_larger(full)} at the producer, since the codec shrinks full batches",
         )
         return
-    yield "small-batches", f"{text}{_cause(topic)}", _linger(topic)
+    alone = "most records were sent alone" if topic.records_a_batch < 1.5 else "they were sent before full"
+    yield (
+        "small-batches",
+        f"{text}: {alone}",
+        "Set linger.ms=100 at the producer (by default 0 before Kafka 4.0, and 5 since). Do not wait for "
+        "each record's acknowledgement before the next is sent. If a producer has fewer records than that "
+        "for a partition, fewer partitions, fewer producers, or --rebatch at the mirror help",
+    )
 
 
 def _larger(size: float) -> int:
     """Return the power of two that is four to eight times a size."""
     return 1 << (int(size).bit_length() + 2)
-
-
-def _uncompressed_bytes_a_batch(topic: TopicReport) -> float | None:
-    return None if topic.ratio is None else topic.bytes_a_batch * topic.ratio
-
-
-def _fill_s(topic: TopicReport) -> float | None:
-    """Return the seconds in which one producer fills a batch of the default size in one partition."""
-    uncompressed_rate = (topic.bytes_a_second or 0.0) * (topic.ratio or 1.0)
-    if not uncompressed_rate:
-        return None
-    # Those without an id cannot be counted: one at least.
-    producers = max(1.0, topic.producers_a_partition + topic.has_nameless_producers)
-    return DEFAULT_BATCH_SIZE * producers / uncompressed_rate
-
-
-def _producers(topic: TopicReport) -> str:
-    """Return the mean number of producers in a partition, as a phrase."""
-    ids = f"{topic.producers_a_partition:,.1f} producer ids"
-    if not topic.has_nameless_producers:
-        return ids
-    without = "producers without an id"
-    return f"{ids} and {without}" if topic.producer_ids else without
-
-
-def _cause(topic: TopicReport) -> str:
-    fill_s = _fill_s(topic)
-    if topic.records_a_batch < 1.5:
-        alone = ": most records were sent alone"
-    else:
-        alone = ": they were sent before they were full"
-    if fill_s is None:
-        return alone
-    return (
-        f"{alone}. A partition gets {topic.bytes_a_second or 0:,.0f} bytes a second from "
-        f"{_producers(topic)}, so {_seconds(fill_s)} fill a batch of {DEFAULT_BATCH_SIZE:,} bytes"
-    )
-
-
-def _linger(topic: TopicReport) -> str:
-    fill_s = _fill_s(topic)
-    if fill_s is None:
-        return _linger_of(_MOST_LINGER_MS, "")
-    wanted_ms = min(_MOST_LINGER_MS, max(5, round(fill_s * 1000)))
-    expected = min(1.0, wanted_ms / 1000 / fill_s) * DEFAULT_BATCH_SIZE
-    if expected < topic.bytes_a_batch * (topic.ratio or 1.0) * _WORTHWHILE:
-        return (
-            f"At this rate, linger.ms={_MOST_LINGER_MS} makes no larger batches. Fewer partitions, fewer "
-            "producers, or --rebatch and several batches in a request at the mirror help"
-        )
-    return _linger_of(wanted_ms, f": batches of about {expected:,.0f} bytes, uncompressed")
-
-
-def _linger_of(linger_ms: int, effect: str) -> str:
-    return (
-        f"Set linger.ms={linger_ms} at the producer (by default 0 before Kafka 4.0, and 5 since){effect}. "
-        "Do not wait for each record's acknowledgement before the next is sent"
-    )
 
 
 def _many_producers(topic: TopicReport) -> Iterator[_Advice]:

@@ -136,7 +136,6 @@ class Facts(_Counts):
         backward_batches: The number of batches whose largest timestamp is before that of the batch in front
             of them.
         most_backward_ms: The largest step back.
-        elapsed_ms: The time between the timestamps of neighbours in a run, added up.
         oldest_ms: The smallest of the batches' largest timestamps; None without any.
         newest_ms: The largest timestamp that does not lie in the future; None without any.
         codecs: The number of batches by codec.
@@ -153,12 +152,10 @@ class Facts(_Counts):
         runs: The offsets that were read: first, and first after the run. Those of a sum are of one partition.
         spanned: The number of offsets that batches span.
         partitions: The number of partitions that were read, as the following counts from :meth:`end` on.
-        busy_partitions: The number of these with batches.
         offsets: The number of offsets in their logs.
         offsets_read: The number of offsets in all runs, gaps included.
         removed_between: The number of offsets between batches that no batch spans: compaction removed whole
             batches.
-        producer_places: The number of pairs of a producer id and a partition.
 
     """
 
@@ -178,7 +175,6 @@ class Facts(_Counts):
     most_ahead_ms: int = field(default=0, metadata=_LARGEST)
     backward_batches: int = 0
     most_backward_ms: int = field(default=0, metadata=_LARGEST)
-    elapsed_ms: int = 0
     oldest_ms: int | None = field(default=None, metadata=_OLDEST)
     newest_ms: int | None = field(default=None, metadata=_NEWEST)
     codecs: Counter[str] = field(default_factory=Counter)
@@ -194,11 +190,9 @@ class Facts(_Counts):
     runs: list[tuple[int, int]] = field(default_factory=list, metadata=_FIRST)
     spanned: int = 0
     partitions: int = 0
-    busy_partitions: int = 0
     offsets: int = 0
     offsets_read: int = 0
     removed_between: int = 0
-    producer_places: int = 0
     _previous_ms: int | None = field(default=None, metadata=_FIRST)
 
     def begin_run(self, first: int) -> None:
@@ -275,8 +269,6 @@ class Facts(_Counts):
             if step_ms < 0:
                 self.backward_batches += 1
                 self.most_backward_ms = max(self.most_backward_ms, -step_ms)
-            elif ahead_ms <= FUTURE_MS:
-                self.elapsed_ms += step_ms
         self._previous_ms = timestamp_ms
         self.oldest_ms = timestamp_ms if self.oldest_ms is None else min(self.oldest_ms, timestamp_ms)
         if ahead_ms > FUTURE_MS:
@@ -303,10 +295,9 @@ class Facts(_Counts):
 
     def end(self, offsets: int) -> None:
         """Count the partition, which has so many offsets: all of it, or of a sample, was read."""
-        self.partitions, self.busy_partitions, self.offsets = 1, int(self.batches > 0), offsets
+        self.partitions, self.offsets = 1, offsets
         self.offsets_read = sum(end - start for start, end in self.runs)
         self.removed_between = max(0, self.offsets_read - self.spanned)
-        self.producer_places = len(self.producers.keys() - {-1})
 
     def add(self, other: Facts) -> None:
         """Add the facts of one more partition; of producers, those with the most batches stay."""

@@ -16,7 +16,7 @@ __all__ = ["OpenTransaction", "TopicReport", "half_below"]
 _MOST_PRODUCERS = 100
 
 #: The values in the JSON object that follow from counts, and their decimal places.
-_DERIVED = {"share_read": 6, "bytes_a_batch": 1, "records_a_batch": 2, "ratio": 3, "bytes_a_second": 1}
+_DERIVED = {"share_read": 6, "bytes_a_batch": 1, "records_a_batch": 2, "ratio": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,6 @@ class TopicReport:
         return len(self.facts.producers.keys() - {-1})
 
     @property
-    def has_nameless_producers(self) -> bool:
-        """Whether there are batches without a producer id."""
-        return -1 in self.facts.producers
-
-    @property
     def ratio(self) -> float | None:
         """
         The bytes of records, uncompressed to stored, of what was read.
@@ -103,17 +98,6 @@ class TopicReport:
                     return None
                 uncompressed += size * sample.uncompressed / sample.compressed
         return uncompressed / self.facts.size if self.facts.size else None
-
-    @property
-    def bytes_a_second(self) -> float | None:
-        """The mean rate of a partition in the time of its records; None without two timestamps."""
-        return self.facts.size / (self.facts.elapsed_ms / 1000) if self.facts.elapsed_ms else None
-
-    @property
-    def producers_a_partition(self) -> float:
-        """The mean number of producer ids in a partition."""
-        busy = self.facts.busy_partitions
-        return self.facts.producer_places / busy if busy else 0.0
 
     def producers(self, most: int) -> list[tuple[int, ProducerFacts]]:
         """Return the producers with the most batches."""
