@@ -25,7 +25,6 @@ from rig.wait import wait_until
 
 __all__ = [
     "COMPACTED",
-    "await_compaction",
     "load_compacted",
     "load_old_compacted",
 ]
@@ -76,14 +75,6 @@ def load_compacted(
     with ThreadPoolExecutor(max_workers=len(topics)) as loaders:
         list(loaders.map(load, topics))
     return _wait_for_compaction(cluster, topics)
-
-
-def await_compaction(
-    cluster: KafkaCluster, topic: str, is_done: Callable[[Sequence[DumpedBatch]], bool]
-) -> None:
-    """Send filler to a topic with `COMPACTED` until the cleaner has left the expected batches."""
-    _hasten_cleaner(cluster.bootstrap)
-    _wait_for_compaction(cluster, [topic], is_done)
 
 
 def load_old_compacted(

@@ -132,41 +132,6 @@ def test_task_after_a_failure_of_any_produce_request_continues(
             break  # a run has no more requests
 
 
-@pytest.mark.parametrize("fault", FAILURES, ids=named)
-def test_task_after_one_that_died_at_any_produce_request_continues(
-    brokers: TwoBrokers, fault: dict[str, Any]
-) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    for request, (topic, histories) in enumerate(alike_topics(brokers, NOW_MS)):
-        let_pass(brokers.destination, ApiKey.PRODUCE, request)
-        failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
-        try:
-            brokers.run(brokers.ranges(topic), Mortal())
-        except Killed:
-            brokers.destination.faults.clear()
-            brokers.run(brokers.ranges(topic))
-        brokers.destination.faults.clear()
-        assert_exact(brokers, topic, histories)
-        if not failure.hits:
-            break
-
-
-@pytest.mark.parametrize("commit_interval_s", [0.0, 60.0])
-def test_task_after_one_killed_between_any_two_requests_continues(
-    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_s: float
-) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    brokers = brokers.with_timing(commit_interval_s=commit_interval_s)
-    for request, (topic, histories) in enumerate(topics):
-        try:
-            brokers.run(brokers.ranges(topic), Mortal(at_check=request))
-        except Killed:
-            brokers.run(brokers.ranges(topic))
-        else:
-            break
-        assert_exact(brokers, topic, histories)
-
-
 @pytest.mark.usefixtures("each_sender")
 @pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
 def test_task_after_a_single_other_error_of_produce_continues(
