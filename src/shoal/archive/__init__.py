@@ -5,12 +5,14 @@ An archive: a directory, in a file system or an object store, that holds the log
 once and has a name of its own. In the order of use:
 
 - :mod:`.names`: the paths, and which names of a cluster or of a store may become part of one.
+- :mod:`.credentials`: the secrets of a store.
 - :mod:`.store`: a directory of the local file system, or of an object store through ``pyarrow.fs``.
 - :mod:`.aborted`: the index of aborted transactions, in Kafka's format.
 - :mod:`.segment`: batches that are gathered on the local disk, until they become an object.
 - :mod:`.description`: the files of JSON.
 - :mod:`.objects`: the objects of a partition.
 - :mod:`.directory`: what an archive has of topics.
+- :mod:`.groups`: the committed offsets of consumer groups.
 - :mod:`.reading`: the batches of a partition, from its objects.
 - :mod:`.broker`: answers Kafka's requests from an archive, so that whatever reads a cluster reads an archive.
 

@@ -35,6 +35,7 @@ from ..protocol.codec import (
 from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
+from .credentials import StoreCredentials
 from .directory import Archive, ArchivedTopic
 from .groups import ArchivedGroups, read_groups
 from .objects import PartitionObjects
@@ -82,19 +83,22 @@ def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
     return _problems.get((url, partition))
 
 
-def connect(url: str, groups_by_ms: int | None = None) -> socket.socket:
+def connect(
+    url: str, credentials: StoreCredentials | None = None, groups_by_ms: int | None = None
+) -> socket.socket:
     """
     Open an archive; return a socket that is connected to its broker.
 
     Args:
         url: The directory.
+        credentials: Those of its store; None for the environment's.
         groups_by_ms: The time whose committed offsets the broker has; None for the newest.
 
     Raises:
         ShoalError: The directory is no archive, or its store does not answer.
 
     """
-    archive = Archive.open(url)
+    archive = Archive.open(url, credentials)
     ours, theirs = socket.socketpair()
     served = _Served(archive, url, theirs, groups_by_ms)
     threading.Thread(target=served.run, name="shoal-archive", daemon=True).start()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
+from .credentials import StoreCredentials
 from .description import DamagedObject, encode, read_json
 from .names import (
     ARCHIVE_FILE,
@@ -129,7 +130,7 @@ class Archive:
         self._topics: dict[str, ArchivedTopic] = {}
 
     @classmethod
-    def open(cls, url: str) -> Archive:
+    def open(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:
         """
         Open an archive.
 
@@ -138,7 +139,7 @@ class Archive:
             ShoalError: The store does not answer, or refuses.
 
         """
-        store = open_store(url)
+        store = open_store(url, credentials)
         try:
             return cls(store, _read_id(store))
         except FileNotFoundError:
@@ -148,7 +149,7 @@ class Archive:
             ) from None
 
     @classmethod
-    def create(cls, url: str) -> Archive:
+    def create(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:
         """
         Open an archive, or make one of a directory that is empty or does not exist.
 
@@ -157,7 +158,7 @@ class Archive:
             ShoalError: The store does not answer, or refuses.
 
         """
-        store = open_store(url)
+        store = open_store(url, credentials)
         try:
             return cls(store, _read_id(store))
         except FileNotFoundError:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError
+from .credentials import StoreCredentials
 
 __all__ = [
     "Listed",
@@ -131,7 +132,7 @@ def check_url(option: str, url: str) -> None:
     if parts.password is not None or (parts.username is not None and scheme != "abfss"):
         raise ConfigError(
             f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
-            "Credentials come from the environment or a role"
+            "Credentials come from the environment, a role, or the properties file"
         )
     unknown = parse_qs(parts.query, keep_blank_values=True).keys() - _PARAMETERS.get(scheme, frozenset())
     if unknown or parts.fragment:
@@ -139,7 +140,7 @@ def check_url(option: str, url: str) -> None:
         name = min(unknown, default="a fragment")
         raise ConfigError(
             f"{where}: the URL may not have {name!r}. Its parameters may be: {allowed}. Credentials come "
-            "from the environment or a role"
+            "from the environment, a role, or the properties file"
         )
     if not parts.netloc and scheme != _LOCAL:
         raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
@@ -147,9 +148,13 @@ def check_url(option: str, url: str) -> None:
         raise ConfigError(f"{where}: {parts.netloc!r} is another machine. Use file:///PATH")
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
     """
     Return a directory's store.
+
+    Args:
+        url: The URL or path of the directory.
+        credentials: Those of an object store; None for the environment's, or a role's.
 
     Raises:
         ConfigError: As :func:`check_url`; or pyarrow is missing, or there is no such bucket.
@@ -161,7 +166,7 @@ def open_store(url: str) -> Store:
     parts = urlsplit(url)
     if parts.scheme.lower() == _LOCAL:
         return _LocalStore(Path(unquote(parts.path)).absolute(), shown_url(url))
-    return _remote(url)
+    return _remote(url, credentials)
 
 
 class _LocalFile:
@@ -266,7 +271,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remote(url: str) -> Store:
+def _remote(url: str, credentials: StoreCredentials | None) -> Store:
     try:
         from pyarrow.fs import FileSystem, FileType
     except ImportError:
@@ -276,13 +281,28 @@ def _remote(url: str) -> Store:
         ) from None
     shown = shown_url(url)
     with _remote_errors(shown):
-        system, root = FileSystem.from_uri(url)
+        system, root = FileSystem.from_uri(url) if credentials is None else _with_keys(url, credentials)
         bucket = root.split("/", 1)[0]
         if system.type_name != "hdfs" and system.get_file_info(bucket).type == FileType.NotFound:
             raise ConfigError(
                 f"{shown}: bucket {bucket!r} is not there. Create it, or correct --from or --to"
             )
     return _RemoteStore(system, root.rstrip("/"), shown)
+
+
+def _with_keys(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it; a URL with keys would be in pyarrow's errors."""
+    from pyarrow.fs import AzureFileSystem, S3FileSystem, resolve_s3_region
+
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.scheme.lower() != "s3":
+        account = (parts.hostname or "").partition(".")[0]
+        return AzureFileSystem(account, **credentials.given()), f"{parts.username}{path}"
+    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if not {"region", "endpoint_override"} & options.keys():
+        options["region"] = resolve_s3_region(parts.netloc)
+    return S3FileSystem(**credentials.given(), **options), f"{parts.netloc}{path}"
 
 
 @contextlib.contextmanager
@@ -309,7 +329,7 @@ def _sentence(where: str, error: OSError) -> ShoalError:
         reason = text.rstrip(".")
         return AccessRefused(
             where,
-            f"{reason}. Check the credentials in the environment, or the role, and the region in the URL",
+            f"{reason}. Check the credentials, and the region in the URL",
         )
     return Disconnected(where, text)
 

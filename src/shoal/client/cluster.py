@@ -302,7 +302,7 @@ class Cluster:
         directory = self.config.directory
         if directory is None:
             return open_socket(address, timeout_s)
-        return connect_archive(directory, self.config.groups_by_ms)
+        return connect_archive(directory, self.config.store_credentials, self.config.groups_by_ms)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""

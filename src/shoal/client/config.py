@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ..archive.credentials import STORE_PROPERTIES, StoreCredentials, read_credentials
 from ..archive.store import check_url, is_directory_url
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
@@ -209,7 +210,7 @@ class ClientConfig:
             where,
             name=name,
             bootstrap=tuple(bootstrap),
-            security=read_security(properties, where),
+            security=_security(properties, directory, where),
             answer_sizes=read_into(AnswerSizes, properties, where),
             directory=directory,
         )
@@ -223,6 +224,11 @@ class ClientConfig:
         return config, warnings
 
     @property
+    def store_credentials(self) -> StoreCredentials | None:
+        """The credentials of an archive's store; None for the environment's."""
+        return self.security.store if self.security else None
+
+    @property
     def request_timeout_s(self) -> float:
         """The request timeout in seconds."""
         return self.request_timeout_ms / 1000
@@ -230,7 +236,7 @@ class ClientConfig:
     @property
     def principal(self) -> str | None:
         """The principal that the brokers see by their default rules, as ``User:NAME``; None if unknown."""
-        if self.security is None:
+        if self.security is None or self.directory is not None:
             return None
         # Imported here: most connections never need it.
         from .security.principal import principal_of
@@ -248,8 +254,16 @@ KNOWN_PROPERTIES = (
     {"bootstrap.servers", *table_of(ClientConfig, AnswerSizes), *_HONOURED}
     | _NO_MEANING
     | SECURITY_PROPERTIES
+    | STORE_PROPERTIES
     | _REFUSED
 )
+
+
+def _security(properties: Mapping[str, str], directory: str | None, where: str) -> Security | None:
+    if directory is None:
+        return read_security(properties, where)
+    store = read_credentials(properties, directory, where)
+    return None if store is None else Security(store=store)
 
 
 def _is_honoured(key: str, value: str) -> bool:

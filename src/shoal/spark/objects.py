@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from shoal.archive.directory import Archive
 from shoal.archive.objects import PartitionObjects
+from shoal.client.config import ClientConfig
 from shoal.mirroring.model.ranges import CopyRange
 
 __all__ = ["object_ranges"]
@@ -15,7 +16,7 @@ __all__ = ["object_ranges"]
 _AT_A_TIME = 16
 
 
-def object_ranges(directory: str, ranges: Sequence[CopyRange]) -> list[CopyRange]:
+def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[CopyRange]:
     """
     Cut ranges of offsets, one for each partition, at the ends of their objects.
 
@@ -23,7 +24,8 @@ def object_ranges(directory: str, ranges: Sequence[CopyRange]) -> list[CopyRange
         ShoalError: A description is damaged, an object is missing, or the store does not answer.
 
     """
-    archive = Archive.open(directory)
+    assert config.directory is not None, "it is an archive"
+    archive = Archive.open(config.directory, config.store_credentials)
     topics = archive.topics()
 
     def of_partition(wanted: CopyRange) -> list[CopyRange]:

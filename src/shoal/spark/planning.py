@@ -128,9 +128,8 @@ class Planner:
             if starts[partition] < end
         ]
         self._check_present(cluster, ranges)
-        directory = self._options.source.directory
-        if directory is not None:
-            return [[each] for each in object_ranges(directory, ranges)]
+        if self._options.source.directory is not None:
+            return [[each] for each in object_ranges(self._options.source, ranges)]
         leaders = {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
         return assign_tasks(ranges, self._options.tasks, leaders)
 

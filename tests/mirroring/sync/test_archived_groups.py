@@ -32,7 +32,8 @@ class Archiving:
         self.groups = groups
         self.store = Archive.create(str(directory)).store
         own_group = groups.two.settings.group
-        self.rounds = GroupArchive(groups.source, str(directory), GroupSelection(selection), own_group)
+        destination = ClientConfig.given("destination", str(directory), None)
+        self.rounds = GroupArchive(groups.source, destination, GroupSelection(selection), own_group)
 
     def files(self) -> int:
         return len(self.store.names("groups"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit, urlunsplit
 
+from ...archive.credentials import StoreCredentials
 from .tls import TlsSettings
 
 __all__ = [
@@ -261,12 +262,14 @@ class Security:
     Attributes:
         tls: The settings of an encrypted connection; None for one that is not encrypted.
         login: The SASL login; None without SASL.
+        store: The credentials of the store of an archive, which has no listener; None for a cluster.
         has_worked: Whether the cluster accepted the login in another process. If so, a refusal is retried.
 
     """
 
     tls: TlsSettings | None = None
     login: PasswordLogin | OAuthLogin | KerberosLogin | None = None
+    store: StoreCredentials | None = None
     has_worked: bool = False
 
     @property

@@ -55,7 +55,8 @@ def inspect_for_archive(
             f"--group {options.group!r}: the group of an archive has its name from the archive's id, so "
             "that no two mirrors write it. Leave the option out"
         )
-    archive = Archive.create(directory) if creates else Archive.open(directory)
+    open_archive = Archive.create if creates else Archive.open
+    archive = open_archive(directory, options.destination.store_credentials)
     _check_names(archive, names.values())
     group = options.group_between(source.metadata.cluster_id, archive.id)
     on_group(group)

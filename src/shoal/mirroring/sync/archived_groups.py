@@ -16,6 +16,7 @@ from ...archive.directory import Archive
 from ...archive.groups import ArchivedGroups, read_groups, write_groups
 from ...archive.store import Store
 from ...client.cluster import Cluster, is_transient
+from ...client.config import ClientConfig
 from ...client.group_offsets import FetchedGroup
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
@@ -33,10 +34,14 @@ __all__ = ["GroupArchive"]
 class GroupArchive:
     """The groups of a source, and those of an archive. One thread uses it, with a cluster of its own."""
 
-    def __init__(self, source: Cluster, directory: str, selection: GroupSelection, own_group: str) -> None:
-        """Prepare; nothing is read yet."""
+    def __init__(
+        self, source: Cluster, destination: ClientConfig, selection: GroupSelection, own_group: str
+    ) -> None:
+        """Prepare; nothing is read yet. The destination is an archive."""
+        assert destination.directory is not None, "the destination is an archive"
         self._source = source
-        self._directory = directory
+        self._directory = destination.directory
+        self._credentials = destination.store_credentials
         self._selection = selection
         self._own_group = own_group
         self._store: Store | None = None
@@ -46,7 +51,7 @@ class GroupArchive:
     def _open(self) -> Store:
         """Read the groups that the archive has."""
         if self._store is None:
-            store = Archive.open(self._directory).store
+            store = Archive.open(self._directory, self._credentials).store
             self._archived = read_groups(store)
             self._groups = SelectedGroups(
                 self._source, self._selection, self._own_group, known=self._archived

@@ -141,7 +141,7 @@ class GroupFollower:
         options = self._options
         source = stack.enter_context(Cluster(options.source.impatient()))
         if options.destination.directory is not None:
-            return GroupArchive(source, options.destination.directory, self._selection, group).round
+            return GroupArchive(source, options.destination, self._selection, group).round
         destination = stack.enter_context(Cluster(options.destination.impatient()))
         settings = CopySettings.of(options, options.source, options.destination, group)
         return partial(GroupSync(source, destination, settings, self._selection).round, apply=True)

@@ -42,11 +42,13 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
         ConfigError: The directory is not the one that the driver uses.
 
     """
-    directory = settings.destination.directory
+    directory, credentials = settings.destination.directory, settings.destination.store_credentials
     assert directory is not None, "the engine chooses this task for a directory"
     session = TaskSession(control, settings.timing)
     session.report()
-    archive = patiently(lambda: Archive.open(directory), patience_s=_STORE_PATIENCE_S, pause=control.wait)
+    archive = patiently(
+        lambda: Archive.open(directory, credentials), patience_s=_STORE_PATIENCE_S, pause=control.wait
+    )
     if not settings.group.endswith(archive.id):
         raise ConfigError(
             f"{archive.store.url} on this executor is another directory than the driver's. Use a store that "
