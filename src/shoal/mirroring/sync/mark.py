@@ -13,6 +13,7 @@ offset was read, since shoal does not send it back.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...client.group_offsets import CommittedValue
@@ -85,6 +86,7 @@ class Mark(NamedTuple):
         return found[:4] == self[:4] and found.passed_on in (self.passed_on, "")
 
 
+@lru_cache(maxsize=100_000)  # an idle group shows the same mark in each round
 def _read(metadata: str) -> Mark | None:
     if not metadata.startswith(_PREFIX):
         return None
