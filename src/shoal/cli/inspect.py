@@ -14,7 +14,7 @@ from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..inspect import InspectOptions, inspect
 from ..inspect.page import write_page
 from ..mirroring.model.topics import TopicSelection
-from ..mirroring.prepare.unmatched import glob_warnings, why_nothing_matches
+from ..mirroring.prepare.unmatched import glob_warnings, select_topics
 from ..result_file import check_result_file
 from .inspect_report import done_of, print_report
 from .options import Clusters, Subparsers, add_output_options, parse_cluster
@@ -98,9 +98,7 @@ def _select(source: ClientConfig, selection: TopicSelection) -> list[str]:
     """
     with Cluster(source) as cluster:
         found = cluster.refresh().topics  # at once: the address may be wrong
-    topics = [*selection.select(found), *selection.missing(found)]
-    if not topics:
-        raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
+    topics = list(select_topics(selection, found, cluster, with_missing=True))
     for warning in glob_warnings(selection, found):
         warn(warning)
     return topics

@@ -18,7 +18,7 @@ from ..mirroring.model.copy_options import CopyOptions, all_copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.descriptions import decompression_limit, describe_topics
-from ..mirroring.prepare.unmatched import glob_warnings, why_nothing_matches
+from ..mirroring.prepare.unmatched import glob_warnings, select_topics
 from ..option_values import parse_key_values, parse_text
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, verify
@@ -222,12 +222,9 @@ def _select(source: ClientConfig, selection: TopicSelection) -> tuple[dict[str, 
     """
     with Cluster(source) as cluster:
         found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
-        topics = selection.select(found)
-        described, _ = describe_topics(cluster, list(topics), DEFAULT_PATIENCE_S)
-    for name in selection.missing(found):
-        topics[name] = selection.destination_of(name)
-    if not topics:
-        raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
+        topics = select_topics(selection, found, cluster, with_missing=True)
+        present = [name for name in topics if name in found]
+        described, _ = describe_topics(cluster, present, DEFAULT_PATIENCE_S)
     for warning in glob_warnings(selection, found):
         warn(warning)
     return topics, CopyOptions(max_decompressed_bytes=decompression_limit(described.values()))

@@ -60,7 +60,7 @@ def actions(found: dict[int, GroupOffset]) -> dict[int, Action]:
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the group"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the topic"),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Action.REFUSED, "Has the mirror created it?"),
-        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, Action.REFUSED, "max.message.bytes of __consumer_offsets"),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, Action.REFUSED, "INVALID_COMMIT_OFFSET_SIZE"),
         (ErrorCode.NOT_COORDINATOR, Action.UNCONFIRMED, "NOT_COORDINATOR. The next round tries again"),
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.UNCONFIRMED, "The next round tries again"),
         (ErrorCode.REQUEST_TIMED_OUT, Action.UNCONFIRMED, "The next round tries again"),

@@ -16,7 +16,7 @@ from shoal.mirroring.sync.report import Action, Direction, GroupOffset
 from shoal.mirroring.sync.translations import CopyMap, MirroredLog
 from shoal.topic_partition import TopicPartition
 
-SIDES = Sides(Direction.FORWARD, "A", "B", "the other cluster")
+SIDES = Sides(Direction.FORWARD, "A", "the other cluster")
 EXACT, AHEAD, AT_LEAST = Exactness.EXACT, Exactness.AHEAD, Exactness.AT_LEAST
 PARTITION = TopicPartition("topic", 0)
 

@@ -21,7 +21,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions
 from ..prepare.copies import present_problem
-from ..prepare.unmatched import why_nothing_matches
+from ..prepare.unmatched import select_topics
 from ..sync.acls import follow_acls, mirror_principals
 from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
@@ -58,9 +58,7 @@ class Observer:
         missing = mirror.topics.missing(found)
         if missing:
             raise self._missing_topic(missing[0])
-        self.topics = mirror.topics.select(found)
-        if not self.topics:
-            raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
+        self.topics = select_topics(mirror.topics, found, source)
         destination.refresh(self.topics.values())
         self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         self._positions: dict[TopicPartition, MirrorPosition] = {}

@@ -7,10 +7,39 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...client.metadata import TopicMetadata
+from ...errors import ConfigError
 from ..model.text import first_few
 from ..model.topics import TopicSelection, regex_of_glob
 
-__all__ = ["glob_warnings", "why_nothing_matches"]
+__all__ = ["glob_warnings", "select_topics", "why_nothing_matches"]
+
+
+def select_topics(
+    selection: TopicSelection,
+    topics: Mapping[str, TopicMetadata],
+    cluster: object,
+    *,
+    with_missing: bool = False,
+) -> dict[str, str]:
+    """
+    Return the selected topics: their names at the destination, by those at the source.
+
+    Args:
+        selection: The selection.
+        topics: All topics of the source cluster.
+        cluster: The cluster, for the error.
+        with_missing: Whether topics that are given by name may be missing.
+
+    Raises:
+        ConfigError: No topic matches.
+
+    """
+    found = selection.select(topics)
+    if with_missing:
+        found |= {name: selection.destination_of(name) for name in selection.missing(topics)}
+    if not found:
+        raise ConfigError(why_nothing_matches(selection, topics, str(cluster)))
+    return found
 
 
 def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMetadata], cluster: str) -> str:

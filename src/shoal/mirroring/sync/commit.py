@@ -141,9 +141,6 @@ def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: Sho
             return _Outcome(
                 Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
             )
-        case ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
-            limit = "Raise max.message.bytes of __consumer_offsets"
-            return _Outcome(Action.REFUSED, f"{at}: the commit is too large. {limit}")
     if error.retriable:
         action = Action.UNCONFIRMED if error.code in _WRITTEN_PERHAPS else Action.REFUSED
         code = named_code(error.raw_code)

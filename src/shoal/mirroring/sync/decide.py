@@ -45,7 +45,6 @@ class Sides(NamedTuple):
 
     direction: Direction
     read_id: str | None
-    written_id: str | None
     written: str
 
 

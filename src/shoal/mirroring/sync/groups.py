@@ -249,8 +249,7 @@ class GroupSync:
 
     @property
     def _sides(self) -> Sides:
-        read, written = self._read.metadata.cluster_id, self._written.metadata.cluster_id
-        return Sides(self._direction, read, written, str(self._written))
+        return Sides(self._direction, self._read.metadata.cluster_id, str(self._written))
 
     def _left_open(self, opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
         """Return the offsets that may have to be counted, by the map that translates them."""

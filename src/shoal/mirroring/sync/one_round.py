@@ -8,7 +8,7 @@ from ...client.cluster import Cluster
 from ...errors import ConfigError
 from ..model.copy_options import CopySettings
 from ..model.options import MirrorOptions
-from ..prepare.unmatched import why_nothing_matches
+from ..prepare.unmatched import select_topics
 from .groups import GroupSync
 from .prove import proofs
 from .report import Direction, GroupsReport
@@ -57,10 +57,8 @@ def translate_offsets(
         raise ConfigError("--groups is required: a regular expression of consumer groups")
     _check_archives(mirror, reverse=reverse)
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
-        found = source.refresh().topics  # at once: the address may be wrong
-        topics = mirror.topics.select(found)
-        if not topics:
-            raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
+        # Asked at once: the address may be wrong.
+        topics = select_topics(mirror.topics, source.refresh().topics, source)
         destination.refresh(topics.values())
         group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         settings = CopySettings.of(mirror, mirror.source, mirror.destination, group)
