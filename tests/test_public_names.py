@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import shoal
-from shoal.mirroring.model import offset_map as runs
+from shoal.mirroring.model import acknowledged
 
 
 def test_dir_lists_public_names_before_use() -> None:
@@ -20,4 +20,4 @@ def test_dir_lists_public_names_before_use() -> None:
 def test_public_names_are_importable() -> None:
     for name in shoal.__all__:
         assert getattr(shoal, name).__doc__, name
-    assert shoal.AcknowledgedRun is runs.AcknowledgedRun
+    assert shoal.AcknowledgedRun is acknowledged.AcknowledgedRun

@@ -27,8 +27,8 @@ from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.control import Control
+from shoal.mirroring.model.acknowledged import add_run
 from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.offset_map import add_run
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .client.consumer import ConsumerRecord, RawConsumer, RawRecord
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
-    from .mirroring.model.offset_map import AcknowledgedRun
+    from .mirroring.model.acknowledged import AcknowledgedRun
     from .mirroring.model.options import MirrorOptions
     from .mirroring.model.topics import TopicSelection
     from .mirroring.sync.one_round import translate_offsets
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "AcknowledgedRun": "shoal.mirroring.model.offset_map",
+    "AcknowledgedRun": "shoal.mirroring.model.acknowledged",
     "Committed": "shoal.client.committed_offsets",
     "ConsumerRecord": "shoal.client.consumer",
     "MirrorOptions": "shoal.mirroring.model.options",

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.mirroring.model.acknowledged import add_run
 from shoal.mirroring.model.incidents import Delivery
-from shoal.mirroring.model.offset_map import add_run
 from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
 from tests.task_driver import Driver

@@ -1,12 +1,10 @@
-"""Positions in a consumer group of the source cluster; other stores may follow :class:`Positions`."""
+"""Positions in a consumer group of the source cluster. A committed one is read after any crash."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
 
 from ..client.cluster import Cluster
 from ..client.committed_offsets import Committed, commit_offsets, fetch_offsets
@@ -21,37 +19,12 @@ __all__ = [
     "POSITION_RETENTION_MS",
     "GroupOffsets",
     "GroupPositions",
-    "Positions",
-    "PositionsInThread",
     "warning_of_others",
 ]
 
 #: Ten years. The broker's own retention, by default 7 days, would delete the positions of a mirror that
 #: stands still for longer.
 POSITION_RETENTION_MS = 10 * 365 * 24 * 3_600_000
-
-
-class Positions(Protocol):
-    """Positions by source partition. A committed position is the one that is read after any crash."""
-
-    def read_all(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions; and the offsets that no mirror committed, but a consumer, for example."""
-
-    def commit(
-        self, positions: Mapping[TopicPartition, MirrorPosition]
-    ) -> Mapping[TopicPartition, ShoalError]:
-        """
-        Commit positions.
-
-        Returns:
-            The partitions whose position was refused, with the error.
-
-        Raises:
-            ShoalError: No position can be committed.
-
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +96,7 @@ class GroupPositions:
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions, and the other offsets; see :class:`Positions`."""
+        """Return the positions; and the offsets that no mirror committed, but a consumer, for example."""
         state = self.read_state(partitions)
         return dict(state.positions), dict(state.others)
 
@@ -160,7 +133,16 @@ class GroupPositions:
     def commit(
         self, positions: Mapping[TopicPartition, MirrorPosition]
     ) -> Mapping[TopicPartition, ShoalError]:
-        """Commit positions; see :class:`Positions`."""
+        """
+        Commit positions.
+
+        Returns:
+            The partitions whose position was refused, with the error.
+
+        Raises:
+            ShoalError: No position can be committed.
+
+        """
         offsets = {partition: position.to_committed() for partition, position in positions.items()}
         refused = self._commit(offsets)
         # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for all milestones.
@@ -178,35 +160,6 @@ class GroupPositions:
         return commit_offsets(
             self._cluster, self._group, offsets, self._membership(), retention_ms=POSITION_RETENTION_MS
         )
-
-
-class PositionsInThread:
-    """Positions behind a thread of their own, which sends one request after the other."""
-
-    def __init__(self, positions: Positions) -> None:
-        self._positions = positions
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
-
-    def read_all(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions, and the other offsets, once the thread has read them."""
-        return self._thread.submit(self._positions.read_all, list(partitions)).result()
-
-    def begin_commit(
-        self, positions: Mapping[TopicPartition, MirrorPosition]
-    ) -> Future[Mapping[TopicPartition, ShoalError]]:
-        """Commit without waiting for the outcome."""
-        return self._thread.submit(self._positions.commit, positions)
-
-    def end_with(self, last: Callable[[], object]) -> None:
-        """
-        Send no more requests; have the thread call ``last`` after its current request.
-
-        The caller does not wait for it, since that request may still wait for a host that does not respond.
-        """
-        self._thread.submit(last)
-        self._thread.shutdown(wait=False)
 
 
 def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str | None:

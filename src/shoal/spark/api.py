@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.topic_mirror import TopicMirror
-from shoal.mirroring.model.offset_map import AcknowledgedRun
+from shoal.mirroring.model.acknowledged import AcknowledgedRun
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirrormaker.options import MirrorMakerOptions

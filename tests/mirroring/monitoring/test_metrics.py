@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rig.copying import Uncontrolled
+from shoal.mirroring.model.acknowledged import AcknowledgedRun
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
 from shoal.mirroring.model.reports import TaskReport, left_out_report
 from shoal.mirroring.model.state import PartitionStatus

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import re
-import time
 from typing import Any
 
 import pytest
 
-from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import worker
-from shoal.mirroring.task.fresh_metadata import FreshMetadata
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (
@@ -289,14 +286,6 @@ def test_missing_topic_is_awaited_while_others_continue(brokers: TwoBrokers) -> 
     brokers.destination.create_topic("later")
     assert running.result().complete
     assert brokers.copied("later") == later.committed
-
-
-def test_metadata_stay_stale_as_long_as_no_partition_needs_newer_ones(brokers: TwoBrokers) -> None:
-    with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
-        metadata = FreshMetadata(source, destination, time.monotonic(), brokers.settings.timing)
-        metadata.is_stale = True
-        metadata.refresh([])
-        assert metadata.is_old
 
 
 def test_ended_task_leaves_no_fetch_buffer_to_the_process(brokers: TwoBrokers, history: History) -> None:

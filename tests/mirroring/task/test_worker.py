@@ -336,7 +336,7 @@ def test_partition_whose_pause_ends_before_the_loop_of_another_begins_is_fetched
 
 
 def around_of(brokers: TwoBrokers, control: WorkerControl) -> Surroundings:
-    known = Known(None, None, time.monotonic())
+    known = Known(None, None)
     return Surroundings(
         brokers.settings, control, known, lambda report: None, lambda sender, copies, metadata: None
     )
@@ -435,7 +435,7 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
 ) -> None:
     history.plain(2)
     around = around_of(brokers, WorkerControl(Uncontrolled()))
-    pair = Pair(around, Leaders(brokers.settings, 0, 0, 65_536, set(), can_be_marked=True))
+    pair = Pair(around, Leaders(brokers.settings, 0, 0, 65_536, can_be_marked=True))
     copy = waiting_copy(brokers)
     pair.admit([copy])
     assert pair.held == [copy]

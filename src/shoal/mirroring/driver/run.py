@@ -34,8 +34,8 @@ from ...errors import ShoalError, Stopped
 from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
+from ..model.acknowledged import AcknowledgedRun
 from ..model.first_start import FirstStart
-from ..model.offset_map import AcknowledgedRun
 from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few

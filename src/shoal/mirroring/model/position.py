@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,19 +147,25 @@ class MirrorPosition:
 
     # Other positions
 
-    def leading_to(self, run: Run, end: int) -> MirrorPosition:
+    def leading_to(self, runs: Iterable[tuple[Run, int]]) -> MirrorPosition:
         """
-        Return the map that leads to records that follow one another without a gap, up to an offset.
+        Return the map that leads to records, each run of them without a gap up to an offset.
 
-        If it leads elsewhere, their run begins there. The runs behind it are void: the source is cut
-        otherwise now.
+        Where it leads elsewhere, their run begins. The runs behind that are void: the source is cut otherwise
+        now.
         """
-        plan, before = self.plan, self.run_at(run.destination)
-        if any(run.destination < each.destination < end for each in plan):
-            plan = tuple(each for each in plan if each.destination <= run.destination)
-        if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
-            plan = (*(each for each in plan if each.destination < run.destination), run)
-        return self if plan is self.plan else replace(self, plan=plan)
+        here, plan = self.here, list(self.plan)
+        for run, end in runs:
+            before = plan[-1] if plan else here
+            if before.destination > run.destination:
+                before = run_at(here, plan, run.destination)
+                if any(run.destination < each.destination < end for each in plan):
+                    plan = [each for each in plan if each.destination <= run.destination]
+            if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
+                while plan and plan[-1].destination >= run.destination:
+                    plan.pop()
+                plan.append(run)
+        return replace(self, plan=tuple(plan))
 
     def passing_over(self, source_offset: int, leader_epoch: int) -> MirrorPosition:
         """Return the position behind source offsets that are not mirrored, and after a leader epoch."""

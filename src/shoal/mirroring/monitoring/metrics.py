@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
+from ..model.acknowledged import AcknowledgedRun
 from ..model.counts import Counted
 from ..model.follow_options import Follower
 from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
-from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport

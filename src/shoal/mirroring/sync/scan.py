@@ -18,8 +18,8 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import Decision, Record, RecordBatch
 from ...topic_partition import TopicPartition
+from ..model.acknowledged import spans_of
 from ..model.counting import Counting, Piece
-from ..model.offset_map import spans_of
 
 __all__ = ["Scan", "scan_all"]
 

@@ -56,7 +56,7 @@ class Aligner(Worker):
         try:
             self._control.begin()  # what was aligned before an interruption is aligned again
             self._control.check_lease()
-            self._refresh(due)
+            self._metadata.refresh(self._unfinished())
             for copy in due:
                 with self._stopping(copy):
                     end_deleted(copy, self._source, self._destination, self._settings)
@@ -70,12 +70,6 @@ class Aligner(Worker):
         if copy.state.current is PartitionState.WAITING:
             return copy.is_slow and not self._may_be_slow
         return copy.state.current is PartitionState.COPYING
-
-    def _refresh(self, due: Sequence[PartitionCopy]) -> None:
-        """Refresh the metadata if leaders or topics may have changed."""
-        if self._metadata.is_old or any(copy.position is not None for copy in due):
-            self._metadata.refresh(self._unfinished())
-            self._metadata.is_stale = False
 
     def _wait_until_due(self) -> None:
         waiting = self._unfinished()
@@ -92,7 +86,6 @@ class Aligner(Worker):
         for copy in copies:
             copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
         errors = self._resume(copies)
-        self._metadata.is_stale = bool(errors)
         for copy in copies:
             self._take_outcome(copy, errors.get(copy.source))
         self._look_into_silences(copies)

@@ -10,12 +10,11 @@ the late commit then. The driver is asked for one as soon as a partition has to 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Self
+from typing import NamedTuple, Self
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.coordinator import JOIN_AGAIN, MemberId
@@ -26,7 +25,7 @@ from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.position import MirrorPosition
-from ..positions import GroupPositions, PositionsInThread
+from ..positions import GroupPositions
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 
@@ -43,39 +42,49 @@ _PERHAPS_COMMITTED = frozenset(
 
 
 class _Channel:
-    """A connection to the group's coordinator, with a thread that sends one request after the other."""
+    """
+    A connection to the group's coordinator, with a thread that sends one request after the other.
+
+    Attributes:
+        generation: The generation of the newest commit that was sent, or may have been.
+
+    """
 
     def __init__(self, settings: CopySettings, control: WorkerControl, known: Metadata | None) -> None:
         self.coordinator = Cluster(settings.source.impatient(), known)
-        self.positions = PositionsInThread(GroupPositions(self.coordinator, settings.group, self._membership))
+        self.positions = GroupPositions(self.coordinator, settings.group, self._membership)
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
+        self.generation = control.generation
         self._control = control
-        self._generation = control.generation
         self._is_given_up = False
 
     def _membership(self) -> MemberId:
         """Return the member that commits now; in the thread."""
         member = self._control.membership()
         # Read second: if a generation has begun in between, a doubt lasts until the one after it.
-        self._generation = self._control.generation
-        if self._is_given_up:  # asked last, so that give_up returns the generation of whatever is sent
+        self.generation = self._control.generation
+        if self._is_given_up:  # asked last, so that the generation is that of whatever is sent
             raise Stopped("the commit was given up before it was sent")
         return member
 
-    @property
-    def generation(self) -> int:
-        """The generation of the newest commit that was sent, or may have been."""
-        return self._generation
-
-    def give_up(self) -> int:
-        """Send no further commit; return the generation of the last one, which may still take effect."""
+    def give_up(self) -> None:
+        """Send no further commit; the last one may still take effect."""
         self._is_given_up = True
         self.coordinator.abort()
         self.close()
-        return self._generation
 
     def close(self) -> None:
-        """Close the connection after the thread's present request."""
-        self.positions.end_with(self.coordinator.close)
+        """Close the connection after the thread's present request, which may wait for a silent host."""
+        self.thread.submit(self.coordinator.close)
+        self.thread.shutdown(wait=False)
+
+
+class _UnderWay(NamedTuple):
+    """A commit without an outcome yet."""
+
+    positions: Mapping[PartitionCopy, MirrorPosition]
+    outcome: Future[Mapping[TopicPartition, ShoalError]]
+    since: float
 
 
 class Commits:
@@ -90,9 +99,7 @@ class Commits:
         self._timing = settings.timing
         self._control = control
         self._channel = _Channel(settings, control, known)
-        self._under_way: dict[PartitionCopy, MirrorPosition] = {}
-        self._under_way_since = 0.0
-        self._outcome: Future[Mapping[TopicPartition, ShoalError]] | None = None
+        self._under_way: _UnderWay | None = None
         self._began_at = time.monotonic()
         self._is_last = False
         self._is_waiting = False
@@ -103,10 +110,6 @@ class Commits:
     def __exit__(self, *exc_info: object) -> None:
         self._channel.close()
 
-    def has(self, copy: PartitionCopy) -> bool:
-        """Whether all that was copied of a partition is committed."""
-        return copy.position is not None and copy.progress.committed == copy.position
-
     @property
     def is_waited_for(self) -> bool:
         """Whether the worker's thread waits for a commit, which has a time limit; for other threads."""
@@ -114,7 +117,7 @@ class Commits:
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
         """Whether a commit of the partition is in flight."""
-        return copy in self._under_way
+        return self._under_way is not None and copy in self._under_way.positions
 
     # An alignment, which begins without a commit under way (QUIET)
 
@@ -128,13 +131,13 @@ class Commits:
             if self._await():
                 self._begin(self._positions_of(copies))
             if not self._await():
-                self._end(give_up_at=time.monotonic())
+                self._end(time.monotonic(), gives_up=True)
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions, and the other offsets; see :class:`.Positions`."""
-        return self._channel.positions.read_all(partitions)
+        """Return the positions, and the other offsets; see :meth:`.GroupPositions.read_all`."""
+        return self._channel.thread.submit(self._channel.positions.read_all, list(partitions)).result()
 
     def commit_aligned(
         self, positions: Mapping[PartitionCopy, MirrorPosition]
@@ -150,7 +153,8 @@ class Commits:
 
         """
         self._begin(positions)
-        return self._end_with()
+        refused = self._take(time.monotonic() + self._timing.last_commit_patience_s, gives_up=True)
+        return {copy.source: error for copy, error in (refused or {}).items()}
 
     # The copying
 
@@ -182,36 +186,13 @@ class Commits:
             copy.lose_track()
             copy.wait(copy.commit_waits_for or (refusal if copy.progress.doubts else coordinator))
 
-    def _await(self) -> bool:
-        """
-        Wait a little for the commit under way, if there is one; return whether none is any more.
-
-        Its partitions keep an error that time can heal.
-
-        Raises:
-            ShoalError: The commit failed for good.
-
-        """
-        if self._outcome is None:
-            return True
-        left_s = self._under_way_since + self._timing.plan_patience_s - time.monotonic()
-        if not wait([self._outcome], timeout=max(0.0, left_s)).done:
-            return False
-        try:
-            self._end()
-        except ShoalError as error:
-            if not can_heal(error):
-                raise
-        return True
-
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
         """Commit without waiting for it, at the interval of the settings."""
         # The next commit, or the last, covers one that fails; a group that is
         # lost for good ends the lease.
         with suppress(ShoalError):
-            if self._outcome is not None and self._outcome.done():
-                self._end()
-        if now - self._began_at >= self._timing.commit_interval_s and self._outcome is None:
+            self._end(now)
+        if now - self._began_at >= self._timing.commit_interval_s and self._under_way is None:
             # A waiting partition is aligned without a commit under way.
             self._begin(
                 self._positions_of(
@@ -239,14 +220,15 @@ class Commits:
             self._control.check_lease()
             time.sleep(seconds)
 
-        is_asked_to, patience_s = self._control.stop_requested, self._patience_s
+        is_asked_to, timing = self._control.stop_requested, self._timing
+        patience_s = timing.requested_commit_patience_s if is_asked_to else timing.last_commit_patience_s
         give_up_at = time.monotonic() + patience_s
 
         def commit() -> None:
             with suppress(ShoalError):
-                self._end(give_up_at)  # if it failed, the next one has its positions, too
+                self._end(give_up_at, gives_up=True)  # if it failed, the next one has its positions, too
             self._begin(self._positions_of(copies))
-            self._end(give_up_at)
+            self._end(give_up_at, gives_up=True)
 
         self._is_last = True
         try:
@@ -257,10 +239,7 @@ class Commits:
         finally:
             self._is_last = False
 
-    @property
-    def _patience_s(self) -> float:
-        is_asked_to, timing = self._control.stop_requested, self._timing
-        return timing.requested_commit_patience_s if is_asked_to else timing.last_commit_patience_s
+    # One commit
 
     def _positions_of(self, copies: Iterable[PartitionCopy]) -> dict[PartitionCopy, MirrorPosition]:
         """Return the positions that are not committed, as milestones of their maps."""
@@ -270,78 +249,98 @@ class Commits:
             if not copy.source_is_gone
             # After an interruption, another process may have committed a newer one.
             and (copy.state.is_aligned or copy.progress.committed is not None)
-            and (copy.progress.doubts or not self.has(copy))
+            and (copy.progress.doubts or not copy.progress.is_committed)
             and (position := copy.progress.to_commit())
         }
 
     def _begin(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
         if positions:
-            self._under_way = dict(positions)
-            self._under_way_since = time.monotonic()
-            self._outcome = self._channel.positions.begin_commit(
-                {copy.source: position for copy, position in positions.items()}
-            )
+            sent = {copy.source: position for copy, position in positions.items()}
+            outcome = self._channel.thread.submit(self._channel.positions.commit, sent)
+            self._under_way = _UnderWay(dict(positions), outcome, time.monotonic())
 
-    def _end(self, give_up_at: float = math.inf) -> None:
+    def _await(self) -> bool:
         """
-        Wait for the outcome of the commit that is under way, if there is one; stop what cannot be committed.
+        Wait a little for the commit under way, if there is one; return whether none is any more.
+
+        Its partitions keep an error that time can heal.
+
+        Raises:
+            ShoalError: The commit failed for good.
+
+        """
+        try:
+            since = 0.0 if self._under_way is None else self._under_way.since
+            return self._end(since + self._timing.plan_patience_s)
+        except ShoalError as error:
+            if not can_heal(error):
+                raise
+            return True
+
+    def _end(self, until: float, *, gives_up: bool = False) -> bool:
+        """
+        Take the outcome of the commit under way, if there is one; stop what cannot be committed.
+
+        Returns:
+            Whether no commit is under way any more.
 
         Raises:
             ShoalError: The commit failed, or that of some partition, and time may heal it.
 
         """
-        copies = {copy.source: copy for copy in self._under_way}
-        refused = self._end_with(give_up_at)
-        for partition, error in refused.items():
-            copy = copies[partition]
+        refused = self._take(until, gives_up=gives_up)
+        for copy, error in (refused or {}).items():
             if not is_transient(error) and not copy.state.stopped:
                 copy.stop(str(error))
-        for error in refused.values():
+        for error in (refused or {}).values():
             if is_transient(error):
                 raise error
+        return refused is not None
 
-    def _end_with(self, give_up_at: float = math.inf) -> Mapping[TopicPartition, ShoalError]:
+    def _take(self, until: float, *, gives_up: bool) -> Mapping[PartitionCopy, ShoalError] | None:
         """
         Wait for the outcome, and keep it in the partitions.
 
-        A commit that is given up may still take effect.
+        Args:
+            until: The end of the wait, on the monotonic clock.
+            gives_up: Whether the commit is given up then. It may still take effect.
 
         Returns:
-            The partitions whose position was refused, with the error.
+            The partitions whose position was refused, with the error. None if it is still under way.
 
         """
-        outcome, self._outcome = self._outcome, None
-        positions, self._under_way = self._under_way, {}
-        if outcome is None:
+        if self._under_way is None:
             return {}
+        positions, outcome, _ = self._under_way
         self._is_waiting = True
         try:
-            left_s = max(0.0, give_up_at - time.monotonic())
-            refused = outcome.result(timeout=min(left_s, self._timing.last_commit_patience_s))
-        except TimeoutError:
+            is_done = bool(wait([outcome], timeout=max(0.0, until - time.monotonic())).done)
+        finally:
+            self._is_waiting = False
+        if not is_done and not gives_up:
+            return None
+        self._under_way = None
+        if not is_done:
             # Another one is not queued behind it, nor sent in another generation.
-            given_up, known = self._channel, self._channel.coordinator.known
-            self._channel = _Channel(self._settings, self._control, known)
-            self._doubt(positions, given_up.give_up())
-            raise Disconnected(
-                self._settings.source.servers, "the group's coordinator does not answer"
-            ) from None
+            self._channel.give_up()
+            self._doubt(positions)
+            self._channel = _Channel(self._settings, self._control, self._channel.coordinator.known)
+            raise Disconnected(self._settings.source.servers, "the group's coordinator does not answer")
+        try:
+            return self._keep(positions, outcome.result())
         except ShoalError as error:
             if not isinstance(error, BrokerError | Stopped):
-                self._doubt(positions, self._channel.generation)
+                self._doubt(positions)
             for copy in positions:
                 copy.commit_waits_for = str(error)
             raise
-        finally:
-            self._is_waiting = False
-        return self._keep(positions, refused)
 
     def _keep(
         self,
         positions: Mapping[PartitionCopy, MirrorPosition],
         refused: Mapping[TopicPartition, ShoalError],
-    ) -> Mapping[TopicPartition, ShoalError]:
-        errors: dict[TopicPartition, ShoalError] = {}
+    ) -> Mapping[PartitionCopy, ShoalError]:
+        errors: dict[PartitionCopy, ShoalError] = {}
         for copy, position in positions.items():
             error = refused.get(copy.source)
             if error is None:
@@ -349,7 +348,7 @@ class Commits:
                 continue
             code = error.code if isinstance(error, BrokerError) else None
             if code in _PERHAPS_COMMITTED:
-                self._doubt({copy: position}, self._channel.generation)
+                self._doubt({copy: position})
             elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_last:
                 copy.lose_source()
                 continue
@@ -358,13 +357,13 @@ class Commits:
                 copy.refetch()
                 error = Disconnected(self._settings.source.servers, f"fewer runs fit into a commit: {error}")
             copy.commit_waits_for = str(error)
-            errors[copy.source] = error
+            errors[copy] = error
         return errors
 
-    def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition], generation: int) -> None:
+    def _doubt(self, positions: Mapping[PartitionCopy, MirrorPosition]) -> None:
         """Keep maps whose commit has an unknown outcome."""
         for copy, position in positions.items():
-            copy.progress.doubt(position, generation)
+            copy.progress.doubt(position, self._channel.generation)
             if copy.progress.doubts > _MOST_DOUBTS:
                 self._control.begin_generation()
 

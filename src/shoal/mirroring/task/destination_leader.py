@@ -8,8 +8,7 @@ connection, the sequence of each partition is its offset.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...client.cluster import Cluster
 from ...client.connection import Connection, version_or_close
@@ -32,41 +31,29 @@ class DestinationLeader:
 
     """
 
-    def __init__(
-        self, node_id: int, connect: Callable[[bool], Connection], accepting: set[int], *, can_be_marked: bool
-    ) -> None:
+    def __init__(self, cluster: Cluster, node_id: int, *, can_be_marked: bool) -> None:
         """
         Open the first connection to the leader.
 
         Args:
+            cluster: The destination.
             node_id: The leader's node id.
-            connect: Opens a connection; its argument is whether it is marked.
-            accepting: The node ids of the leaders that took several batches when they were queried last. A
-                query adds this leader, or removes it.
             can_be_marked: Whether the sequence of each partition is its offset. Else nothing is queried.
 
         """
+        self._cluster = cluster
         self._node_id = node_id
-        self._connect = connect
-        self._accepting = accepting
         self._can_be_marked = can_be_marked
-        self._marked = can_be_marked and node_id in accepting
-        self.connection = connect(self._marked)
+        self._marked = False
+        self.connection = self._connect()
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         self._listing = self._listing_of(self.connection)
         #: By topic, as the leader answered.
         self._takes: dict[str, bool] = {}
 
-    @classmethod
-    def of(cls, cluster: Cluster, node_id: int, accepting: set[int], *, can_be_marked: bool) -> Self:
-        """Connect to a leader of the destination cluster; see the constructor."""
-
-        def connect(is_marked: bool) -> Connection:
-            client_id = marked(cluster.config.client_id) if is_marked else None
-            # A produce request must not outlive its sender: aborted on close.
-            return cluster.connect(node_id, abort_on_close=True, client_id=client_id)
-
-        return cls(node_id, connect, accepting, can_be_marked=can_be_marked)
+    def _connect(self, client_id: str | None = None) -> Connection:
+        # A produce request must not outlive its sender: aborted on close.
+        return self._cluster.connect(self._node_id, abort_on_close=True, client_id=client_id)
 
     def keep_topic_ids(self, topic_ids: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         """List topics by the ids that partitions are aligned with, if the cluster has such ids."""
@@ -111,7 +98,9 @@ class DestinationLeader:
             return
         unknown |= {each.topic: each for each in others if each.topic not in self._takes}
         partitions = list(unknown.values())
-        connection = self.connection if self._marked else self._connect(True)
+        connection = (
+            self.connection if self._marked else self._connect(marked(self._cluster.config.client_id))
+        )
         listing = self._listing_of(connection)
         answers = query_multi_batch(connection, partitions, listing)
         # A topic without an answer is queried on the next connection.
@@ -122,7 +111,3 @@ class DestinationLeader:
         elif not self._marked:
             connection.close()
         self._takes |= takes
-        if any(self._takes.values()):
-            self._accepting.add(self._node_id)
-        else:
-            self._accepting.discard(self._node_id)

@@ -105,8 +105,6 @@ class Leaders:
         source_leader: The node id of the source's leader.
         destination_leader: That of the destination's.
         buffer_bytes: The size of the fetch buffer.
-        accepting: The destination leaders that take several batches in a request; see
-            :class:`.DestinationLeader`.
         can_be_marked: Whether the sequence of each partition is its offset.
 
     """
@@ -115,7 +113,6 @@ class Leaders:
     source_leader: int
     destination_leader: int
     buffer_bytes: int
-    accepting: set[int]
     can_be_marked: bool
 
     def open_source(self, source: Cluster) -> Source:
@@ -131,6 +128,4 @@ class Leaders:
 
     def open_destination(self, destination: Cluster) -> Destination:
         """Connect to the destination's leader."""
-        return DestinationLeader.of(
-            destination, self.destination_leader, self.accepting, can_be_marked=self.can_be_marked
-        )
+        return DestinationLeader(destination, self.destination_leader, can_be_marked=self.can_be_marked)

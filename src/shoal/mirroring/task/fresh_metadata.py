@@ -8,6 +8,7 @@ sent, its metadata are at most a second old.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -24,57 +25,26 @@ __all__ = ["FreshMetadata", "Known"]
 
 
 class Known(NamedTuple):
-    """
-    Metadata of both clusters that one worker gives to another.
-
-    Attributes:
-        source: Those of the source; None if there are none.
-        destination: Those of the destination.
-        at: When they were requested, on the monotonic clock.
-
-    """
+    """Metadata of source and destination that one worker gives to another, as far as there are any."""
 
     source: Metadata | None
     destination: Metadata | None
-    at: float
 
 
 class FreshMetadata:
-    """
-    The metadata of a worker's two clusters.
+    """The metadata of a worker's two clusters."""
 
-    Attributes:
-        is_stale: Whether an error needs newer metadata than these, whatever their age.
-
-    """
-
-    def __init__(self, source: Cluster, destination: Cluster, known_at: float, timing: Timing) -> None:
-        """
-        Use metadata that are known already.
-
-        Args:
-            source: The source cluster, of the worker's thread alone.
-            destination: The destination cluster, of the same thread.
-            known_at: The time at which their metadata were requested, on the monotonic clock.
-
-        """
-        self.is_stale = False
+    def __init__(self, source: Cluster, destination: Cluster, timing: Timing) -> None:
+        """Use two clusters of the worker's thread alone."""
         self._source, self._destination = source, destination
         self._timing = timing
-        self._looked_at = {source: known_at, destination: known_at}
+        #: When the metadata were requested, on the monotonic clock.
+        self._looked_at = {source: -math.inf, destination: -math.inf}
 
     @property
     def known(self) -> Known:
         """The metadata that another worker may begin with."""
-        return Known(self._source.known, self._destination.known, min(self._looked_at.values()))
-
-    @property
-    def is_old(self) -> bool:
-        """Whether the next alignment needs newer metadata."""
-        return self.is_stale or any(map(self._is_old, self._looked_at))
-
-    def _is_old(self, cluster: Cluster) -> bool:
-        return time.monotonic() - self._looked_at[cluster] > self._timing.recreated_after_s
+        return Known(self._source.known, self._destination.known)
 
     def refresh(
         self, copies: Collection[PartitionCopy], *, source: bool = True, destination: bool = True
@@ -106,7 +76,8 @@ class FreshMetadata:
 
     def look_again(self, copies: Collection[PartitionCopy], *, source: bool, destination: bool) -> None:
         """Refresh metadata that are older than a second, if requests to source or destination need that."""
-        source = source and self._is_old(self._source)
-        destination = destination and self._is_old(self._destination)
+        since = time.monotonic() - self._timing.recreated_after_s
+        source = source and self._looked_at[self._source] < since
+        destination = destination and self._looked_at[self._destination] < since
         if source or destination:
             self.refresh(copies, source=source, destination=destination)

@@ -186,7 +186,7 @@ class Intake:
     ) -> int:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
         progress = self._progress
-        identity = progress.here.identity
+        identity = progress.identity
         transactional, end_offset = self._committed_up_to(aborted, end_offset)
         run = stamp_plain(
             record_set,

@@ -72,6 +72,8 @@ class PartitionCopy:
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
         held_back: The number of offsets that open transactions held back in the source's last response.
+        reported: Everything that the last report had; None if all of it is to be reported again.
+        reported_stop: The stop that was reported last.
 
     """
 
@@ -100,6 +102,8 @@ class PartitionCopy:
         self.committed_offset: int | None = None
         self.newest_ms: int | None = None
         self.held_back: int | None = None
+        self.reported: object = None
+        self.reported_stop: PartitionStopped | None = None
         self._skipped: _Skipped | None = None
         self._reported: list[Incident] = []
         self._last_end_offset = -1
@@ -115,6 +119,11 @@ class PartitionCopy:
     def next_offset(self) -> int:
         """The first source offset that is not known to be mirrored."""
         return self.position.source_offset if self.position else self.range.start_offset
+
+    @property
+    def landed_offset(self) -> int:
+        """The destination offset up to which acknowledgements are counted; -1 before the first alignment."""
+        return self.position.destination_offset if self.position else -1
 
     @property
     def end_offset(self) -> int:

@@ -27,8 +27,9 @@ from ...client.lot import Lot as LotToSend
 from ...records import ENTRY, Decision, PlainRun, RecordBatch, stamp
 from ...records.batch import DELETE_HORIZON
 from ...topic_partition import TopicPartition
-from ..model.offset_map import Stretch, add_run
-from ..model.position import MirrorPosition
+from ..model.acknowledged import add_run
+from ..model.offset_map import Stretch
+from ..model.position import MirrorPosition, ProducerIdentity
 from ..model.reports import Counters
 from ..model.runs import Run
 
@@ -123,8 +124,6 @@ class Progress:
     The progress of one partition.
 
     Attributes:
-        position: The position up to which everything is acknowledged, and the map from there on; None before
-            the first alignment.
         next_offset: The destination offset of the next batch to queue.
         source_leader_epoch: The epoch of the source's leader. Records whose batches have none count as of
             this one: should the leader's log be cut, it ends before them.
@@ -143,7 +142,9 @@ class Progress:
                 programs may write to the partition.
 
         """
-        self.position: MirrorPosition | None = None
+        self._position: MirrorPosition | None = None
+        #: The runs that were queued since the map was asked for: many at a time lead it on.
+        self._ahead: list[tuple[Run, int]] = []
         self.next_offset = -1
         self.source_leader_epoch = -1
         self.newest_ms: int | None = None
@@ -157,10 +158,33 @@ class Progress:
         self._less = NO_LIMIT, -1
 
     @property
+    def position(self) -> MirrorPosition | None:
+        """
+        The position up to which everything is acknowledged, and the map from there on.
+
+        None before the first alignment.
+        """
+        if self._ahead and self._position is not None:
+            self._position = self._position.leading_to(self._ahead)
+            self._ahead.clear()
+        return self._position
+
+    @position.setter
+    def position(self, position: MirrorPosition) -> None:
+        self._position = position
+        self._ahead.clear()
+
+    @property
     def here(self) -> MirrorPosition:
         """The position of an aligned partition."""
         assert self.position is not None, "it is aligned"
         return self.position
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer that writes from the position on."""
+        assert self._position is not None, "it is aligned"
+        return self._position.identity
 
     # Queueing
 
@@ -172,7 +196,9 @@ class Progress:
     @property
     def has_room(self) -> bool:
         """Whether a commit's metadata have room for one more run."""
-        return len(self.here.plan) < self._most_runs
+        assert self._position is not None, "it is aligned"
+        may_be_full = len(self._position.plan) + len(self._ahead) >= self._most_runs
+        return not may_be_full or len(self.here.plan) < self._most_runs
 
     def plan_less(self) -> None:
         """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
@@ -181,7 +207,7 @@ class Progress:
     def put(self, each: Outgoing) -> None:
         """Stamp a batch for the place behind all that is queued, and queue it."""
         header, view = each.batch
-        identity = self.here.identity
+        identity = self.identity
         sequence = identity.sequence(self.next_offset)
         stamp(each.batch, identity.producer_id, identity.producer_epoch, sequence)
         time_ms = header.max_timestamp
@@ -220,8 +246,7 @@ class Progress:
     def _lead_to(self, source: int, records: int, leader_epoch: int) -> None:
         """Let the map lead to the next records, which follow one another without a gap."""
         begin, self.next_offset = self.next_offset, self.next_offset + records
-        run = Run(begin, source, self._known_epoch(leader_epoch))
-        self.position = self.here.leading_to(run, self.next_offset)
+        self._ahead.append((Run(begin, source, self._known_epoch(leader_epoch)), self.next_offset))
 
     def _known_epoch(self, leader_epoch: int) -> int:
         return leader_epoch if leader_epoch >= 0 else self.source_leader_epoch
@@ -319,6 +344,11 @@ class Progress:
         self.next_offset += by
 
     # Commits
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the position is the one that was committed."""
+        return self.position is not None and self.committed == self.position
 
     def to_commit(self) -> MirrorPosition | None:
         """Make the position the newest milestone of its offset map; return what is to be committed."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ...errors import UnsupportedBatch
 from ...records import HEADER_SIZE, Codec, Decision, Record, RecordBatch, verify_crc, write_batches
+from ..model.acknowledged import spans_of
 from ..model.copy_options import CopySettings
-from ..model.offset_map import spans_of
 from .progress import Outgoing, Progress
 
 __all__ = ["Rebuilder", "as_it_came"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from ...errors import PartitionStopped
 from ...timing import Timing
 from ..model.reports import CopyReport, TaskReport
 from .partition import PartitionCopy
@@ -15,7 +14,7 @@ __all__ = ["WorkerReports"]
 
 class WorkerReports:
     """
-    The reports of one worker, at their intervals: each has only the changes since the one before.
+    The reports of one worker, at their intervals: each has only what has changed.
 
     Attributes:
         fetched_bytes: The bytes that were fetched since the last report.
@@ -26,15 +25,7 @@ class WorkerReports:
         self.fetched_bytes = 0
         self._timing = timing
         self._send_to_driver = send_to_driver
-        #: The newest report of each partition, and the reason of its stop.
-        self._last: dict[PartitionCopy, tuple[object, PartitionStopped | None]] = {}
         self._sent_at = 0.0
-
-    def forget(self, copies: Iterable[PartitionCopy]) -> None:
-        """Report partitions again next time, even if nothing is new; from any thread."""
-        for copy in copies:
-            if (last := self._last.get(copy)) is not None:
-                self._last[copy] = None, last[1]
 
     def now_and_then(self, copies: Sequence[PartitionCopy]) -> None:
         """Report if the interval since the last report has passed."""
@@ -46,31 +37,31 @@ class WorkerReports:
     def send(self, copies: Sequence[PartitionCopy]) -> None:
         """Report the counts since the last report, and the positions that changed."""
         self._sent_at = time.monotonic()
-        partitions = [each for copy in copies if (each := self._news_of(copy)) is not None]
+        partitions = [each for copy in copies if (each := _news_of(copy)) is not None]
         if partitions:
             self._send_to_driver(TaskReport(partitions))
         self.fetched_bytes = 0
 
-    def _news_of(self, copy: PartitionCopy) -> CopyReport | None:
-        """Return the report of a partition with its counts; None if there is nothing new to report."""
-        state = copy.state
-        places = copy.position, copy.known_end_offset, copy.committed_offset, copy.newest_ms, copy.held_back
-        standing = *places, state.waiting_for, copy.commit_waits_for, state.stopped, copy.counters.counts()
-        before, stop_before = self._last.get(copy, (None, None))
-        if before == standing and not copy.counters.incidents:
-            return None
-        self._last[copy] = standing, state.stopped
-        # The driver may have planned the partition again since the stop was reported, and looked up the end.
-        is_news = state.stopped is None or state.stopped is not stop_before
-        return CopyReport(
-            copy.source,
-            copy.position.source_offset if copy.position and is_news else None,
-            copy.known_end_offset if is_news else None,
-            copy.committed_offset,
-            copy.newest_ms,
-            state.waiting_for,
-            copy.commit_waits_for,
-            copy.held_back,
-            state.stopped if is_news else None,
-            copy.counters.take(),
-        )
+
+def _news_of(copy: PartitionCopy) -> CopyReport | None:
+    """Return the report of a partition with its counts; None if there is nothing new to report."""
+    state = copy.state
+    places = copy.position, copy.known_end_offset, copy.committed_offset, copy.newest_ms, copy.held_back
+    standing = *places, state.waiting_for, copy.commit_waits_for, state.stopped, copy.counters.counts()
+    if copy.reported == standing and not copy.counters.incidents:
+        return None
+    # The driver may have planned the partition again since the stop was reported, and looked up the end.
+    is_news = state.stopped is None or state.stopped is not copy.reported_stop
+    copy.reported, copy.reported_stop = standing, state.stopped
+    return CopyReport(
+        copy.source,
+        copy.position.source_offset if copy.position and is_news else None,
+        copy.known_end_offset if is_news else None,
+        copy.committed_offset,
+        copy.newest_ms,
+        state.waiting_for,
+        copy.commit_waits_for,
+        copy.held_back,
+        state.stopped if is_news else None,
+        copy.counters.take(),
+    )

@@ -108,8 +108,6 @@ class _TaskWorkers:
         self._control = control
         self._session = TaskSession(control, settings.timing)
         self._buffer_bytes = settings.fetch_buffer_bytes
-        #: Destination leaders that took several batches in a request when they were queried last.
-        self._accepting: set[int] = set()
         self._starting = threading.Lock()
         self._is_over = False
         self._workers: dict[_Place, Worker] = {}
@@ -132,7 +130,7 @@ class _TaskWorkers:
                 if control.has_to_report_again:
                     control.has_to_report_again = False
                     for worker in list(self._threads):
-                        worker.report_again(worker.held)
+                        _report_again(worker.held)
             self._look()
             if not self._threads:
                 if self._failure is not None:
@@ -160,13 +158,12 @@ class _TaskWorkers:
         self._pass_on(None, copies, known)
 
     def _look_at_clusters(self, copies: Sequence[PartitionCopy]) -> Known:
-        at = time.monotonic()
         source, destination = self._settings.source.impatient(), self._settings.destination.impatient()
         with Cluster(source) as there, Cluster(destination) as here:
             with suppress(ShoalError):  # the aligners try again, and report the error
                 there.refresh({copy.source.topic for copy in copies})
                 here.refresh({copy.destination.topic for copy in copies})
-            return Known(there.known, here.known, at)
+            return Known(there.known, here.known)
 
     # Passing partitions on, from any thread
 
@@ -190,11 +187,8 @@ class _TaskWorkers:
         source, destination = place.leaders
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
             return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
-        can_be_marked = place.work is _Work.COPY
-        leaders = (source, destination)
-        return Pair(
-            around, Leaders(self._settings, *leaders, self._buffer_bytes, self._accepting, can_be_marked)
-        )
+        is_unmoved = place.work is _Work.COPY
+        return Pair(around, Leaders(self._settings, source, destination, self._buffer_bytes, is_unmoved))
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
         """Start a worker with its first partitions."""
@@ -255,7 +249,7 @@ class _TaskWorkers:
         for worker in list(self._threads):
             if worker.silent_for_s > self._timing.stalled_s:
                 stuck = [copy for copy in worker.held if not copy.state.is_over]
-                worker.report_again(stuck)
+                _report_again(stuck)
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
                 self._isolate(worker, now)
@@ -289,6 +283,12 @@ class _TaskWorkers:
                 others = {copy for each in list(self._threads) for copy in each.held}
                 left = [copy for copy in worker.held if copy not in others]
                 self._session.report(worker.leaving(left))
+
+
+def _report_again(copies: Sequence[PartitionCopy]) -> None:
+    """Let workers report partitions again, whether or not anything is new."""
+    for copy in copies:
+        copy.reported = None
 
 
 def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:

@@ -84,7 +84,7 @@ class Worker(ABC):
         self._control = control
         self._source = Cluster(settings.source, known.source)
         self._destination = Cluster(settings.destination, known.destination)
-        self._metadata = FreshMetadata(self._source, self._destination, known.at, settings.timing)
+        self._metadata = FreshMetadata(self._source, self._destination, settings.timing)
         self._commits = Commits(settings, control, known.source)
         self._reports = WorkerReports(around.report, settings.timing)
         self._report = around.report
@@ -126,10 +126,6 @@ class Worker(ABC):
             connection.abort()
         for cluster in (self._source, self._destination):
             cluster.abort_connecting()
-
-    def report_again(self, copies: Sequence[PartitionCopy]) -> None:
-        """Report all of these partitions next time, whether or not anything is new."""
-        self._reports.forget(copies)
 
     @property
     def held(self) -> Sequence[PartitionCopy]:
@@ -250,7 +246,6 @@ class Worker(ABC):
         if not copies:
             return
         self._reports.send(self.copies)  # before their next worker does
-        self._reports.forget(copies)
         self._pass_on(self, copies, self._metadata.known)
         passed = set(copies)
         with self._admitting:
@@ -272,7 +267,6 @@ class Worker(ABC):
         if not copies:
             return
         self._reports.send(self.copies)
-        self._reports.forget(copies)
         left = set(copies)
         with self._admitting:
             self.copies = [copy for copy in self.copies if copy not in left]
@@ -288,7 +282,6 @@ class Worker(ABC):
         """
         if not can_heal(error) and not isinstance(error, ProtocolError):
             raise error
-        self._metadata.is_stale = True
         # They come back together, in one alignment.
         delay_s = max((copy.state.next_delay_s() for copy in copies), default=0.0)
         # An error after giving up is of the worker's own making: reports have what it waited for.

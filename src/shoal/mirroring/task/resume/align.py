@@ -21,10 +21,13 @@ from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from ..committer import Commits
 from ..partition import PartitionCopy
+from ..progress import count_runs
 from .adopt import Watch, adopt, is_to_adopt
-from .begin import begin
+from .begin import begin, new_identity
+from .copy_incidents import at_destination
+from .incidents import continued
 from .logs import Clusters, Log, PartitionLogs, SourceLog, destination_logs, last_batches, source_logs
-from .resume import Resumption
+from .source_incidents import at_source, end_before_range
 
 __all__ = ["resume_partitions", "still_aligned"]
 
@@ -68,6 +71,10 @@ class _Alignment:
         self._commits = commits
         self._watch = watch
         self._errors: dict[TopicPartition, ShoalError] = {}
+        #: The maps that led to the ends of copies; not of partitions that met an incident.
+        self._followed: dict[PartitionCopy, MirrorPosition] = {}
+        #: The ends of ranges whose source has another log by now.
+        self._range_ends: dict[PartitionCopy, int | None] = {}
 
     def run(self, copies: Sequence[PartitionCopy]) -> dict[TopicPartition, ShoalError]:
         # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost
@@ -80,19 +87,21 @@ class _Alignment:
             if copy.source not in known and is_to_adopt(self._settings, log)
         ]
         logs = self._read({copy: ends for copy, ends in asked.items() if copy not in to_adopt})
-        positions: dict[PartitionCopy, MirrorPosition] = {}
-        resumptions: dict[PartitionCopy, Resumption] = {}
+        begun: dict[PartitionCopy, MirrorPosition] = {}
+        looked_up: dict[PartitionCopy, MirrorPosition] = {}
         for copy, each in logs.items():
             with self._keeping_errors(copy):
                 if copy.source in known:
-                    resumptions[copy] = self._look_up(each, known[copy.source])
+                    looked_up[copy] = self._look_up(each, known[copy.source])
                 else:
-                    positions[copy] = begin(each, consumed.get(copy.source))
-        positions |= self._check_sources(resumptions)
+                    begun[copy] = begin(each, consumed.get(copy.source))
+        positions = begun | self._check_sources(logs, looked_up)
         for copy, position in self._committed(positions).items():
-            if (resumption := resumptions.get(copy)) is not None:
-                resumption.count_landed()
-                copy.end_at(resumption.range_end)
+            if (followed := self._followed.get(copy)) is not None:
+                # Their acknowledgements were lost.
+                uncounted = max(followed.destination_offset, copy.landed_offset)
+                count_runs(followed, uncounted, logs[copy].log.end, copy.counters)
+            copy.end_at(self._range_ends.get(copy))
             copy.align(position)
         for copy in to_adopt:
             if copy.is_slow:
@@ -149,35 +158,51 @@ class _Alignment:
         except ShoalError as error:
             self._errors[copy.source] = error
 
-    def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> Resumption:
-        copy = logs.copy
-        position = copy.position
-        if copy.progress.committed is not None and position and position.destination_offset == logs.log.end:
+    def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> MirrorPosition:
+        """Return the position at the end of the copy's log, by a known map."""
+        copy, position, end = logs.copy, logs.copy.position, logs.log.end
+        if copy.progress.committed is not None and position and position.destination_offset == end:
             # Nothing was in flight: the position may have passed what was dropped since the commit.
             known = position
-        resumption = Resumption(logs, known)
-        resumption.look_up_end()
-        return resumption
+        if (incident := at_destination(logs, known)) is not None:
+            return incident.meet(logs, known.source_offset).position
+        if self._settings.allows_other_writers:
+            # Whatever was written after the position is written again, by another: nothing to look up.
+            return continued(logs, known, known.source_offset, identity=new_identity(self._clusters, end))
+        self._followed[copy] = known
+        return known.at(end)
 
     def _check_sources(
-        self, resumptions: Mapping[PartitionCopy, Resumption]
+        self, logs: Mapping[PartitionCopy, PartitionLogs], looked_up: Mapping[PartitionCopy, MirrorPosition]
     ) -> dict[PartitionCopy, MirrorPosition]:
         """Check that the source's logs are those that were copied; return the positions that go on."""
         source = self._clusters.source
-        epochs = {copy.source: each.position.source_leader_epoch for copy, each in resumptions.items()}
+        epochs = {copy.source: position.source_leader_epoch for copy, position in looked_up.items()}
         ends = epoch_end_offsets(source, epochs)
         # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was mirrored, so it
         # is believed only where the leader refused our offset as well.
-        doubted = [copy.source for copy in resumptions if copy.out_of_range and ends[copy.source] is None]
+        doubted = [copy.source for copy in looked_up if copy.out_of_range and ends[copy.source] is None]
         ends |= list_offsets(source, dict.fromkeys(doubted, LATEST))
+        same_up_to = self._sound(looked_up, {copy: ends[copy.source] for copy in looked_up})
         positions: dict[PartitionCopy, MirrorPosition] = {}
-        for copy, same_up_to in self._sound(
-            resumptions, {copy: ends[copy.source] for copy in resumptions}
-        ).items():
+        for copy, end in same_up_to.items():
             with self._keeping_errors(copy):
-                resumptions[copy].check_source(same_up_to)
-                positions[copy] = self._completed(copy, resumptions[copy].position)
+                positions[copy] = self._completed(copy, self._check_source(logs[copy], looked_up[copy], end))
         return positions
+
+    def _check_source(
+        self, logs: PartitionLogs, position: MirrorPosition, same_up_to: int | None
+    ) -> MirrorPosition:
+        """Meet what the source has lost: the log that was mirrored, then offsets that were not yet."""
+        range_end: int | None = None
+        while (incident := at_source(logs, position, same_up_to)) is not None:
+            self._followed.pop(logs.copy, None)
+            position, _, newer_end = incident.meet(logs, position.source_offset)
+            range_end, same_up_to = newer_end or range_end, None
+        if range_end is None and (incident := end_before_range(logs, position)) is not None:
+            range_end = incident.meet(logs, position.source_offset).range_end
+        self._range_ends[logs.copy] = range_end
+        return position
 
     def _completed(self, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
         # The pair of clusters may have had no topic ids, and may have been upgraded since.

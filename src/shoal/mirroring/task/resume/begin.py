@@ -7,6 +7,7 @@ from ...model.incidents import IncidentKind
 from ...model.offset_map import OffsetMap
 from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
+from .incidents import Continued, Incident
 from .logs import Clusters, PartitionLogs, present_end
 
 __all__ = ["begin", "first_position", "new_identity"]
@@ -44,12 +45,14 @@ def _behind_records(logs: PartitionLogs) -> MirrorPosition:
     if end < log.end:
         # Kafka deletes a topic's positions with it. A source that was never so long is another topic.
         kind = IncidentKind.SOURCE_RESET
-        reason = f"{what}, but the source ends at offset {end}: its topic was created again"
-        advice = f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)"
-        copy.meet(kind, reason, advice)
-        copy.report_continued(kind, reason, None)
-        # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
-        return first_position(logs, logs.source.start, may_repeat=True)
+        again = Incident(
+            kind,
+            f"{what}, but the source ends at offset {end}: its topic was created again",
+            f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)",
+            # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
+            lambda: Continued(first_position(logs, logs.source.start, may_repeat=True), None),
+        )
+        return again.meet(logs, copy.range.start_offset).position
     raise PartitionStopped(
         *copy.source,
         copy.range.start_offset,

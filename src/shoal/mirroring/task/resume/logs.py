@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ....client.admin import init_producer_id
 from ....client.broker_state import last_sequence
@@ -32,6 +32,8 @@ __all__ = [
     "present_end",
     "source_logs",
 ]
+
+T = TypeVar("T")
 
 #: A leader epoch that stands for the leader's present one.
 _PRESENT_EPOCH = -1
@@ -115,22 +117,17 @@ def destination_logs(
     answered = [partition for partition, end in ends.items() if not isinstance(end, ShoalError)]
     high_watermarks = list_offsets(destination, dict.fromkeys(answered, LATEST))
     starts = list_offsets(destination, dict.fromkeys(answered, EARLIEST))
-    logs: dict[TopicPartition, Log | ShoalError] = {}
-    for partition, end in ends.items():
-        high_watermark, start = high_watermarks.get(partition, 0), starts.get(partition, 0)
-        if isinstance(end, ShoalError):
-            logs[partition] = end
-        elif isinstance(high_watermark, ShoalError):
-            logs[partition] = high_watermark
-        elif isinstance(start, ShoalError):
-            logs[partition] = start
-        elif high_watermark < end:
+
+    def log_of(partition: TopicPartition) -> Log:
+        end = _sound(ends[partition])
+        high_watermark, start = _sound(high_watermarks[partition]), _sound(starts[partition])
+        if high_watermark < end:
             # An election could still take back what lies between the two.
             where = f"{partition} on {destination}: high watermark {high_watermark}, log end {end}"
-            logs[partition] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
-        else:
-            logs[partition] = Log(start, end)
-    return logs
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
+        return Log(start, end)
+
+    return {partition: _kept(log_of, partition) for partition in ends}
 
 
 def source_logs(
@@ -141,16 +138,26 @@ def source_logs(
     ends = epoch_end_offsets(
         source, {copy.source: _PRESENT_EPOCH for copy in copies if not copy.range.is_open}
     )
-    logs: dict[TopicPartition, SourceLog | ShoalError] = {}
-    for partition, start in starts.items():
-        end = ends.get(partition)
-        if isinstance(start, ShoalError):
-            logs[partition] = start
-        elif isinstance(end, ShoalError):
-            logs[partition] = end
-        else:
-            logs[partition] = SourceLog(start, end)
-    return logs
+
+    def log_of(partition: TopicPartition) -> SourceLog:
+        return SourceLog(_sound(starts[partition]), _sound(ends.get(partition)))
+
+    return {partition: _kept(log_of, partition) for partition in starts}
+
+
+def _sound(answer: T | ShoalError) -> T:
+    """Return an answer, or raise it if it is an error."""
+    if isinstance(answer, ShoalError):
+        raise answer
+    return answer
+
+
+def _kept(log_of: Callable[[TopicPartition], T], partition: TopicPartition) -> T | ShoalError:
+    """Return a log, or the error."""
+    try:
+        return log_of(partition)
+    except ShoalError as error:
+        return error
 
 
 @dataclass(frozen=True)
@@ -261,9 +268,7 @@ def present_end(source: Cluster, partition: TopicPartition) -> int:
 
     Not the high watermark, as far as the leader keeps epochs: a new leader shows less for a moment (KIP-207).
     """
-    end = epoch_end_offsets(source, {partition: _PRESENT_EPOCH})[partition]
-    if isinstance(end, ShoalError):
-        raise end
+    end = _sound(epoch_end_offsets(source, {partition: _PRESENT_EPOCH})[partition])
     return offset_at(source, partition, LATEST) if end is None else end
 
 
@@ -274,7 +279,4 @@ def offset_at(
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> int:
     """Return one partition's offset for a timestamp, as ``list_offsets`` does, or raise its error."""
-    offset = list_offsets(cluster, {partition: timestamp}, level)[partition]
-    if isinstance(offset, ShoalError):
-        raise offset
-    return offset
+    return _sound(list_offsets(cluster, {partition: timestamp}, level)[partition])
