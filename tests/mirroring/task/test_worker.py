@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,6 @@ from shoal.mirroring.model.json_values import read_value
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.aligner import Aligner
-from shoal.mirroring.task.ends import Leaders
 from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.pair import Pair
 from shoal.mirroring.task.partition import PartitionCopy
@@ -435,7 +433,7 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
 ) -> None:
     history.plain(2)
     around = around_of(brokers, WorkerControl(Uncontrolled()))
-    pair = Pair(around, Leaders(brokers.settings, 0, 0, 65_536, can_be_marked=True))
+    pair = Pair(around, (0, 0), 65_536, can_be_marked=True)
     copy = waiting_copy(brokers)
     pair.admit([copy])
     assert pair.held == [copy]

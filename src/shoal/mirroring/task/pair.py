@@ -25,7 +25,7 @@ from contextlib import closing
 
 from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
-from ...client.fetch import FetchFrom
+from ...client.fetch import Fetcher, FetchFrom
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError, ShoalError
 from ...protocol.fetch import FetchedPartition, FetchResponse
@@ -33,7 +33,7 @@ from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl
 from ..model.reports import TaskReport
-from .ends import Ends
+from .destination_leader import DestinationLeader
 from .partition import PartitionCopy
 from .sender import Sender
 from .small_batches import SmallBatchesWatch
@@ -47,17 +47,24 @@ __all__ = ["Pair"]
 class Pair(Worker):
     """Aligned partitions that share their leaders on both sides."""
 
-    def __init__(self, around: Surroundings, ends: Ends) -> None:
+    def __init__(
+        self, around: Surroundings, leaders: tuple[int, int], buffer_bytes: int, *, can_be_marked: bool
+    ) -> None:
         """
         Prepare a pair without partitions.
 
         Args:
-            ends: The leaders of both clusters.
+            around: The pair's connections to its task.
+            leaders: The node ids of the leaders at source and destination.
+            buffer_bytes: The size of the fetch buffer.
+            can_be_marked: See :class:`.DestinationLeader`.
 
         """
         super().__init__(around)
         settings = around.settings
-        self._ends = ends
+        self._leaders = leaders
+        self._buffer_bytes = buffer_bytes
+        self._can_be_marked = can_be_marked
         self._throttle = Throttle(around.control)
         is_joining = settings.rebatch is not None
         self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
@@ -75,8 +82,8 @@ class Pair(Worker):
     def _work(self) -> None:
         try:
             with (
-                closing(self._ends.open_source(self._source)) as self._fetcher,
-                closing(self._ends.open_destination(self._destination)) as self._appender,
+                closing(self._open_source()) as self._fetcher,
+                closing(self._open_destination()) as self._appender,
             ):
                 self._sender = Sender(
                     self._appender, self._destination, self._settings, self._control, self._small_batches
@@ -91,6 +98,19 @@ class Pair(Worker):
                 self._pass(self._without_commit())
                 self._commits.settle()
                 self._pass(self._unfinished())
+
+    def _open_source(self) -> Fetcher:
+        timing = self._timing
+        return Fetcher(
+            self._source.connect(self._leaders[0]),
+            buffer_bytes=self._buffer_bytes,
+            isolation_level=self._settings.source.isolation_level,
+            max_wait_ms=timing.fetch_max_wait_ms,
+            timing=timing,
+        )
+
+    def _open_destination(self) -> DestinationLeader:
+        return DestinationLeader(self._destination, self._leaders[1], can_be_marked=self._can_be_marked)
 
     def _turn(self) -> None:
         """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""

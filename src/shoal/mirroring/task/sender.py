@@ -10,7 +10,7 @@ from ...client.lot import Limits, Lot, Refused, Sent
 from ...errors import Stopped
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from .ends import Destination
+from .destination_leader import DestinationLeader
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
 from .small_batches import SmallBatchesWatch
@@ -32,7 +32,7 @@ class Sender:
 
     def __init__(
         self,
-        end: Destination,
+        end: DestinationLeader,
         destination: Cluster,
         settings: CopySettings,
         control: WorkerControl,

@@ -36,7 +36,6 @@ from ..control import Control, WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.reports import left_out_report
 from .aligner import Aligner
-from .ends import Leaders
 from .fresh_metadata import Known
 from .pair import Pair
 from .partition import PartitionCopy
@@ -188,7 +187,7 @@ class _TaskWorkers:
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
             return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
         is_unmoved = place.work is _Work.COPY
-        return Pair(around, Leaders(self._settings, source, destination, self._buffer_bytes, is_unmoved))
+        return Pair(around, (source, destination), self._buffer_bytes, can_be_marked=is_unmoved)
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
         """Start a worker with its first partitions."""
