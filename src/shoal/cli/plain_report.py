@@ -168,38 +168,40 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the rows of the summary: names and values."""
     if not summary.topics and summary.ended:
         return [("ended", summary.ended), ("elapsed", _elapsed(summary))]
-    rows = [("ended", summary.ended)] if summary.ended else []
-    rows += [
+    rows = [
+        ("ended", summary.ended),
         ("topics", f"{len(summary.topics):,} ({summary.partitions:,} partitions)"),
         *_state_rows(summary),
         *[(name.replace("_", " "), _count(count)) for name, count in summary.counts().items()],
         ("elapsed", _elapsed(summary)),
         ("MB/s", f"{summary.bytes_per_s / 1e6:.1f}"),
         ("CPU-seconds", f"{summary.python_cpu_s:.1f} Python, {summary.jvm_cpu_s:.1f} JVM"),
-        *_garbage_collection_row(summary),
-        *_engine_row(summary),
+        ("JVM's GC", _garbage_collection(summary)),
+        ("inner loops", _engines(summary)),
         ("group", summary.group),
+        ("consumer groups", _consumer_groups(summary.consumer_groups)),
+        ("Spark's log", summary.log_file),
+        ("report", summary.report),
+        *[
+            (name, f"{first_few(each)}: {reason}")
+            for name, reasons in (("stopped", summary.stopped), ("waiting", summary.waiting))
+            for reason, each in _by_reason(reasons.items()).items()
+        ],
+        *[
+            ("continued", f"{each.partition} after {incident_text(each)}")
+            for each in summary.incidents
+            if each.continued
+        ],
+        (
+            "continued",
+            summary.incidents_before and f"after {summary.incidents_before:,} incidents before these",
+        ),
+        (
+            "interrupted",
+            summary.interrupted and "some records are not copied yet. Run the mirror again to continue",
+        ),
     ]
-    if summary.consumer_groups is not None:
-        rows.append(("consumer groups", _consumer_groups(summary.consumer_groups)))
-    if summary.log_file:
-        rows.append(("Spark's log", summary.log_file))
-    if summary.report:
-        rows.append(("report", summary.report))
-    for name, reasons in (("stopped", summary.stopped), ("waiting", summary.waiting)):
-        rows += [
-            (name, f"{first_few(each)}: {reason}") for reason, each in _by_reason(reasons.items()).items()
-        ]
-    rows += [
-        ("continued", f"{each.partition} after {incident_text(each)}")
-        for each in summary.incidents
-        if each.continued
-    ]
-    if summary.incidents_before:
-        rows.append(("continued", f"after {summary.incidents_before:,} incidents before these"))
-    if summary.interrupted:
-        rows.append(("interrupted", "some records are not copied yet. Run the mirror again to continue"))
-    return rows
+    return [(name, str(text)) for name, text in rows if text]
 
 
 def _count(count: int | Mapping[str, int]) -> str:
@@ -208,8 +210,10 @@ def _count(count: int | Mapping[str, int]) -> str:
     return ", ".join(f"{name} {each:,}" for name, each in sorted(count.items())) or "none"
 
 
-def _consumer_groups(status: Mapping[str, Any]) -> str:
+def _consumer_groups(status: Mapping[str, Any] | None) -> str:
     """Return ``12, with 30 offsets exact, 2 ahead, 1 refused``."""
+    if status is None:
+        return ""
     counts = [
         f"{count:,} {name}"
         for name, count in (*status["offsets"].items(), *status["actions"].items())
@@ -219,25 +223,18 @@ def _consumer_groups(status: Mapping[str, Any]) -> str:
     return f"{text}, but the last translation failed: {status['failure']}" if status["failure"] else text
 
 
-def _state_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return the rows about the lag of the destination."""
+def _state_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield the rows about the lag of the destination."""
     if not summary.states:
-        return []
+        return
     others = [f"{count:,} {state}" for state, count in summary.states.items() if count]
     age = "" if not summary.lag_s else f", {summary.lag_s:,.1f} s"
-    rows = [
-        ("up to date", "yes" if summary.up_to_date else f"no: {', '.join(others)}"),
-        ("lag", f"{'' if summary.lag_is_known else 'at least '}{summary.lag_records:,} records{age}"),
-        *[
-            (f"{name} down", f"{each.sentence}: {each.reason}")
-            for name, each in summary.clusters_down.items()
-        ],
-    ]
+    yield "up to date", "yes" if summary.up_to_date else f"no: {', '.join(others)}"
+    yield "lag", f"{'' if summary.lag_is_known else 'at least '}{summary.lag_records:,} records{age}"
+    for name, each in summary.clusters_down.items():
+        yield f"{name} down", f"{each.sentence}: {each.reason}"
     if summary.held_back_records:
-        rows.append(
-            ("held back", f"{summary.held_back_records:,} records, by open transactions of the source")
-        )
-    return rows
+        yield "held back", f"{summary.held_back_records:,} records, by open transactions of the source"
 
 
 def incident_text(incident: PartitionIncident) -> str:
@@ -249,19 +246,17 @@ def incident_text(incident: PartitionIncident) -> str:
     return f"{incident.kind} ({lost} {unit}{'s' * (incident.lost != 1)} lost): {incident.reason}"
 
 
-def _garbage_collection_row(summary: Summary) -> list[tuple[str, str]]:
+def _garbage_collection(summary: Summary) -> str:
     gc = summary.jvm_gc
     if gc is None:
-        return []
+        return ""
     pauses = "1 pause" if gc.pauses == 1 else f"{gc.pauses:,} pauses"
-    return [("JVM's GC", f"{gc.time_s:.2f} s in {pauses}")]
+    return f"{gc.time_s:.2f} s in {pauses}"
 
 
-def _engine_row(summary: Summary) -> list[tuple[str, str]]:
-    if not summary.engines:
-        return []
+def _engines(summary: Summary) -> str:
     different = ", each on other machines: install the same shoal on all" if len(summary.engines) > 1 else ""
-    return [("inner loops", " and ".join(summary.engines) + different)]
+    return " and ".join(summary.engines) + different
 
 
 def _elapsed(summary: Summary) -> str:
