@@ -135,7 +135,9 @@ class CutoverRun:
             Gate.CERTIFICATE: [_Look(self._certify)],
         }
         gates = [each for each, rule in GATES.items() if rule.is_rehearsed or self._is_cut]
-        all(self._passes(each, looks[each]) for each in gates)
+        for gate in gates:
+            if not self._passes(gate, looks[gate]):
+                break
         return CutoverReport(
             self._options.rehearse,
             tuple(self._events.values()),
