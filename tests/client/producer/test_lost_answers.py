@@ -15,6 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import (
     BrokerError,
     DeliveryTimedOut,
+    Disconnected,
 )
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
@@ -202,5 +203,31 @@ def test_answer_for_partitions_that_were_not_sent_counts_for_none(
     with producer(broker) as ours:
         ours.send("topic", b"before", partition=0).result(10)
         answers(broker, ApiKey.PRODUCE, lie)
+        assert ours.send("topic", b"after", partition=0).result(10).offset == 1
+    assert values(broker) == [b"before", b"after"]
+
+
+def test_batch_that_the_leader_reports_as_written_is_acknowledged(broker: Broker) -> None:
+    duplicate = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    broker.faults.add(ApiKey.PRODUCE, error=duplicate, effect="after")
+    with producer(broker) as ours:
+        assert ours.send("topic", b"a", partition=0).result(10).offset == -1
+        assert ours.send("topic", b"b", partition=0).result(10).offset == 1
+    assert values(broker) == [b"a", b"b"]
+
+
+def test_cluster_that_has_no_producer_id_yet_is_asked_again(broker: Broker) -> None:
+    asked = broker.faults.add(ApiKey.INIT_PRODUCER_ID, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=2)
+    with producer(broker) as ours:
+        assert ours.send("topic", b"a", partition=0).result(10).offset == 0
+    assert asked.hits == 2
+
+
+def test_lost_connection_fails_a_batch_without_retries_and_later_ones_are_sent(broker: Broker) -> None:
+    with producer(broker, retries=0) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        broker.faults.add(ApiKey.PRODUCE, drop="before")
+        with pytest.raises(Disconnected):
+            ours.send("topic", b"lost", partition=0).result(10)
         assert ours.send("topic", b"after", partition=0).result(10).offset == 1
     assert values(broker) == [b"before", b"after"]
