@@ -228,11 +228,8 @@ def _canonical(host: str) -> str:
         return host
 
 
-#: The first of libkrb5's error codes (krb5.h, ERROR_TABLE_BASE_krb5). Those of RFC 4120 follow in its order.
-_BASE = -1765328384
-
 #: KRB5_KDC_UNREACH and KRB5_REALM_CANT_RESOLVE: failures that end without a change of the configuration.
-_MAY_PASS = frozenset({156, 220})
+_MAY_PASS = frozenset({-1765328228, -1765328164})
 
 _REMEDY = (
     "Check principal, keyTab and ticketCache in sasl.jaas.config (klist -k, kinit), "
@@ -250,7 +247,8 @@ def no_ticket(error: Any, wanted: str) -> NoTicket:
         wanted: The login or service without a ticket, such as ``the principal alice``.
 
     """
-    may_pass = _code(error) in _MAY_PASS
+    code = error.min_code or 0
+    may_pass = (code - 2**32 if code >= 2**31 else code) in _MAY_PASS
     return NoTicket(f"no Kerberos ticket for {wanted}: {shown(error)}. {_REMEDY}", may_pass=may_pass)
 
 
@@ -261,10 +259,3 @@ def shown(error: Any) -> str:
     ]
     statuses = error.get_all_statuses(error.min_code if is_minor else error.maj_code, not is_minor)
     return " ".join(map(str, statuses)).rstrip(". ")
-
-
-def _code(error: Any) -> int:
-    """Return the code as its distance from libkrb5's first one, or as it is for other codes."""
-    code = error.min_code or 0
-    signed = code - 2**32 if code >= 2**31 else code
-    return signed - _BASE if _BASE <= signed < _BASE + 256 else signed
