@@ -18,7 +18,7 @@ from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import exposition
+from shoal.mirroring.monitoring.shown import exposition
 from shoal.topic_partition import TopicPartition
 
 __all__ = [

@@ -26,7 +26,7 @@ from shoal.errors import (
 )
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
-from shoal.mirroring.monitoring.prometheus import exposition
+from shoal.mirroring.monitoring.shown import exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
 from shoal.spark.first_sentence import ReportedError

@@ -16,7 +16,7 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import exposition, metrics_routes
+from shoal.mirroring.monitoring.shown import exposition, metrics_routes
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples

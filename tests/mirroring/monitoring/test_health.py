@@ -13,10 +13,9 @@ import pytest
 from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.monitoring.door import Door
-from shoal.mirroring.monitoring.health import health_routes
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
-from shoal.mirroring.monitoring.prometheus import metrics_routes
+from shoal.mirroring.monitoring.shown import health_routes, metrics_routes
 from shoal.net.address import Address
 from shoal.timing import Timing
 from tests.metrics_fed import busy_metrics

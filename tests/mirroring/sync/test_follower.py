@@ -16,7 +16,7 @@ from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.prometheus import exposition
+from shoal.mirroring.monitoring.shown import exposition
 from shoal.mirroring.sync import follower
 from shoal.mirroring.sync.follower import GroupFollower, pause_s
 from shoal.protocol.apis import ApiKey

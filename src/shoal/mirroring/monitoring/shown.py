@@ -1,19 +1,28 @@
-"""Everything that a mirror shows while it runs, if its options ask for it: metrics, page and report."""
+"""
+Everything that a mirror shows while it runs, if its options ask for it: metrics, health, page and report.
+
+``/healthz`` and ``/readyz`` are for Kubernetes and load balancers. Both answer without the token of
+``--http-token-file``: a kubelet sends none, and they contain only the phase, and which cluster does not
+answer. docs/metrics.md explains each metric of ``/metrics``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from http import HTTPStatus
 
+from ...numbers import CONTENT_TYPE, process_text
+from ...timing import Timing
 from ..model.options import MetricsBy, MirrorOptions
-from .door import Door, OnCommand
-from .health import health_routes
+from ..model.progress import Phase
+from .door import Answer, Door, OnCommand, Route
 from .metrics import Metrics
 from .page import About, MirrorPage
 from .page.history import Processes
-from .prometheus import metrics_routes
 
-__all__ = ["show"]
+__all__ = ["exposition", "health_routes", "metrics_routes", "show"]
 
 
 def show(
@@ -53,3 +62,55 @@ def show(
         notify(f"control socket at {options.control}")
     resources.enter_context(door)
     return page
+
+
+def metrics_routes(metrics: Metrics, processes: Processes, *, by_topic: bool = False) -> Mapping[str, Route]:
+    """Return the route of the metrics; it reads the usage of the driver and its JVMs at each scrape."""
+
+    def answer() -> Answer:
+        return Answer(exposition(metrics, processes, by_topic=by_topic), {"Content-Type": CONTENT_TYPE})
+
+    return {"/metrics": answer}
+
+
+def exposition(metrics: Metrics, processes: Processes, *, by_topic: bool = False) -> bytes:
+    """Return the state of a mirror in Prometheus's text format."""
+    state = metrics.state([*processes(), *metrics.workers()])
+    return (state.to_prometheus(by_topic=by_topic) + process_text()).encode()
+
+
+def health_routes(metrics: Metrics, timing: Timing) -> Mapping[str, Route]:
+    """Return the routes, for a server of these metrics."""
+    return {
+        "/healthz": lambda: _healthz(metrics, timing.restart_after_s),
+        "/readyz": lambda: _readyz(metrics),
+    }
+
+
+def _healthz(metrics: Metrics, restart_after_s: float) -> Answer:
+    """
+    Answer whether a restart is of no use: 503 if a mirror copies, and no task has reported for so long.
+
+    Partitions that wait or are stopped are no reason for a restart, nor is a long start.
+    """
+    if metrics.phase is not Phase.COPYING or metrics.phase_s < restart_after_s:
+        return _answer(metrics.phase.value)
+    reported_at = metrics.last_report_at
+    silent_for_s = metrics.phase_s if reported_at is None else time.time() - reported_at
+    has_work = any(each.stopped is None for each in metrics.partitions().values())
+    if silent_for_s < restart_after_s or not has_work:
+        return _answer(metrics.phase.value)
+    return _answer(f"no task has reported for {silent_for_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _readyz(metrics: Metrics) -> Answer:
+    """Answer whether tasks copy: 503 before, once the mirror stops, and while a cluster does not answer."""
+    phase = metrics.phase
+    silent = [each.sentence for each in metrics.clusters.values() if each is not None]
+    is_ready = phase is Phase.COPYING and not silent
+    status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return _answer(", ".join([phase.value, *silent]), status)
+
+
+def _answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(f"{text}\n".encode(), status=status)
