@@ -78,7 +78,8 @@ def _small(topic: TopicReport) -> Iterator[_Advice]:
             f"Set batch.size={_larger(full)} at the producer, since the codec shrinks full batches",
         )
         return
-    alone = "most records were sent alone" if topic.records_a_batch < 1.5 else "they were sent before full"
+    is_alone = topic.records_a_batch < 1.5
+    alone = "most records were sent alone" if is_alone else "they were sent before they were full"
     yield (
         "small-batches",
         f"{text}: {alone}",

@@ -10,27 +10,17 @@ what became of its records, over all slots together.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TypeAlias
 
 from .errors import DamagedLog
-from .findings import OffsetRange, Side
+from .findings import OffsetRange
 from .log import ROW_BYTES, Log, LogRecord, Run
-from .records import Key, Odd, are_same, keys_of
+from .records import Odd, are_same
+from .slots import MOST_KEPT, Compared, Place, Slot, likes_of, places_of
 
-__all__ = [
-    "MOST_AHEAD",
-    "MOST_KEPT",
-    "NOWHERE",
-    "Compared",
-    "Cursor",
-    "Place",
-    "Slot",
-    "compare",
-    "longest_ascending",
-]
+__all__ = ["MOST_AHEAD", "Cursor", "compare"]
 
 #: The most records of each side, and bytes of them, among which both are searched for the place at which they
 #: agree again.
@@ -42,24 +32,8 @@ _FIRST_WINDOW, _WINDOW_FACTOR = 32, 4
 #: The number of equal records in a row that show that both sides are in step again.
 _IN_A_ROW = 3
 
-#: The most likes of one record among which a place is searched.
-_MOST_LIKES = 16
-
-#: The most records of a partition that differ and are kept, to explain them one by one; others are counted.
-MOST_KEPT = 131_072
-
 #: A place behind all offsets.
 _END = 2**63 - 1
-
-
-class Place(NamedTuple):
-    """Offsets of both sides that belong together, or numbers of both."""
-
-    source: int
-    destination: int
-
-
-NOWHERE = Place(0, 0)
 
 
 #: Finds a place at which both sides agree again, from their next records on, however far it is.
@@ -166,72 +140,6 @@ class Cursor:
         return found
 
 
-class Slot(NamedTuple):
-    """
-    The records that each side has between two records that both have.
-
-    Attributes:
-        source: The source's records.
-        destination: The destination's records.
-        start: The offsets behind the record before it.
-        gaps: The number of offsets of the source and of the destination that have no record.
-        end: The offsets of the record behind it.
-        is_last: Whether it is at the ends of both sides.
-        more: The number of further records of each side, which were too many to keep.
-
-    """
-
-    source: list[Odd]
-    destination: list[Odd]
-    start: Place
-    gaps: Place = NOWHERE
-    end: Place = NOWHERE
-    is_last: bool = False
-    more: Place = NOWHERE
-
-
-@dataclass(slots=True)
-class Compared:
-    """
-    The result of a comparison so far.
-
-    Attributes:
-        records: The number of records that are the same.
-        batches: The number of batches whose rows are the same.
-        decoded: The number of records that were compared one by one.
-        slots: The slots, by place; the last one is at the ends of both sides.
-
-    """
-
-    records: int = 0
-    batches: int = 0
-    decoded: int = 0
-    slots: list[Slot] = field(default_factory=list)
-    _kept: int = 0
-
-    def add(self, slot: Slot) -> None:
-        """Add a slot, without the records that both sides have in the same order."""
-        pairs = _common(slot)
-        self.records += len(pairs)
-        self.decoded += len(pairs)
-        for each in _split(slot, pairs):
-            if each.source or each.destination or each.is_last or any(each.more):
-                self._keep(each)
-
-    def _keep(self, slot: Slot) -> None:
-        """Keep a slot, or only the number of its records if there are too many already."""
-        records = Place(len(slot.source), len(slot.destination))
-        if not self._kept or self._kept + sum(records) <= MOST_KEPT or slot.is_last:
-            self._kept += sum(records)
-        elif any(self.slots[-1].more):
-            before = self.slots.pop()
-            more = Place(before.more.source + records.source, before.more.destination + records.destination)
-            slot = before._replace(more=more, end=slot.end)
-        else:
-            slot = slot._replace(source=[], destination=[], more=records)
-        self.slots.append(slot)
-
-
 def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mirrored_until: int) -> None:
     """
     Step through both sides.
@@ -328,7 +236,7 @@ def _nearest(
     Three records in a row show that, or the rest of a side that ends. One record is enough if gaps explain
     all that is stepped over.
     """
-    places = _places(destination)
+    places = places_of(destination)
     gaps = [list(accumulate(each.gap for each in records)) for records in (source, destination)]
 
     def agree_from(here: int, there: int) -> bool:
@@ -352,29 +260,12 @@ def _nearest(
     for here, each in enumerate(source):
         if best is not None and here >= sum(best):
             break
-        for there in _likes(each, places):
+        for there in likes_of(each, places):
             if best is not None and here + there >= sum(best):
                 break
             if here + there and agree_from(here, there):
                 best = Place(here, there)
     return best
-
-
-def _places(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
-    """Return the indexes of each key."""
-    places: dict[Key, list[int]] = {}
-    for there, each in enumerate(destination):
-        for key in keys_of(each, Side.DESTINATION):
-            places.setdefault(key, []).append(there)
-    return places
-
-
-def _likes(record: LogRecord | Odd, places: dict[Key, list[int]]) -> Sequence[int]:
-    """Return the indexes of the first records that may be a copy of one of the source."""
-    found = [places[key] for key in keys_of(record, Side.SOURCE) if key in places]
-    if len(found) <= 1:
-        return found[0][:_MOST_LIKES] if found else ()
-    return sorted(chain.from_iterable(each[:_MOST_LIKES] for each in found))
 
 
 def _slot(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:
@@ -401,56 +292,3 @@ def _taken(cursor: Cursor, until: int, lag_from: int) -> tuple[list[Odd], int, i
         kept += map(Odd.of, taken[:room])
         more += sum(each.records for each in taken[room:])
     return kept, more, gaps
-
-
-# The common records of a slot
-
-
-def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
-    """Yield the slots between some pairs of records, and the rest behind them."""
-    start, first, gaps = slot.start, NOWHERE, slot.gaps
-    for here, there in pairs:
-        ours, theirs = slot.source[here], slot.destination[there]
-        source, destination = slot.source[first.source : here], slot.destination[first.destination : there]
-        own = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
-        yield Slot(source, destination, start, own, Place(ours.offset, theirs.offset))
-        start, first = Place(ours.end, theirs.end), Place(here + 1, there + 1)
-        gaps = Place(gaps.source - own.source, gaps.destination - own.destination)
-    source, destination = slot.source[first.source :], slot.destination[first.destination :]
-    yield slot._replace(source=source, destination=destination, start=start, gaps=gaps)
-
-
-def _gaps(records: Sequence[Odd]) -> int:
-    return sum(each.gap for each in records)
-
-
-def _common(slot: Slot) -> list[Place]:
-    """Return the indexes of the longest part that both sides have in the same order."""
-    places = _places(slot.destination)
-    pairs = [
-        Place(here, there)
-        for here, each in enumerate(slot.source)
-        for there in reversed(_likes(each, places))
-    ]
-    return [pairs[at] for at in longest_ascending([pair.destination for pair in pairs])]
-
-
-def longest_ascending(numbers: Sequence[int]) -> list[int]:
-    """Return the indexes of the most numbers that ascend (patience sorting)."""
-    smallest: list[int] = []
-    ends: list[int] = []
-    before: list[int | None] = []
-    for index, number in enumerate(numbers):
-        length = bisect_left(smallest, number)
-        before.append(ends[length - 1] if length else None)
-        if length == len(ends):
-            smallest.append(number)
-            ends.append(index)
-        else:
-            smallest[length], ends[length] = number, index
-    found: list[int] = []
-    last = ends[-1] if ends else None
-    while last is not None:
-        found.append(last)
-        last = before[last]
-    return found[::-1]

@@ -13,12 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ..client.config import IsolationLevel
-from .compare import MOST_KEPT, NOWHERE, Place, Slot
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Side
 from .locate import find_keys
 from .log import Log
 from .ranges import Explanation, Ranges, Skips, at, one
 from .records import Key, Odd, key_and_value, keys_of
+from .slots import MOST_KEPT, NOWHERE, Place, Slot
 
 __all__ = ["MOST_RANGES", "Findings", "explain"]
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from .compare import MOST_AHEAD, Place, longest_ascending
+from .compare import MOST_AHEAD
 from .errors import NotComparable
 from .findings import OffsetRange, Side
 from .log import Log, LogRecord
 from .plan import Copied
 from .records import Key, are_same, keys_of
 from .report import Aligned, Alignment
+from .slots import Place, longest_ascending
 
 __all__ = ["Begin", "begin", "earliest_time", "find_again", "find_first", "find_keys", "first_records"]
 

@@ -16,7 +16,7 @@ from ..client.offsets import EARLIEST
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError, Stopped
 from ..mirroring.model.copy_options import CopyOptions
-from .compare import NOWHERE, Compared, Cursor, Place, compare
+from .compare import Cursor, compare
 from .errors import DamagedLog, NotComparable
 from .explain import MOST_RANGES, Findings, explain
 from .extent import WHOLE, Extent
@@ -26,6 +26,7 @@ from .log import Log
 from .places import Places
 from .plan import PartitionPlan
 from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, has_destination
+from .slots import NOWHERE, Compared, Place
 
 __all__ = ["Assignment", "PartitionComparison"]
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from contextlib import closing
 
 from ..mirroring.model.window import Until
-from .compare import Place
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS
 from .findings import OffsetRange
 from .locate import earliest_time, find_first, first_records
 from .log import Log
 from .plan import PartitionPlan
+from .slots import Place
 
 __all__ = ["Places"]
 

@@ -12,11 +12,11 @@ from ..client.offsets import LogOffsets, ask_logs, log_end_offsets
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition
-from .compare import Place
 from .errors import NotComparable
 from .findings import OffsetRange, OpenTransaction, Side
 from .positions import CommittedPositions
 from .report import has_destination
+from .slots import Place
 
 __all__ = ["Copied", "Mirrored", "PartitionPlan", "Plan", "make_plan"]
 

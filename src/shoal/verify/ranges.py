@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from .compare import Slot
 from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
+from .slots import Slot
 
 __all__ = ["NO_SKIPS", "Explanation", "Ranges", "Skips", "at", "one"]
 

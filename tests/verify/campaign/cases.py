@@ -17,7 +17,8 @@ from typing import TypeAlias
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Extent, Outcome, PartitionReport, Side, verify
-from shoal.verify.compare import MOST_AHEAD, MOST_KEPT
+from shoal.verify.compare import MOST_AHEAD
+from shoal.verify.slots import MOST_KEPT
 from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import NOW_MS, TwoBrokers
