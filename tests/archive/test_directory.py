@@ -10,6 +10,7 @@ from shoal.archive.description import DamagedObject
 from shoal.archive.directory import Archive
 from shoal.archive.names import UnsafeName
 from shoal.errors import ConfigError
+from tests import batches
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of
 
 
@@ -105,16 +106,54 @@ def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: P
     assert read.record_set == later
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        plain(2) + plain(2, base_offset=2, timestamp=9_000) + plain(2, base_offset=4),
+        plain(2) + plain(4, base_offset=2),
+        plain(6),
+        plain(2) + plain(2, base_offset=2) + plain(1, base_offset=5),
+        bytes(batches.batch([b"a", b"b"], holes=[0])) + plain(1, 1, base_offset=2) + plain(2, base_offset=4),
+    ],
+    ids=["other records", "a longer batch", "one batch", "another beginning", "a batch in two"],
+)
+@pytest.mark.parametrize("first", [0, 2])
+def test_overlapping_objects_that_differ_are_refused_with_both_names(
+    tmp_path: Path, later: bytes, first: int
+) -> None:
+    archive = new_archive(tmp_path / "a")
+    one, _ = add(archive, plain(2, 2, 2), tmp_path, generation=1)
+    other, _ = add(archive, later, tmp_path, generation=2)
+    with closing(reader_of(archive)) as reader, pytest.raises(DamagedObject) as refused:
+        reader.read(first, 60)
+    assert all(f"{each}.log" in str(refused.value) for each in (one, other))
+
+
+def test_overlapping_objects_may_lack_batches_that_compaction_removed(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(2, 2, 2, 2), tmp_path, generation=1)
+    later = plain(2) + plain(2, base_offset=4)
+    add(archive, later, tmp_path, generation=2)
+    with closing(reader_of(archive)) as reader:
+        read = reader.read(0, 10_000)
+        behind = reader.read(6, 10_000)
+    assert read is not None
+    assert read.record_set == later
+    assert behind is not None
+    assert behind.record_set == plain(2, base_offset=6)
+
+
 def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a")
     late = plain(2, 2, 2)
     add(archive, late, tmp_path, generation=1)
     add(archive, plain(2), tmp_path, generation=2)
-    add(archive, plain(2, base_offset=2, timestamp=9_000), tmp_path, offset=2, generation=2)
+    compacted = bytes(batches.batch([b"first", b"value at 3"], base_offset=2, holes=[0]))
+    add(archive, compacted, tmp_path, offset=2, generation=2)
     offset, found = 0, b""
     with closing(reader_of(archive)) as reader:
         while (read := reader.read(offset, 60)) is not None:
             found += read.record_set
             offset += 2
-    assert found == plain(2) + plain(2, base_offset=2, timestamp=9_000) + plain(2, base_offset=4)
+    assert found == plain(2) + compacted + plain(2, base_offset=4)
     assert objects_of(archive).end_offset == 6

@@ -6,8 +6,8 @@ Listings are as old as the last look. Descriptions never change, so each is read
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from .description import DamagedObject, read_small
@@ -173,6 +173,16 @@ class PartitionObjects:
             return self._next(offset, behind)
         found = max(covering, key=lambda each: (each.generation, each.base_offset))
         return found, self._until(found, behind)
+
+    def overlapping(self, name: ObjectName) -> Iterator[ObjectName]:
+        """Yield the other objects that have some of an object's offsets: one of the two writers was late."""
+        place, behind = bisect_left(self.names, name), self.facts(name).next_offset
+        for each in self._candidates(self.names[max(0, place - _LOOK_BACK) : place]):
+            if self.facts(each).next_offset > name.base_offset:
+                yield each
+        for each in self.names[place + 1 : place + 1 + _LOOK_BACK]:
+            if each.base_offset < behind:
+                yield each
 
     def _next(self, offset: int, place: int) -> tuple[ObjectName, int] | None:
         if place >= len(self.names):

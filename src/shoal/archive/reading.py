@@ -10,19 +10,20 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import xxhash
 
-from ..records import read_records, split
+from ..records import BatchHeader, read_records, split
 from ..records.batch import HEADER_SIZE, LOG_OVERHEAD
 from ..records.legacy import read_timestamp
 from .aborted import AbortedEntry, read_index
 from .description import DamagedObject
 from .names import ObjectName
 from .objects import PartitionObjects
+from .overlaps import first_difference
 from .segment import digest_of
 from .store import StoredFile
 
@@ -83,7 +84,7 @@ class _Opened:
 
     def read(self, most_bytes: int) -> bytes:
         """Return the next batches that begin before :attr:`until`, and go behind them."""
-        if self.position >= self.file.size:
+        if self.position >= self.file.size or self.offset >= self.until:
             return b""
         data, end = self._piece(most_bytes), 0
         for following, base_offset, next_offset in _batches(data, self.offset):
@@ -157,6 +158,7 @@ class PartitionReader:
         return None
 
     def _open_at(self, offset: int) -> _Opened | None:
+        """Return the object that has an offset, or the next one, at this offset."""
         opened = self._opened
         if opened is not None and opened.offset == offset < opened.until:
             return opened
@@ -164,9 +166,41 @@ class PartitionReader:
         found = self.objects.at(offset)
         if found is None:
             return None
-        self._opened = opened = self._open(*found)
+        name, until = found
+        for other in self.objects.overlapping(name):
+            self._compare(name, other)
+        self._opened = opened = self._open(name, until)
         opened.seek(offset)
         return opened
+
+    def _compare(self, *names: ObjectName) -> None:
+        """Compare the batches of two objects at the offsets that both have, once in a process."""
+        earlier, later = sorted(names, key=lambda each: (each.generation, each.base_offset))
+        where = self.objects.where(later)
+        key = f"{where} {self.objects.where(earlier)}"
+        if key in _verified:
+            return
+        begin, end = max(each.base_offset for each in names), self._end_of(*names)
+        with self._opening(earlier, end) as before, self._opening(later, end) as after:
+            before.seek(begin)
+            after.seek(begin)
+            offset = first_difference(_headers(before), _headers(after))
+        if offset is not None:
+            raise DamagedObject(
+                where,
+                f"it and {earlier}.log, of an earlier writer, have different batches at offset {offset}. "
+                "Compaction does not explain that, so one of them is of another log",
+            )
+        _verified.add(key)
+
+    def _end_of(self, *names: ObjectName) -> int:
+        return min(self.objects.facts(each).next_offset for each in names)
+
+    @contextmanager
+    def _opening(self, name: ObjectName, until: int) -> Iterator[_Opened]:
+        opened = self._open(name, until)
+        with closing(opened.file):
+            yield opened
 
     def _open(self, name: ObjectName, until: int) -> _Opened:
         objects, facts = self.objects, self.objects.facts(name)
@@ -225,6 +259,13 @@ class PartitionReader:
         if self._opened is not None:
             self._opened.file.close()
         self._opened = None
+
+
+def _headers(opened: _Opened) -> Iterator[BatchHeader]:
+    """Yield the headers of an object's batches, from its place on."""
+    while data := opened.read(_PIECE_BYTES):
+        for batch in split(memoryview(data)):
+            yield batch.header
 
 
 def _verify(file: StoredFile, where: str, digest: str) -> None:
