@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ def test_topic_is_archived_and_restored_by_another_name_with_its_consumers(
     selected = ["--topics", "orders", "--groups", ".*", "--once"]
     done = shoal("mirror", "--from", source.bootstrap, "--to", archive, *selected, state=tmp_path)
     assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "archive/runs").iterdir()
+    (extent,) = json.loads(run.read_bytes())["partitions"]
+    assert (extent["topic"], extent["start_offset"], extent["objects"]) == ("orders", 0, 1)
+    assert extent["next_offset"] == history.next_offset
     destination.create_topic("copy", 1)
     options = [*selected, "--rename", "orders=copy", "--sync", "configs"]
     done = shoal("mirror", "--from", archive, "--to", destination.bootstrap, *options, state=tmp_path)

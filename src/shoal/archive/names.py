@@ -16,6 +16,7 @@ from ..errors import ShoalError
 __all__ = [
     "ARCHIVE_FILE",
     "ARCHIVE_GROUPS",
+    "ARCHIVE_RUNS",
     "ARCHIVE_TOPICS",
     "ObjectName",
     "UnsafeName",
@@ -33,6 +34,7 @@ __all__ = [
 ARCHIVE_FILE = "archive.json"
 ARCHIVE_TOPICS = "topics"
 ARCHIVE_GROUPS = "groups"
+ARCHIVE_RUNS = "runs"
 
 #: Kafka's rule (``org.apache.kafka.common.internals.Topic``).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)

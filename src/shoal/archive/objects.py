@@ -7,7 +7,7 @@ Listings are as old as the last look. Descriptions never change, so each is read
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from .description import DamagedObject, read_small
@@ -57,6 +57,11 @@ class PartitionObjects:
         self.uncounted = sorted(each.name for each, (name, _) in parsed if name not in counted)
         self._sizes = {each.name: each.size for each, _ in parsed}
         self._highest_generation = max((name.generation for _, (name, _) in parsed), default=-1)
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes of the files of all objects that count, by their names."""
+        files = (f"{name}.{suffix}" for name in self.names for suffix in ("json", "log", "txnindex"))
+        return {each: self._sizes[each] for each in files if each in self._sizes}
 
     @property
     def next_generation(self) -> int:

@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...archive.description import now_ms
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
+from ...errors import ShoalError
 from ...state_directory import state_dir
 from ...topic_partition import TopicPartition
 from ..assignment import partitions_of, window_ends
@@ -30,6 +32,7 @@ from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
 from ..model.window import Until
 from ..positions import GroupPositions
+from ..prepare.archive import archive_run
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import prepare
@@ -76,6 +79,7 @@ class TopicMirror:
         keeper = options.source.keeper or options.source
         lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
         resources.callback(lock.release)
+        resources.callback(self._archive_run, schedule, now_ms())
         control.use_group(lock.begin_generation)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
@@ -105,6 +109,13 @@ class TopicMirror:
         summary = run.copy(prepared, schedule, control, lock)
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
+
+    def _archive_run(self, schedule: PartitionSchedule, started_ms: int) -> None:
+        """Write the manifest of an archive, once the tasks have ended."""
+        try:
+            archive_run(self._options.destination, schedule.names.values(), started_ms)
+        except ShoalError as error:
+            self._run.warn(f"the manifest of this run is not archived: {error}")
 
     def _steer(self, schedule: PartitionSchedule, control: ControlServer) -> Steering:
         run = self._run

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...archive.description import now_ms
 from ...archive.directory import Archive, ArchivedTopic
 from ...archive.names import check_topic, topic_directory_id
+from ...archive.runs import write_run
 from ...client.cluster import Cluster
+from ...client.config import ClientConfig
 from ...errors import ConfigError
+from ...topic_partition import TopicPartition
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from .changes import Prepared, PreparedTopic
 from .descriptions import describe_topics
 
-__all__ = ["archive_topics", "inspect_for_archive"]
+__all__ = ["archive_run", "archive_topics", "inspect_for_archive"]
 
 
 def inspect_for_archive(
@@ -133,3 +136,27 @@ def archive_topics(
             )
         )
     return refused
+
+
+def archive_run(destination: ClientConfig, topics: Iterable[str], started_ms: int) -> None:
+    """
+    Write the manifest of a run that ends; nothing if the destination is no archive.
+
+    Args:
+        topics: The names in the archive.
+        started_ms: The beginning of the run.
+
+    Raises:
+        ShoalError: The store does not answer, or refuses; or a description is damaged.
+
+    """
+    if destination.directory is None:
+        return
+    archive = Archive.open(destination.directory, destination.store_credentials)
+    found = archive.topics()
+    archived = {name: found[name] for name in topics if name in found}
+    partitions = [
+        TopicPartition(name, number) for name, topic in archived.items() for number in range(topic.partitions)
+    ]
+    directory_ids = {name: topic.directory_id for name, topic in archived.items()}
+    write_run(archive, partitions, directory_ids, started_ms=started_ms, ended_ms=now_ms())

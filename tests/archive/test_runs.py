@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import xxhash
+
+from shoal.archive.directory import Archive
+from shoal.archive.runs import write_run
+from shoal.topic_partition import TopicPartition
+from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
+
+ORDERS = [TopicPartition("orders", number) for number in range(2)]
+
+
+def manifest(archive: Archive, directory: Path, ended_ms: int) -> list[dict[str, object]]:
+    """Write the manifest of a run, and return its partitions."""
+    write_run(archive, ORDERS, {"orders": str(TOPIC_ID)}, started_ms=1, ended_ms=ended_ms)
+    values = json.loads((directory / "runs" / f"{ended_ms:020d}.json").read_bytes())
+    assert (values["format"], values["started_ms"], values["ended_ms"]) == (1, 1, ended_ms)
+    partitions: list[dict[str, object]] = values["partitions"]
+    return partitions
+
+
+def test_manifest_has_the_extent_of_each_partition_and_a_digest_of_its_objects(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a", partitions=2)
+    add(archive, plain(3), tmp_path, offset=0)
+    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    archive.store.write(f"{objects_of(archive).path}/00000000000000000005.9-1.log", b"failed upload")
+    first, second = manifest(archive, tmp_path / "a", 5)
+    files = sorted(Path(archive.store.url, objects_of(archive).path).iterdir())
+    listed = [(each.name, each.stat().st_size) for each in files if ".9-1." not in each.name]
+    digest = xxhash.xxh3_128("".join(f"{name} {size}\n" for name, size in listed).encode()).hexdigest()
+    assert first == {
+        "topic": "orders",
+        "topic_id": str(TOPIC_ID),
+        "partition": 0,
+        "start_offset": 0,
+        "next_offset": 5,
+        "objects": 2,
+        "bytes": sum(size for _, size in listed),
+        "digest": digest,
+    }
+    assert (second["objects"], second["start_offset"], second["next_offset"]) == (0, None, None)
+
+
+def test_manifest_of_a_later_run_has_another_digest(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a", partitions=2)
+    add(archive, plain(3), tmp_path)
+    before = manifest(archive, tmp_path / "a", 5)
+    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    after = manifest(archive, tmp_path / "a", 6)
+    assert before[0]["digest"] != after[0]["digest"]
+    assert before[1] == after[1]
