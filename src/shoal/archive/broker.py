@@ -16,8 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +36,7 @@ from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
 from .directory import Archive, ArchivedTopic
-from .groups import ArchivedGroups, read_groups
+from .group_answers import GroupAnswers
 from .objects import PartitionObjects
 from .reading import PartitionReader
 
@@ -126,8 +125,7 @@ class _Served:
 
     def __init__(self, archive: Archive, url: str, client: socket.socket, groups_by_ms: int | None) -> None:
         self._archive = archive
-        self._groups_by_ms = groups_by_ms
-        self._groups: ArchivedGroups | None = None
+        groups = GroupAnswers(archive.store, groups_by_ms)
         self._url = url
         self._client = client
         self._topics: Mapping[str, ArchivedTopic] = {}
@@ -139,9 +137,9 @@ class _Served:
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self._leader_epochs,
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
-            ApiKey.LIST_GROUPS: self._list_groups,
+            ApiKey.LIST_GROUPS: groups.list_groups,
             ApiKey.FIND_COORDINATOR: self._find_coordinators,
-            ApiKey.OFFSET_FETCH: self._committed_offsets,
+            ApiKey.OFFSET_FETCH: groups.committed_offsets,
             ApiKey.FETCH: self._fetch,
         }
 
@@ -245,6 +243,14 @@ class _Served:
         if topic.topic_id is not None:
             described.topic_id = topic.topic_id
         return described
+
+    def _find_coordinators(self, request: Any) -> Any:
+        message = response_class(ApiKey.FIND_COORDINATOR)
+        coordinators = [
+            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, error_code=0)
+            for each in request.coordinator_keys
+        ]
+        return message(coordinators=coordinators)
 
     def _describe_configs(self, request: Any) -> Any:
         message = response_class(ApiKey.DESCRIBE_CONFIGS)
@@ -355,34 +361,6 @@ class _Served:
 
         return self._try(topic, wanted.partition, answer, fill)
 
-    # Groups
-
-    def _list_groups(self, request: Any) -> Any:
-        self._groups = read_groups(self._archive.store, self._groups_by_ms)
-        message = response_class(ApiKey.LIST_GROUPS)
-        return message(
-            error_code=0,
-            groups=[
-                message.ListedGroup(group_id=name, protocol_type="consumer", group_state="Empty")
-                for name in self._groups
-            ],
-        )
-
-    def _find_coordinators(self, request: Any) -> Any:
-        message = response_class(ApiKey.FIND_COORDINATOR)
-        coordinators = [
-            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, error_code=0)
-            for each in request.coordinator_keys
-        ]
-        return message(coordinators=coordinators)
-
-    def _committed_offsets(self, request: Any) -> Any:
-        """Return the offsets as the last listing had them."""
-        if self._groups is None:
-            self._groups = read_groups(self._archive.store, self._groups_by_ms)
-        groups = [_group(each, self._groups.get(each.group_id, {})) for each in request.groups]
-        return response_class(ApiKey.OFFSET_FETCH)(groups=groups)
-
     # Fetch
 
     def _fetch(self, request: Any) -> FetchResponse:
@@ -428,30 +406,6 @@ class _Served:
             answer.aborted,
             answer.record_set,
         )
-
-
-def _group(wanted: Any, committed: Mapping[TopicPartition, int]) -> Any:
-    """Return the answer about a group: about all its partitions, or those of the request."""
-    group = response_class(ApiKey.OFFSET_FETCH).OffsetFetchResponseGroup
-    topic = group.OffsetFetchResponseTopics
-    partitions: Iterable[TopicPartition] = committed
-    if wanted.topics is not None:
-        partitions = [
-            TopicPartition(each.name, number) for each in wanted.topics for number in each.partition_indexes
-        ]
-    topics: dict[str, list[Any]] = defaultdict(list)
-    for each in partitions:
-        topics[each.topic].append(
-            topic.OffsetFetchResponsePartitions(
-                partition_index=each.partition,
-                committed_offset=committed.get(each, -1),
-                committed_leader_epoch=-1,
-                metadata="",
-                error_code=0,
-            )
-        )
-    answers = [topic(name=name, partitions=found) for name, found in topics.items()]
-    return group(group_id=wanted.group_id, error_code=0, topics=answers)
 
 
 @dataclass(slots=True)

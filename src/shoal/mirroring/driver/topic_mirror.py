@@ -75,11 +75,10 @@ class TopicMirror:
         schedule = PartitionSchedule(
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
-        control = run.listen(schedule, resources)
+        control, started_ms = run.listen(schedule, resources), now_ms()
         keeper = options.source.keeper or options.source
         lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
         resources.callback(lock.release)
-        resources.callback(self._archive_run, schedule, now_ms())
         control.use_group(lock.begin_generation)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
@@ -92,6 +91,7 @@ class TopicMirror:
             steering = self._steer(schedule, control) if options.is_steered else None
             if options.sync or not options.once:
                 self._follow(group, schedule, resources)
+        resources.callback(self._archive_run, schedule, started_ms)
         create_again = partial(self._create_again, schedule)
         if not options.once:
             found_topic = partial(self._add, schedule, lock, steering)

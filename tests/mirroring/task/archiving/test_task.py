@@ -215,3 +215,13 @@ def test_task_refuses_a_directory_that_is_not_the_drivers(archiving: Archiving) 
     with pytest.raises(ConfigError, match="another directory"):
         task.running.result()
     task.control.close()
+
+
+def test_task_refuses_a_directory_that_its_machine_does_not_have(
+    archiving: Archiving, tmp_path: Path
+) -> None:
+    (tmp_path / "archive").rename(tmp_path / "elsewhere")
+    task = archiving.start()
+    with pytest.raises(ConfigError, match="no archive"):
+        task.running.result()
+    task.control.close()

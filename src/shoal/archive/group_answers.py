@@ -1,0 +1,75 @@
+"""The answers about consumer groups of the broker that stands for an archive: their archived offsets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..protocol.apis import ApiKey
+from ..protocol.codec import response_class
+from ..topic_partition import TopicPartition
+from .groups import ArchivedGroups, read_groups
+from .store import Store
+
+__all__ = ["GroupAnswers"]
+
+
+class GroupAnswers:
+    """The groups of one connection."""
+
+    def __init__(self, store: Store, by_ms: int | None) -> None:
+        """
+        Prepare; nothing is read yet.
+
+        Args:
+            store: The archive's directory.
+            by_ms: The time whose committed offsets are the answers; None for the newest.
+
+        """
+        self._store = store
+        self._by_ms = by_ms
+        self._groups: ArchivedGroups | None = None
+
+    def list_groups(self, request: Any) -> Any:
+        """Read the offsets again, and list their groups."""
+        self._groups = read_groups(self._store, self._by_ms)
+        message = response_class(ApiKey.LIST_GROUPS)
+        return message(
+            error_code=0,
+            groups=[
+                message.ListedGroup(group_id=name, protocol_type="consumer", group_state="Empty")
+                for name in self._groups
+            ],
+        )
+
+    def committed_offsets(self, request: Any) -> Any:
+        """Return the offsets as the last listing had them."""
+        if self._groups is None:
+            self._groups = read_groups(self._store, self._by_ms)
+        groups = [_group(each, self._groups.get(each.group_id, {})) for each in request.groups]
+        return response_class(ApiKey.OFFSET_FETCH)(groups=groups)
+
+
+def _group(wanted: Any, committed: Mapping[TopicPartition, int]) -> Any:
+    """Return the answer about a group: about all its partitions, or those of the request."""
+    group = response_class(ApiKey.OFFSET_FETCH).OffsetFetchResponseGroup
+    topic = group.OffsetFetchResponseTopics
+    partitions: Iterable[TopicPartition] = committed
+    if wanted.topics is not None:
+        partitions = [
+            TopicPartition(each.name, number) for each in wanted.topics for number in each.partition_indexes
+        ]
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for each in partitions:
+        topics[each.topic].append(
+            topic.OffsetFetchResponsePartitions(
+                partition_index=each.partition,
+                committed_offset=committed.get(each, -1),
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=0,
+            )
+        )
+    answers = [topic(name=name, partitions=found) for name, found in topics.items()]
+    return group(group_id=wanted.group_id, error_code=0, topics=answers)
