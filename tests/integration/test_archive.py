@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from rig.dump import dump_partition
 from rig.jars import tool_command
-from shoal.records import Codec
+from shoal.records import Codec, RecordBatch
+from shoal.records.aborted import Marker, read_marker
 from tests import batches
 from tests.archive.archives import add, new_archive, objects_of, plain
+from tests.archive.archiving import Archiving
+from tests.two_brokers import batches_of
+from tests.world.source import SourcePartition
 
 _TOOL = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -31,10 +38,55 @@ def test_dump_log_segments_reads_batches_and_index(tmp_path: Path) -> None:
     assert all(each.is_valid for each in dumped)
     assert [each.base_offset for each in dumped] == [0, 3, 5, 6, 7]
     assert sum(each.size for each in dumped) == len(fetched)
-    index = subprocess.run(
-        [*tool_command(_TOOL), "--files", str(directory / f"{name}.txnindex")],
+    assert dump_indexes([directory / f"{name}.txnindex"]) == [(7, 5, 6)]
+
+
+def dump_indexes(files: Sequence[Path]) -> list[tuple[int, int, int]]:
+    """Return producer id, first offset and last offset of each entry, by one run of the tool."""
+    dumped = subprocess.run(
+        [*tool_command(_TOOL), "--files", ",".join(map(str, files))],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "producerId: 7 firstOffset: 5 lastOffset: 6 lastStableOffset: 7" in index.stdout
+    entries = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+)", dumped.stdout)
+    return [(int(producer_id), int(first), int(last)) for producer_id, first, last in entries]
+
+
+def aborted_in(found: Sequence[RecordBatch]) -> list[tuple[int, int, int]]:
+    """Return the aborted transactions of a log, in the order of their markers."""
+    first_offsets: dict[int, int] = {}
+    aborted = []
+    for each in found:
+        header = each.header
+        if not header.is_control:
+            if header.is_transactional:
+                first_offsets.setdefault(header.producer_id, header.base_offset)
+            continue
+        first_offset = first_offsets.pop(header.producer_id, None)
+        if first_offset is not None and read_marker(each) == Marker.ABORT:
+            aborted.append((header.producer_id, first_offset, header.last_offset))
+    return aborted
+
+
+def test_dump_log_segments_reads_a_hundred_segments_of_every_kind_of_batch(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive") as archiving:
+        archiving.brokers.topic()
+        log = archiving.brokers.source.log("topic", 0)
+        source = SourcePartition(0, log, random.Random(36), keeps_append_time=False, has_keys=False)
+        for number in range(100):
+            source.grow()
+            if number % 4 == 0:
+                source.transaction()
+            archiving.to_the_end()
+        objects, found = archiving.objects(), batches_of(log)
+        assert len(objects.names) == 100
+        directory = tmp_path / "archive" / objects.path
+        dumped = dump_partition(directory)
+        assert all(each.is_valid for each in dumped)
+        assert [(each.last_offset, each.size) for each in dumped] == [
+            (each.header.last_offset, each.header.size) for each in found
+        ]
+        indexes = sorted(directory.glob("*.txnindex"))
+        assert len(indexes) > 5
+        assert dump_indexes(indexes) == aborted_in(found)
