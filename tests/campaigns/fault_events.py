@@ -380,6 +380,15 @@ def copy_gives_no_reason(world: TaskWorld, dice: random.Random) -> None:
         )
 
 
+@happens(Family.INCIDENTS)
+def copy_describes_no_producers(world: TaskWorld, dice: random.Random) -> None:
+    """The mirror may not ask the destination for its last sequence, so it reads it from the log."""
+    for node in world.destination.nodes:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        fault = node.faults.add(ApiKey.DESCRIBE_PRODUCERS, error=code, times=None)
+        world.at_the_end_of_the_step(partial(node.faults.remove, fault))
+
+
 @happens(Family.FAULTS, stops=["TOPIC_AUTHORIZATION_FAILED"])
 def rights_are_taken_away(world: TaskWorld, dice: random.Random) -> None:
     """An administrator removes an ACL of the mirror's principal, and grants it again before the next task."""

@@ -61,6 +61,7 @@ def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() 
     assert [mutant.site for mutant in nothing] == [mutant.site for mutant in drawn]
 
 
+@pytest.mark.long
 def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others(tmp_path: Path) -> None:
     """Run pytest against mutants of a small module."""
     runs, kept, tests = Runs(), tmp_path / "survey", ["tests/net/test_address.py"]
@@ -76,6 +77,7 @@ def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others(tmp_path
     assert try_mutant(runs, surveyed, replace(mutant, tests=others)).verdict is Verdict.SURVIVED
 
 
+@pytest.mark.long
 def test_mutant_of_the_broker_is_killed_by_its_own_test(tmp_path: Path) -> None:
     """The unmutated broker must not be the one that Python finds first."""
     runs, tests = Runs(), ["tests/broker/storage/test_walk.py"]

@@ -26,6 +26,7 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
+from shoal.records import Decision
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.cluster import BrokerCluster
@@ -465,6 +466,7 @@ class TaskWorld:
     def _check_reports(self, control: Reporting) -> None:
         for each in _partitions_of(control):
             number = each["partition"]
+            self.problems += [f"partition {number}: {problem}" for problem in _miscounted(each)]
             for kind, reason, lost, has_continued in each["incidents"]:
                 self._note_loss(number, IncidentKind(kind), lost)
                 if has_continued:
@@ -524,6 +526,9 @@ class TaskWorld:
                 and "Grant" not in reason
             ):
                 self.problems.append(f"partition {number} stopped without a remedy: {reason}")
+            grown = re.search(r"ended at offset (\d+) and ends at (\d+) now", reason)
+            if grown and grown[1] == grown[2]:
+                self.problems.append(f"partition {number} stopped, and its offsets say otherwise: {reason}")
             if any(part in reason for part in self.documented):
                 self.blocked[number] = reason
             elif not kinds or not kinds <= self.expected:
@@ -724,6 +729,18 @@ def _config_of(name: str, nodes: Sequence[Broker], **changes: Any) -> ClientConf
 
 def _partitions_of(control: Reporting) -> list[dict[str, Any]]:
     return [each for report in control.reports for each in report["partitions"]]
+
+
+def _miscounted(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the counts of a partition."""
+    sent = {name: count for name, count in report["decisions"].items() if not Decision(name).is_drop}
+    counts = {name: report[name] for name in ("records", "batches", "bytes_in", "bytes_out", "retries")}
+    if min(*counts.values(), 0, *report["decisions"].values()) < 0:
+        yield f"a count below 0: {counts}, {report['decisions']}"
+    if sum(sent.values()) != counts["batches"]:
+        yield f"{counts['batches']} batches, and decisions about {sent}"
+    if not counts["batches"] <= counts["records"] <= counts["bytes_out"]:
+        yield f"{counts['batches']} batches, {counts['records']} records, {counts['bytes_out']} bytes"
 
 
 def _misplaced(places: Mapping[int, int], start: int, end: int, landed: int) -> Iterator[str]:
