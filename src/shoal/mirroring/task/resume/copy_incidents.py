@@ -97,6 +97,13 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
         f"was {then} and is {now}), and now it ends at offset {end}"
     )
 
+    if not end and logs.clusters.settings.continues_after(IncidentKind.DESTINATION_LOSS):
+        # The mirror itself may have created it a moment ago.
+        reason = (
+            f"topic {topic} on {destination} was deleted since it was mirrored (its id was {then}), "
+            "and the topic of this name is empty now"
+        )
+
     def from_the_begin() -> Continued:
         first = position.offsets.milestones[0]
         begun = OffsetMap.begun_at(first.source, end, is_whole=end == 0)
