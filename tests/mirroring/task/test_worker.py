@@ -433,7 +433,7 @@ def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
 ) -> None:
     history.plain(2)
     around = around_of(brokers, WorkerControl(Uncontrolled()))
-    pair = Pair(around, (0, 0), 65_536, can_be_marked=True)
+    pair = Pair(around, (0, 0), 65_536)
     copy = waiting_copy(brokers)
     pair.admit([copy])
     assert pair.held == [copy]

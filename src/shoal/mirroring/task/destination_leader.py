@@ -31,19 +31,11 @@ class DestinationLeader:
 
     """
 
-    def __init__(self, cluster: Cluster, node_id: int, *, can_be_marked: bool) -> None:
-        """
-        Open the first connection to the leader.
-
-        Args:
-            cluster: The destination.
-            node_id: The leader's node id.
-            can_be_marked: Whether the sequence of each partition is its offset. Else nothing is queried.
-
-        """
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        """Open the first connection to a leader of the destination cluster."""
         self._cluster = cluster
         self._node_id = node_id
-        self._can_be_marked = can_be_marked
+        self._can_be_marked = True
         self._marked = False
         self.connection = self._connect()
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
@@ -54,6 +46,15 @@ class DestinationLeader:
     def _connect(self, client_id: str | None = None) -> Connection:
         # A produce request must not outlive its sender: aborted on close.
         return self._cluster.connect(self._node_id, abort_on_close=True, client_id=client_id)
+
+    def mark(self, *, is_allowed: bool) -> None:
+        """Use a marked connection only if that is allowed: the sequence of each partition is its offset."""
+        self._can_be_marked = is_allowed
+        if self._marked and not is_allowed:
+            self.connection.close()
+            self.connection, self._marked = self._connect(), False
+            self._listing = self._listing_of(self.connection)
+            self._takes.clear()
 
     def keep_topic_ids(self, topic_ids: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         """List topics by the ids that partitions are aligned with, if the cluster has such ids."""

@@ -47,9 +47,7 @@ __all__ = ["Pair"]
 class Pair(Worker):
     """Aligned partitions that share their leaders on both sides."""
 
-    def __init__(
-        self, around: Surroundings, leaders: tuple[int, int], buffer_bytes: int, *, can_be_marked: bool
-    ) -> None:
+    def __init__(self, around: Surroundings, leaders: tuple[int, int], buffer_bytes: int) -> None:
         """
         Prepare a pair without partitions.
 
@@ -57,14 +55,12 @@ class Pair(Worker):
             around: The pair's connections to its task.
             leaders: The node ids of the leaders at source and destination.
             buffer_bytes: The size of the fetch buffer.
-            can_be_marked: See :class:`.DestinationLeader`.
 
         """
         super().__init__(around)
         settings = around.settings
         self._leaders = leaders
         self._buffer_bytes = buffer_bytes
-        self._can_be_marked = can_be_marked
         self._throttle = Throttle(around.control)
         is_joining = settings.rebatch is not None
         self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
@@ -73,8 +69,6 @@ class Pair(Worker):
         self._changed: dict[PartitionCopy, None] = {}
         #: Aligned partitions that are not due.
         self._pausing: dict[PartitionCopy, None] = {}
-        #: Topics that are paused: they are not in the fetch request.
-        self._held: frozenset[str] = frozenset()
         #: Whether the throttle holds everything: there is no fetch on its way.
         self._is_held = False
         self._looked_at = 0.0
@@ -83,7 +77,7 @@ class Pair(Worker):
         try:
             with (
                 closing(self._open_source()) as self._fetcher,
-                closing(self._open_destination()) as self._appender,
+                closing(DestinationLeader(self._destination, self._leaders[1])) as self._appender,
             ):
                 self._sender = Sender(
                     self._appender, self._destination, self._settings, self._control, self._small_batches
@@ -108,9 +102,6 @@ class Pair(Worker):
             max_wait_ms=timing.fetch_max_wait_ms,
             timing=timing,
         )
-
-    def _open_destination(self) -> DestinationLeader:
-        return DestinationLeader(self._destination, self._leaders[1], can_be_marked=self._can_be_marked)
 
     def _turn(self) -> None:
         """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""
@@ -160,6 +151,7 @@ class Pair(Worker):
             self._by_source[copy.source] = copy
             self._changed[copy] = None
         self._appender.keep_topic_ids({copy.destination: copy.destination_topic_id for copy in admitted})
+        self._appender.mark(is_allowed=all(copy.sequence_is_offset for copy in self.copies))
 
     def _pass_lost(self, now: float) -> None:
         """Pass on the partitions that have lost track, and leave those that another task is to have."""
@@ -194,35 +186,22 @@ class Pair(Worker):
     def _send_fetch(self) -> None:
         """Send the next fetch, for all partitions that need data; none if the throttle holds all of them."""
         self._admit()
-        self._throttle.look()
-        if self._throttle.is_on or self._held:
-            self._hold()
+        if moved := self._throttle.look():
+            self._changed.update((copy, None) for copy in self.copies if copy.source.topic in moved)
         for copy in self._pausing:
             if copy.state.is_due or not copy.needs_data:
                 self._changed[copy] = None
         for copy in self._changed:
             self._update_fetch(copy)
         self._changed.clear()
-        if self._throttle.is_on:
-            self._throttle.ask()
-        if self._throttle.is_on or self._is_held:
-            self._is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self.copies))
-            if self._is_held:
-                return
-        is_sent = self._fetcher.send(
-            at_most_bytes=self._throttle.fetch_bytes if self._throttle.is_on else None
+        self._is_held = not self._throttle.may_fetch() and any(map(_is_missing_data, self.copies))
+        if self._is_held:
+            return
+        is_sent = self._fetcher.send(at_most_bytes=self._throttle.fetch_bytes)
+        paused = self._throttle.paused
+        self._is_held = not is_sent and any(
+            copy.source.topic in paused and _is_missing_data(copy) for copy in self.copies if paused
         )
-        self._is_held = bool(self._held) and not is_sent and any(map(self._is_held_back, self.copies))
-
-    def _is_held_back(self, copy: PartitionCopy) -> bool:
-        return copy.source.topic in self._held and _is_missing_data(copy)
-
-    def _hold(self) -> None:
-        """Take topics that are paused out of the next fetch, and put the others back into it."""
-        held = self._throttle.paused if self._throttle.is_on else frozenset[str]()
-        moved, self._held = held ^ self._held, held
-        if moved:
-            self._changed.update((copy, None) for copy in self.copies if copy.source.topic in moved)
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
@@ -232,7 +211,7 @@ class Pair(Worker):
         elif not copy.state.is_due:
             self._pausing[copy] = None
             self._fetcher.forget(copy.source)
-        elif copy.source.topic in self._held:
+        elif copy.source.topic in self._throttle.paused:
             self._fetcher.forget(copy.source)
         else:
             known_end = -1 if copy.range.is_open else copy.range.end_offset
@@ -295,8 +274,7 @@ class Pair(Worker):
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
         if size and copy.take(fetched, self._settings.source.isolation_level):
-            if self._throttle.is_on:
-                self._throttle.spend(copy.intake.taken_bytes)
+            self._throttle.spend(copy.intake.taken_bytes)
             return True
         is_first = self._fetcher.first_of_full == copy.source
         if not throttled and is_first and fetched.preferred_read_replica < 0:

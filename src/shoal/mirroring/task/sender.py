@@ -99,11 +99,8 @@ class Sender:
 
     def _land(self, copies: Sequence[PartitionCopy], sent: Sent) -> None:
         done = [0] * len(copies)
-        moved = []
         for place, first, base_offset in sent.later:
             copy = copies[place]
-            if copy.sequence_is_offset:
-                moved.append(copy)
             copy.land(first - done[place])
             copy.progress.displace(base_offset)
             done[place] = first
@@ -111,8 +108,6 @@ class Sender:
             copy.land(landed - before)
         for place, refused in sent.refused.items():
             self._react(copies[place], refused)
-        for copy in moved:
-            copy.lose_track()  # its sequences are no offsets any more: it needs another connection
 
     def _react(self, copy: PartitionCopy, refused: Refused) -> None:
         if not refused.error_code:

@@ -55,8 +55,6 @@ class _Work(enum.Enum):
     #: Also what may take long.
     ALIGN_SLOWLY = enum.auto()
     COPY = enum.auto()
-    #: Copies partitions whose sequences are not their offsets.
-    COPY_MOVED = enum.auto()
 
 
 class _Place(NamedTuple):
@@ -186,8 +184,7 @@ class _TaskWorkers:
         source, destination = place.leaders
         if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
             return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
-        is_unmoved = place.work is _Work.COPY
-        return Pair(around, (source, destination), self._buffer_bytes, can_be_marked=is_unmoved)
+        return Pair(around, (source, destination), self._buffer_bytes)
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
         """Start a worker with its first partitions."""
@@ -261,7 +258,7 @@ class _TaskWorkers:
         Not again soon: a broker that is slow, and not stuck, has to answer some time.
         """
         place = next((place for place, each in self._workers.items() if each is worker), None)
-        if place is None or place.work not in {_Work.COPY, _Work.COPY_MOVED} or len(worker.held) < 2:
+        if place is None or place.work is not _Work.COPY or len(worker.held) < 2:
             return
         is_due = now - self._isolated_at.get(place, -math.inf) >= self._timing.isolate_again_s
         if is_due and worker.silent_for_s > self._timing.isolate_s:
@@ -300,5 +297,5 @@ def _place_of(copy: PartitionCopy, known: Known) -> _Place:
     if copy.state.is_aligned and None in leaders:
         copy.lose_track()
     if copy.state.is_aligned:
-        return _Place(leaders, _Work.COPY if copy.sequence_is_offset else _Work.COPY_MOVED)
+        return _Place(leaders, _Work.COPY)
     return _Place(leaders, _Work.ALIGN_SLOWLY if copy.is_slow else _Work.ALIGN)

@@ -49,7 +49,7 @@ class _Lane:
         """Request whatever its partitions need."""
         fetcher, throttle = self.fetcher, self.throttle
         throttle.look()
-        paused = throttle.paused if throttle.is_on else frozenset[str]()
+        paused = throttle.paused
         wanted = dict(fetcher.wanted)
         for source, each in self.partitions.items():
             if not each.needs_data or source.topic in paused:
@@ -59,11 +59,8 @@ class _Lane:
                 fetcher.ask(FetchFrom(source, each.fetch_offset, each.leader_epoch, -1, each.topic_id))
         for source in wanted:
             fetcher.forget(source)
-        if throttle.is_on:
-            throttle.ask()
-            if not throttle.may_fetch:
-                return
-        fetcher.send(at_most_bytes=throttle.fetch_bytes if throttle.is_on else None)
+        if throttle.may_fetch():
+            fetcher.send(at_most_bytes=throttle.fetch_bytes)
 
 
 class Lanes:
