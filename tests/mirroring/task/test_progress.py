@@ -126,6 +126,14 @@ def test_partition_with_other_writers_needs_no_map_and_commits_none() -> None:
     assert found.here.source_offset == 15
 
 
+def test_gap_between_batches_has_no_exact_place_beside_other_writers() -> None:
+    found = progress(has_map=False)
+    for each in (outgoing((10, 12)), outgoing((14, 15))):
+        found.put(each)
+    found.land(2, Counters())
+    assert found.here.offsets.to_source(7).exactness is not Exactness.EXACT
+
+
 def test_map_of_unknown_outcome_has_to_lead_there_too_until_a_new_generation() -> None:
     found = progress()
     found.committed = POSITION
