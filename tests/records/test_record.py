@@ -21,10 +21,12 @@ from shoal.records import (
     Record,
     RecordBatch,
     compress,
+    read_key,
     read_key_value_headers,
     read_records,
     split,
     write_batch,
+    write_body,
 )
 from tests.batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
 from tests.batches import Record as Written
@@ -395,3 +397,13 @@ def test_records_outlive_the_buffer_of_their_view() -> None:
     found = read_records(RecordBatch(view_of(LITERAL).header, memoryview(buffer)), LIMIT)
     buffer[:] = bytes(len(buffer))
     assert found == LITERAL_READ
+
+
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_read_key_is_the_key_alone(key: bytes | None) -> None:
+    assert read_key(Record(0, 0, write_body(key, b"value", [(b"name", b"")]))) == key
+
+
+def test_read_key_that_is_cut_short_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch):
+        read_key(Record(0, 0, write_body(b"key", None)[:3]))

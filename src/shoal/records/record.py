@@ -29,6 +29,7 @@ __all__ = [
     "Record",
     "as_int64",
     "read_heads",
+    "read_key",
     "read_key_value_headers",
     "read_payload",
     "read_records",
@@ -148,6 +149,20 @@ def read_key_value_headers(
             f"the record's key, value and headers do not parse: {reason}", record.offset
         ) from None
     return key, value, headers
+
+
+def read_key(record: Record) -> bytes | None:
+    """
+    Return a record's key alone.
+
+    Raises:
+        CorruptBatch: The body does not begin with a key.
+
+    """
+    try:
+        return _read_sized(record.body, 0)[0]
+    except (Malformed, IndexError):
+        raise CorruptBatch("the record's key does not parse", record.offset) from None
 
 
 def write_body(
