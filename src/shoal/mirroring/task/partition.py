@@ -160,14 +160,7 @@ class PartitionCopy:
     # Alignment
 
     def begin_alignment(self, interruptions: int, generation: int) -> None:
-        """
-        Begin to align: after an interruption by the group's map, since another process may have written.
-
-        Args:
-            interruptions: The number of interruptions of the membership in the group.
-            generation: The number of the group's present generation.
-
-        """
+        """Begin to align; after an interruption by the group's map, since others may have written."""
         if interruptions != self.seen_interruptions:
             self.seen_interruptions = interruptions
             self.progress.committed = None
