@@ -138,6 +138,20 @@ def test_stop_is_answered_before_the_second_report(phase: Phase, answer: str) ->
     assert mirror.notices == [f"stopping on SIGTERM: {answer}"]
 
 
+def test_stop_of_a_mirror_that_ends_at_once_is_answered() -> None:
+    mirror = Mirror()
+
+    def end(_: contextlib.ExitStack) -> Summary:
+        mirror.run.signals.received = "SIGTERM"
+        mirror.stop.set()
+        return mirror.prepare(_)
+
+    with mirror.running(end) as outcome:
+        outcome.result(30)
+    assert mirror.notices == ["stopping on SIGTERM: nothing was copied"]
+    assert mirror.reported[-1].phase == "stopping"
+
+
 def test_lost_group_ends_the_mirror() -> None:
     mirror = Mirror()
     mirror.group.failure = ShoalError("lost")

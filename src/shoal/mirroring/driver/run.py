@@ -139,6 +139,8 @@ class MirrorRun:
         self._ended_by_stopped = False
         self._failed: Exception | None = None
         self._over = threading.Event()
+        self._is_stopping = False
+        self._answering = threading.Lock()
 
     def run(self, mirror: Callable[[contextlib.ExitStack], Summary]) -> Summary:
         """
@@ -182,25 +184,34 @@ class MirrorRun:
         try:
             yield
         finally:
+            self._answer_stop()
             self._over.set()
             thread.join()
         if self._failed is not None:
             raise self._failed
 
     def _keep_looking(self) -> None:
-        reported_at, is_stopping = time.monotonic(), False
-        while not self._over.wait(_LOOK_INTERVAL_S):
-            if self._stop.is_set() and not is_stopping:
-                is_stopping = True
-                self.notify(self._stopping())
-                self.metrics.enter(Phase.STOPPING)
-                self._report()
-                self._end_tasks()
+        reported_at, has_told, is_over = time.monotonic(), False, False
+        while not is_over:
+            is_over = self._over.wait(_LOOK_INTERVAL_S)
+            self._answer_stop()
             now = time.monotonic()
-            if now - reported_at >= _PROGRESS_INTERVAL_S:
+            if self._is_stopping and not has_told:
+                has_told = True
+                self._report()
+            elif not is_over and now - reported_at >= _PROGRESS_INTERVAL_S:
                 reported_at = now
                 self._look_after()
                 self._report()
+
+    def _answer_stop(self) -> None:
+        """Answer a stop once: in the thread that looks, or in the run, if that ends before a look."""
+        with self._answering:
+            if self._stop.is_set() and not self._is_stopping:
+                self._is_stopping = True
+                self.notify(self._stopping())
+                self.metrics.enter(Phase.STOPPING)
+                self._end_tasks()
 
     def _stopping(self) -> str:
         """Answer a signal at once: requests in flight may take seconds."""
@@ -407,6 +418,7 @@ class MirrorRun:
                     raise
                 raise place.failure from error  # the tasks failed because of it
             finally:
+                self._answer_stop()
                 metrics.enter(Phase.STOPPING)
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
