@@ -38,7 +38,7 @@ MOST_DIGITS = 18
 
 def parse_bytes(option: str, value: object) -> int:
     """Read a number of bytes: ``16777216``, ``16384k`` or ``16m``, as Spark writes sizes."""
-    match = re.fullmatch(r"(\d+)([kmg]?)b?", str(value).lower())
+    match = re.fullmatch(r"([0-9]+)([kmg]?)b?", str(value).lower())
     if match is None or len(match[1]) > MOST_DIGITS:
         raise ConfigError(f"{option}: invalid size {value!r}. Use a number of bytes, such as 16777216 or 16m")
     return int(match[1]) * _UNITS[match[2]]
@@ -47,15 +47,19 @@ def parse_bytes(option: str, value: object) -> int:
 def parse_whole(option: str, value: object) -> int:
     """Read a whole number that is not negative."""
     text = str(value)
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
+    if not re.fullmatch(r"[0-9]+", text) or len(text) > MOST_DIGITS:
         raise ConfigError(f"{option} {text!r} is not a whole number from 0 on")
     return int(text)
 
 
 def parse_seconds(option: str, value: object) -> float:
     """Read a number of seconds."""
+    text = str(value)
     try:
-        return float(str(value))
+        # Python itself also takes 1_0, and digits of other scripts.
+        if "_" in text or not text.isascii():
+            raise ValueError
+        return float(text)
     except ValueError:
         raise ConfigError(f"{option} {value!r} is not a number of seconds") from None
 

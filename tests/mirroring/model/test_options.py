@@ -72,6 +72,9 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"refresh_s": 90_000.0}, "--refresh '90000': not between 1 and 86400 seconds"),
         ({"refresh_s": math.inf}, "--refresh 'inf': not between 1 and 86400 seconds"),
         ({"refresh_s": math.nan}, "--refresh 'nan': not between 1 and 86400 seconds"),
+        ({"refresh_s": "1_0"}, "--refresh '1_0' is not a number of seconds"),
+        ({"refresh_s": "\u0663"}, "is not a number of seconds"),
+        ({"fetch_buffer_bytes": "\u0663m"}, "--fetch-buffer-bytes: invalid size"),
         (
             {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
             "--metrics and --ui are both localhost:1. Use different ports",
