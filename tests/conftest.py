@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 settings.register_profile("shoal", deadline=None)
 settings.load_profile("shoal")
 
+#: Tests that need a package which the extra test has, and test-core does not.
+_OF_EXTRA_TEST = {
+    "botocore": ["*/client/security/test_aws.py"],
+    "coverage": ["*/tests/mutants/*"],
+    "grafana_foundation_sdk": ["*/monitoring/test_dashboard.py"],
+    "selenium": ["*_browser.py"],
+}
+_MISSING = [package for package in _OF_EXTRA_TEST if importlib.util.find_spec(package) is None]
+
+collect_ignore_glob = [pattern for package in _MISSING for pattern in _OF_EXTRA_TEST[package]]
+
 _only_python = OnlyPython()
 sys.addaudithook(_only_python)
 
@@ -30,6 +42,10 @@ sys.addaudithook(_only_python)
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_option(parser)
     add_server_option(parser)
+
+
+def pytest_report_header() -> list[str]:
+    return [f"left out, since {each} is not installed: {_OF_EXTRA_TEST[each]}" for each in _MISSING]
 
 
 @pytest.hookimpl(wrapper=True)
