@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.cutover.certificate import Certificate, CutCluster, CutLog, CutPartition
 from shoal.mirroring.cutover.failback import (
     FailbackLog,
@@ -13,8 +14,12 @@ from shoal.mirroring.cutover.failback import (
     cluster_problem,
     failback_positions,
     failback_problems,
+    map_before,
 )
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 
 CUT = CutPartition(
@@ -113,7 +118,7 @@ def test_partition_that_cannot_go_back_has_a_reason(
 
 
 def test_first_position_is_both_ends_of_the_cut() -> None:
-    positions = failback_positions(CERTIFICATE, [CUT.source_partition], (77, 0), "other", None)
+    positions = failback_positions(CERTIFICATE, [CUT.source_partition], (77, 0), "other", None, {})
     ((partition, position),) = positions.items()
     assert partition == TopicPartition("west.orders", 0)
     assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
@@ -145,4 +150,74 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
 
 
 def test_partition_with_a_position_gets_no_other() -> None:
-    assert failback_positions(CERTIFICATE, [], (77, 0), "rules", None) == {}
+    assert failback_positions(CERTIFICATE, [], (77, 0), "rules", None, {}) == {}
+
+
+RULES = {
+    level: copy_rules(
+        ClientConfig("source", tuple(parse_bootstrap("a:9092")), isolation_level=level), COPY_DEFAULTS
+    )
+    for level in IsolationLevel
+}
+COMMITTED = RULES[IsolationLevel.READ_COMMITTED]
+
+#: The mirror goes from B to A, as it went before the mirror from A to B that led to the cut.
+FORMER = MirrorPosition(
+    6,
+    5,
+    ProducerIdentity(1, 0),
+    (0, 0),
+    "B-id",
+    "A-id",
+    COMMITTED,
+    milestones=OffsetMap((Milestone(0, 0), Milestone(6, 5))),
+)
+BETWEEN = MirrorPosition(
+    11,
+    9,
+    ProducerIdentity(2, 0),
+    (5, 6),
+    "A-id",
+    "B-id",
+    COMMITTED,
+    milestones=OffsetMap((Milestone(5, 6), Milestone(11, 9)), is_whole=False),
+)
+
+
+def test_former_life_is_kept_up_to_the_cut() -> None:
+    kept = map_before(CUT, FORMER, BETWEEN, COMMITTED)
+    assert kept == OffsetMap((Milestone(0, 0), Milestone(6, 5), Milestone(9, 11, Stretch.BROKEN)))
+
+
+def test_former_life_ends_at_the_begin_of_the_way_back() -> None:
+    """Its last position may lie before markers that it has not passed."""
+    kept = map_before(CUT, replace(FORMER, source_offset=5, milestones=None), BETWEEN, COMMITTED)
+    assert kept is not None
+    assert kept.milestones[-2:] == (Milestone(6, 5), Milestone(9, 11, Stretch.BROKEN))
+
+
+def test_former_life_of_another_isolation_level_has_no_gaps_that_can_be_counted() -> None:
+    kept = map_before(CUT, FORMER, BETWEEN, RULES[IsolationLevel.READ_UNCOMMITTED])
+    assert kept is not None
+    assert kept.milestones[1] == Milestone(6, 5, Stretch.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("former", "between"),
+    [
+        (None, BETWEEN),
+        (FORMER, None),
+        (replace(FORMER, source_topic_id="old"), BETWEEN),
+        (replace(FORMER, destination_topic_id="old"), BETWEEN),
+        (FORMER, replace(BETWEEN, source_topic_id="old")),
+        (FORMER, replace(BETWEEN, destination_topic_id="old")),
+        (replace(FORMER, destination_offset=4, milestones=None), BETWEEN),
+        (replace(FORMER, source_offset=7), BETWEEN),
+        (FORMER, replace(BETWEEN, milestones=BETWEEN.offsets.cut(4, 5))),
+        (FORMER, replace(BETWEEN, milestones=OffsetMap.begun_at(5, 6, is_whole=False, is_repeated=True))),
+    ],
+)
+def test_former_life_that_nothing_shows_to_hold_is_not_kept(
+    former: MirrorPosition | None, between: MirrorPosition | None
+) -> None:
+    assert map_before(CUT, former, between, COMMITTED) is None

@@ -211,6 +211,28 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
     assert read is not None
     assert len(read.offsets.milestones) >= (10 if selections else 40)
 
+    kept = replace(position, before_cut=offsets.with_at_most(20))
+    committed = kept.to_committed()
+    assert len(committed.metadata) <= 3500
+    read = MirrorPosition.from_committed(committed)
+    assert read is not None
+    assert read.before_cut == kept.before_cut
+    least = MirrorPosition.from_committed(kept.to_committed(0))
+    assert least is not None
+    assert least.before_cut is None
+
+
+def test_position_keeps_the_map_of_a_former_life_as_long_as_its_own_begins_there() -> None:
+    before = OffsetMap((Milestone(0, 0), Milestone(4, 2), Milestone(8, 7, Stretch.BROKEN)))
+    own = OffsetMap((Milestone(8, 7), Milestone(10, 9)), is_whole=False)
+    kept = replace(PAIR, source_offset=10, destination_offset=9, plan=(), milestones=own, before_cut=before)
+    read = MirrorPosition.from_committed(kept.to_committed())
+    assert read is not None
+    assert read.offsets == own
+    assert read.all_offsets == OffsetMap((*before.milestones, Milestone(10, 9)))
+    lost = replace(read, source_offset=6, destination_offset=5, milestones=own.cut(6, 5))
+    assert lost.all_offsets == lost.offsets
+
 
 def test_position_without_source_epoch_is_read() -> None:
     values = json.loads(FORMER.removeprefix(b"shoal1"))

@@ -20,6 +20,14 @@ what A had at the cut, under the same names, exactly once:
   the position says so (its ``begin``), and resuming compares what lies behind it alone.
 - The offset map begins at the cut (``is_whole`` is false). An offset of B before it translates by the map of
   the first mirror, read the other way. That map stays in its group on A (:mod:`..sync.copies`).
+- A mirror that goes *there again* after the way back begins over its own position of before. So the new
+  position keeps the map of that former life, for groups that lag behind both cuts. The map is still exact
+  if neither log has lost a record of that life since. The mirror between the cuts knows: it began where the
+  former life ended, and the first milestone of its map stays there unless a log lost records from before.
+  Its topics must be those of the former life. Its own map has the offsets between the cuts; the kept map
+  does not. If the isolation levels of both lives differ, gaps cannot be counted.
+- The kept map has at most 20 milestones, and half of them may be edges of what lies between two lives. So
+  from the twelfth cut on, after incidents earlier, the oldest offsets are lower bounds.
 - Partitions and topics that are not in the certificate were created after the cut, and begin as ever.
 """
 
@@ -29,12 +37,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...topic_partition import TopicPartition
+from ..model.copy_options import isolation_level_of
 from ..model.first_start import FirstStart
-from ..model.offset_map import OffsetMap
+from ..model.offset_map import MOST_MILESTONES, OffsetMap, Stretch
 from ..model.position import MirrorPosition, ProducerIdentity, is_another_topic
 from .certificate import Certificate, CutLog, CutPartition
 
-__all__ = ["FailbackLog", "begins_at_cut", "cluster_problem", "failback_positions", "failback_problems"]
+__all__ = [
+    "FailbackLog",
+    "begins_at_cut",
+    "cluster_problem",
+    "failback_positions",
+    "failback_problems",
+    "map_before",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +169,7 @@ def failback_positions(
     producer: tuple[int, int],
     rules: str,
     first_start: FirstStart | None,
+    before: Mapping[TopicPartition, OffsetMap | None],
 ) -> dict[TopicPartition, MirrorPosition]:
     """
     Return the first positions of the reverse mirror, by the partition that it reads.
@@ -164,19 +181,56 @@ def failback_positions(
         producer: A producer id and its epoch that no partition knows; one for all, as tasks do it.
         rules: The digest of the reverse mirror's rules.
         first_start: The reverse mirror's first start.
+        before: The maps of former lives (:func:`map_before`), by the partition that the reverse mirror reads.
 
     """
     return {
-        TopicPartition(cut.destination.topic, cut.partition): _position(
+        (partition := TopicPartition(cut.destination.topic, cut.partition)): _position(
             cut.destination,
             cut.source,
             ProducerIdentity(*producer),
             rules,
             first_start,
+            before.get(partition),
         )
         for cut in certificate.partitions
         if cut.source_partition in destinations
     }
+
+
+def map_before(
+    cut: CutPartition, former: MirrorPosition | None, between: MirrorPosition | None, rules: str
+) -> OffsetMap | None:
+    """
+    Return the map of a mirror's former life, up to the cut at which it begins again.
+
+    Args:
+        cut: The partition at the cut.
+        former: The position at which the former life ended; None without one.
+        between: The position of the mirror that led to the cut; None without one.
+        rules: The digest of the mirror's rules now.
+
+    Returns:
+        None if the map does not hold any more, or nothing shows that it does.
+
+    """
+    if former is None or between is None:
+        return None
+    ids = cut.destination.topic_id, cut.source.topic_id
+    for then in (
+        (former.source_topic_id, former.destination_topic_id),
+        (between.destination_topic_id, between.source_topic_id),
+    ):
+        if any(map(is_another_topic, then, ids)):
+            return None
+    begun, here, stretch = between.offsets.milestones[0]
+    if former.destination_offset != begun or former.source_offset > here or stretch is not Stretch.KNOWN:
+        return None
+    offsets = former.all_offsets.reached(here, begun)
+    if (level := isolation_level_of(former.rules)) is None or level is not isolation_level_of(rules):
+        offsets = offsets.counted_otherwise()
+    offsets = offsets.reached(cut.destination.end, cut.source.end, Stretch.BROKEN)
+    return offsets.with_at_most(MOST_MILESTONES // 2)
 
 
 def _position(
@@ -185,6 +239,7 @@ def _position(
     identity: ProducerIdentity,
     rules: str,
     first_start: FirstStart | None,
+    before: OffsetMap | None,
 ) -> MirrorPosition:
     return MirrorPosition(
         source_offset=source.end,
@@ -202,4 +257,5 @@ def _position(
             source.end, destination.end, is_whole=source.end == destination.end == 0
         ),
         begin=destination.end,
+        before_cut=before,
     )

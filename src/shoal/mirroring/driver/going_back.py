@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ...client.admin import init_producer_id
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster, is_transient, patiently
 from ...client.coordinator import MemberId
 from ...client.groups import group_assignment
 from ...client.offsets import EARLIEST, LATEST, answered, epoch_end_offsets, known_log_ends, list_offsets
@@ -25,7 +25,9 @@ from ..cutover.failback import (
     cluster_problem,
     failback_positions,
     failback_problems,
+    map_before,
 )
+from ..model.offset_map import OffsetMap
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..positions import GroupOffsets, GroupPositions
@@ -186,10 +188,31 @@ def _go_back(
         init_producer_id(destination),
         options.rules(),
         state.first_start,
+        _maps_before(certificate, state, way_back, destination, options.rules()),
     )
     for error in positions.commit(begun).values():
         raise error
     return sorted(begun)
+
+
+def _maps_before(
+    certificate: Certificate, state: GroupOffsets, way_back: _WayBack, destination: Cluster, rules: str
+) -> Mapping[TopicPartition, OffsetMap | None]:
+    """Return the maps of the mirror's former life that still hold, by the partition that it reads."""
+    lived = {each: cut for each, cut in way_back.cuts.items() if each in state.positions}
+    if not lived:
+        return {}
+    positions = GroupPositions(destination, certificate.mirror_group, MemberId)
+    try:
+        between = positions.read([cut.source_partition for cut in lived.values()])
+    except (BrokerError, ConfigError) as error:
+        if is_transient(error):
+            raise
+        return {}  # not for this principal, or of another version of shoal
+    return {
+        each: map_before(cut, state.positions[each], between.get(cut.source_partition), rules)
+        for each, cut in lived.items()
+    }
 
 
 def _logs(cluster: Cluster, cuts: Mapping[TopicPartition, CutLog]) -> Mapping[TopicPartition, FailbackLog]:

@@ -217,6 +217,12 @@ class OffsetMap:
             milestones.append(end._replace(stretch=Stretch.BROKEN) if needs_count and is_trusted else end)
         return replace(self, milestones=tuple(milestones))
 
+    def behind(self, before: OffsetMap | None) -> OffsetMap:
+        """Return the map with another in front; without it if that does not end where this one begins."""
+        if before is None or before.milestones[-1]._replace(stretch=Stretch.KNOWN) != self.milestones[0]:
+            return self
+        return replace(before, milestones=(*before.milestones, *self.milestones[1:]))
+
     def with_at_most(self, milestones: int) -> OffsetMap:
         """Return the map thinned to so many milestones, at least two."""
         return replace(self, milestones=_thinned(self.milestones, milestones))

@@ -107,6 +107,8 @@ class MirrorPosition:
             begins behind each incident.
         plan: The runs that begin at ``destination_offset`` or behind it: what the mirror is about to write.
         is_former: Whether a version without runs wrote it, so that nothing says what was written behind it.
+        before_cut: The map of the mirror's former life, up to the cut at which this one begins
+            (:mod:`...cutover.failback`); None if there is none, or if it holds no more.
 
     """
 
@@ -123,6 +125,7 @@ class MirrorPosition:
     begin: int = 0
     plan: tuple[Run, ...] = ()
     is_former: bool = False
+    before_cut: OffsetMap | None = None
 
     @property
     def here(self) -> Run:
@@ -209,6 +212,11 @@ class MirrorPosition:
         return self._milestones.reached(self.source_offset, self.destination_offset)
 
     @property
+    def all_offsets(self) -> OffsetMap:
+        """The offset map with that of the former life in front. No mirror resumes by it: groups alone do."""
+        return self.offsets.behind(self.before_cut)
+
+    @property
     def _milestones(self) -> OffsetMap:
         if self.milestones is not None:
             return self.milestones
@@ -237,7 +245,8 @@ class MirrorPosition:
         Return the offset and the metadata to commit, with the position as the newest milestone.
 
         Args:
-            most_characters: The map is thinned down to two milestones until the metadata has no more.
+            most_characters: The map is thinned down to two milestones until the metadata has no more. Then
+                the map of the former life goes.
 
         """
         offsets = self.offsets
@@ -245,6 +254,8 @@ class MirrorPosition:
         while len(metadata) > most_characters and len(offsets.milestones) > 2:
             offsets = offsets.with_at_most(max(2, len(offsets.milestones) - 4))
             metadata = self._to_metadata(offsets)
+        if len(metadata) > most_characters and self.before_cut is not None:
+            metadata = replace(self, before_cut=None)._to_metadata(offsets)
         return Committed(self.source_offset, metadata)
 
     def as_json(self) -> list[Any]:
@@ -275,6 +286,8 @@ class MirrorPosition:
         }
         if self.first_start is not None:
             values["first"] = self.first_start.to_json_object()
+        if self.before_cut is not None:
+            values["before_cut"] = self.before_cut.to_json_object()
         return PREFIX + json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -326,6 +339,7 @@ class MirrorPosition:
             _number(values.get("source_epoch", -1), -1, 31),
             FirstStart.from_json_object(values["first"]) if "first" in values else None,
             offsets,
+            before_cut=OffsetMap.from_json_object(values["before_cut"]) if "before_cut" in values else None,
         )
 
 

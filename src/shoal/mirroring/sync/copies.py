@@ -3,7 +3,7 @@ The copies of a mirror and their offset maps, from the positions in the mirror's
 
 The map of a mirror that goes back begins at the cut. The offsets before are in the map of the mirror that led
 there, read the other way round. Its group lies on the destination. A consumer that lags behind the cut needs
-them.
+them. After more cuts, each of both mirrors has the maps of its former lives, too (:mod:`..cutover.failback`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings, isolation_level_of
 from ..model.counting import Question
-from ..model.offset_map import OffsetMap, Stretch
+from ..model.offset_map import Milestone, OffsetMap, Stretch
 from ..model.options import default_group
 from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
@@ -38,8 +38,9 @@ class MirroredCopy:
     A mirrored partition.
 
     Attributes:
-        map: Its map.
+        map: Its map, with that of its mirror's former life.
         had_incident: Whether something happened to the copy that may have moved offsets.
+        cut: Where the mirror's present life begins: a cut, if it went back. None if it copied nothing before.
 
     """
 
@@ -47,6 +48,7 @@ class MirroredCopy:
     destination: TopicPartition
     map: CopyMap
     had_incident: bool
+    cut: Milestone | None = None
 
     def counterpart(self, direction: Direction) -> TopicPartition:
         """Return the partition at the cluster to which offsets go."""
@@ -158,13 +160,15 @@ class Copies:
 
         """
         is_source = direction is Direction.FORWARD
-        cut = copy.map.offsets.milestones[0]
-        if not copy.map.offsets.is_whole and offset < (cut.source if is_source else cut.destination):
-            if copy.source not in self._first_maps:
-                self._first_maps[copy.source] = self._first_map(copy)
-            if (first := self._first_maps[copy.source]) is not None:
-                return first, Question(offset, not is_source)
-        return copy.map, Question(offset, is_source)
+        asked = copy.map, Question(offset, is_source)
+        if copy.cut is None or offset >= (copy.cut.source if is_source else copy.cut.destination):
+            return asked
+        if copy.source not in self._first_maps:
+            self._first_maps[copy.source] = self._first_map(copy, copy.cut)
+        if (first := self._first_maps[copy.source]) is None:
+            return asked
+        # The lives of both mirrors alternate: each knows what it copied itself.
+        return max(asked, (first, Question(offset, not is_source)), key=lambda each: each[0].knows(each[1]))
 
     def _decode(self, partition: TopicPartition, committed: CommittedValue) -> MirroredCopy | str:
         try:
@@ -178,8 +182,9 @@ class Copies:
         destination = TopicPartition(self._topics[partition.topic], partition.partition)
         # Counted as they were copied, whatever the isolation level of this program is.
         level = isolation_level_of(position.rules) or self._settings.source.isolation_level
-        found = CopyMap(partition, offsets, ids, self._log(self._source, level))
-        return MirroredCopy(partition, destination, found, _had_incident(offsets))
+        found = CopyMap(partition, position.all_offsets, ids, self._log(self._source, level))
+        cut = None if offsets.is_whole else offsets.milestones[0]
+        return MirroredCopy(partition, destination, found, _had_incident(offsets), cut)
 
     def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
         """Return the copy if its position is one of the present topics."""
@@ -189,10 +194,9 @@ class Copies:
 
     # The mirror that led to a cut
 
-    def _first_map(self, copy: MirroredCopy) -> CopyMap | None:
+    def _first_map(self, copy: MirroredCopy, cut: Milestone) -> CopyMap | None:
         """Return the map of the mirror that led to the cut of a copy; None if it is not there any more."""
         position = self._read_first().get(copy.destination)
-        cut = copy.map.offsets.milestones[0]
         ids = copy.map.topic_ids[::-1]
         if position is None or position.destination_offset != cut.source:
             return None
@@ -202,7 +206,7 @@ class Copies:
         level = isolation_level_of(position.rules)
         if level is None:
             return None
-        return CopyMap(copy.destination, position.offsets, then, self._log(self._destination, level))
+        return CopyMap(copy.destination, position.all_offsets, then, self._log(self._destination, level))
 
     def _read_first(self) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the positions of the groups that the first mirror may have had, read once in a round."""

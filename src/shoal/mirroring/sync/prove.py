@@ -39,15 +39,30 @@ class _Prover:
     def __init__(self, source: Cluster, destination: Cluster, settings: CopySettings) -> None:
         self._clusters = {"source": source, "destination": destination}
         self._settings = settings
-        self._read: dict[tuple[str, TopicPartition, int], _Next | ShoalError] = {}
+        self._read: dict[tuple[str, IsolationLevel, TopicPartition, int], _Next | ShoalError] = {}
 
     def proof(self, offset: GroupOffset, direction: Direction) -> OffsetProof | None:
         """Return the comparison for an offset; None if it has no translation."""
         if offset.counterpart is None or offset.translated is None:
             return None
-        here, there = ("source", "destination")[:: 1 if direction is Direction.FORWARD else -1]
-        ours = self._next(here, offset.partition, offset.committed)
-        theirs = self._next(there, offset.counterpart, offset.translated)
+        # A mirror writes no aborted records. But where producers have run at the destination, before a cut,
+        # there are theirs, which no record at the source equals.
+        own = self._settings.source.isolation_level
+        found = self._proof(offset, direction, own, IsolationLevel.READ_UNCOMMITTED)
+        if found.is_same or own is IsolationLevel.READ_UNCOMMITTED:
+            return found
+        committed = self._proof(offset, direction, own, own)
+        return committed if committed.is_same else found
+
+    def _proof(
+        self, offset: GroupOffset, direction: Direction, source: IsolationLevel, destination: IsolationLevel
+    ) -> OffsetProof:
+        assert offset.counterpart is not None
+        assert offset.translated is not None
+        sides = (("source", source), ("destination", destination))
+        here, there = sides if direction is Direction.FORWARD else sides[::-1]
+        ours = self._next(*here, offset.partition, offset.committed)
+        theirs = self._next(*there, offset.counterpart, offset.translated)
         for answer in (ours, theirs):
             if isinstance(answer, ShoalError):
                 return OffsetProof(None, f"a record cannot be read: {answer}")
@@ -55,18 +70,18 @@ class _Prover:
         assert isinstance(theirs, _Next)
         return _compared(ours, theirs, offset.exactness)
 
-    def _next(self, side: str, partition: TopicPartition, offset: int) -> _Next | ShoalError:
-        key = (side, partition, offset)
+    def _next(
+        self, side: str, level: IsolationLevel, partition: TopicPartition, offset: int
+    ) -> _Next | ShoalError:
+        key = (side, level, partition, offset)
         if key not in self._read:
             try:
-                self._read[key] = self._read_next(side, partition, offset)
+                self._read[key] = self._read_next(*key)
             except ShoalError as error:
                 self._read[key] = error
         return self._read[key]
 
-    def _read_next(self, side: str, partition: TopicPartition, offset: int) -> _Next:
-        # A mirror writes no aborted records, and a consumer of the copy sees all of it.
-        level = self._settings.source.isolation_level if side == "source" else IsolationLevel.READ_UNCOMMITTED
+    def _read_next(self, side: str, level: IsolationLevel, partition: TopicPartition, offset: int) -> _Next:
         cluster = self._clusters[side]
         with closing(read_decided(cluster, partition, offset, level, _BUFFER_BYTES)) as batches:
             for decision, batch in batches:

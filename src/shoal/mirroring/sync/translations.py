@@ -61,6 +61,12 @@ class CopyMap:
         """Translate by the map alone."""
         return _by(self.offsets, question)
 
+    def knows(self, question: Question) -> tuple[bool, int]:
+        """Return a key that is larger the more is known: whether it may be exact, and the lower bound."""
+        found = self.translate(question)
+        is_open = found.exactness is Exactness.AT_LEAST and not _around(self.offsets, question)
+        return not is_open, found.offset
+
 
 #: The translation of each offset that was counted, or the error of a leader that did not answer.
 Counted: TypeAlias = dict[tuple[CopyMap | None, Question], Translation | ShoalError]

@@ -208,12 +208,14 @@ class _Alignment:
         # The pair of clusters may have had no topic ids, and may have been upgraded since.
         source, destination, settings = self._clusters.source, self._clusters.destination, self._settings
         position = copy.skip(position)
-        offsets = position.offsets
+        offsets, before = position.offsets, position.before_cut
         if position.rules not in {settings.rules, *all_copy_rules(settings.source)}:
-            offsets = offsets.counted_otherwise()  # no count of another isolation level is trusted
+            # No count of another isolation level is trusted.
+            offsets, before = offsets.counted_otherwise(), before and before.counted_otherwise()
         return replace(
             position,
             milestones=offsets,
+            before_cut=before,
             source_topic_id=position.source_topic_id or topic_id(source, copy.source),
             destination_topic_id=position.destination_topic_id or topic_id(destination, copy.destination),
             rules=settings.rules,

@@ -108,7 +108,15 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
         first = position.offsets.milestones[0]
         begun = OffsetMap.begun_at(first.source, end, is_whole=end == 0)
         identity = replace(position.identity, base=0)
-        anew = continued(logs, position, first.source, begun, identity=identity, destination_topic_id=now)
+        anew = continued(
+            logs,
+            position,
+            first.source,
+            begun,
+            identity=identity,
+            destination_topic_id=now,
+            before_cut=None,
+        )
         return Continued(anew, first.destination)
 
     return _loss(logs, position, reason, from_the_begin)

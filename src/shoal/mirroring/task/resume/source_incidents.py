@@ -64,7 +64,9 @@ def _another_source(logs: PartitionLogs, position: MirrorPosition) -> Incident:
         # The former topic's offsets say nothing about this one.
         begun = OffsetMap.begun_at(start, logs.log.end, is_whole=True)
         identity = new_identity(logs.clusters)
-        anew = continued(logs, position, start, begun, identity=identity, source_topic_id=now)
+        anew = continued(
+            logs, position, start, begun, identity=identity, source_topic_id=now, before_cut=None
+        )
         return Continued(anew, None, _present_range_end(logs))
 
     return Incident(
