@@ -7,7 +7,7 @@ consumer group, and which partitions follow from that. ``shoal mirror`` is :clas
 :class:`~.engine.Engine`. In the order of a run:
 
 1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror. Meanwhile a
-   thread reports the progress, answers a stop, and looks after the tasks.
+   thread reports the progress, answers a stop, and looks after the tasks (:mod:`.looking`).
 2. The mirror takes its directory (:meth:`MirrorRun.take_directory`), and :meth:`MirrorRun.start_engine`
    begins to start the engine, which takes seconds. Meanwhile the mirror prepares topics.
 3. :meth:`MirrorRun.listen` opens the control connection for tasks.
@@ -21,7 +21,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +49,7 @@ from ..monitoring.shown import show
 from ..prepare.changes import Prepared
 from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
+from .looking import LOOK_INTERVAL_S, Looking
 from .places import Places
 from .schedule import PartitionSchedule
 from .signals import Signals
@@ -59,11 +60,6 @@ __all__ = ["START_PATIENCE_S", "GroupPlace", "MirrorRun"]
 
 #: Patience at the start with brokers that do not respond.
 START_PATIENCE_S = 30.0
-
-#: Interval at which a stop is passed on, and at which the wait for the engine looks for one.
-_LOOK_INTERVAL_S = 0.1
-
-_PROGRESS_INTERVAL_S = 0.5
 
 
 class GroupPlace(Protocol):
@@ -124,7 +120,6 @@ class MirrorRun:
         self.first_start = FirstStart.now()
         self.is_first_start = True
         self._engine = engine
-        self._on_progress = on_progress
         self._stop = stop
         self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
@@ -132,15 +127,8 @@ class MirrorRun:
         self._group: str | None = None
         self._warnings: list[str] = []
         self._started = time.monotonic()
-        #: While tasks may run: looks after them, and asks them to end.
-        self._look_after: Callable[[], object] = lambda: None
-        self._end_tasks: Callable[[], object] = lambda: None
         self._retry_requested = threading.Event()
-        self._ended_by_stopped = False
-        self._failed: Exception | None = None
-        self._over = threading.Event()
-        self._is_stopping = False
-        self._answering = threading.Lock()
+        self._looking = Looking(self.metrics, self.signals, stop, on_notice, on_progress)
 
     def run(self, mirror: Callable[[contextlib.ExitStack], Summary]) -> Summary:
         """
@@ -166,7 +154,7 @@ class MirrorRun:
                     self.notify,
                     resources,
                 )
-            resources.enter_context(self._looking())
+            resources.enter_context(self._looking.until_the_end())
             try:
                 summary = mirror(resources)
             except Stopped:
@@ -174,70 +162,6 @@ class MirrorRun:
             if self._page is not None:
                 self._page.end(summary)
             return summary
-
-    # In a thread from the beginning to the end
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._keep_looking, name="shoal-progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._answer_stop()
-            self._over.set()
-            thread.join()
-        if self._failed is not None:
-            raise self._failed
-
-    def _keep_looking(self) -> None:
-        reported_at, has_told, is_over = time.monotonic(), False, False
-        while not is_over:
-            is_over = self._over.wait(_LOOK_INTERVAL_S)
-            self._answer_stop()
-            now = time.monotonic()
-            if self._is_stopping and not has_told:
-                has_told = True
-                self._report()
-            elif not is_over and now - reported_at >= _PROGRESS_INTERVAL_S:
-                reported_at = now
-                self._look_after()
-                self._report()
-
-    def _answer_stop(self) -> None:
-        """Answer a stop once: in the thread that looks, or in the run, if that ends before a look."""
-        with self._answering:
-            if self._stop.is_set() and not self._is_stopping:
-                self._is_stopping = True
-                self.notify(self._stopping())
-                self.metrics.enter(Phase.STOPPING)
-                self._end_tasks()
-
-    def _stopping(self) -> str:
-        """Answer a signal at once: requests in flight may take seconds."""
-        if self.signals.received is not None:
-            cause = f" on {self.signals.received}"
-        else:
-            cause = " because a partition is stopped" if self._ended_by_stopped else ""
-        match self.metrics.phase:
-            case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS | Phase.STARTING_SPARK:
-                doing = "nothing was copied"
-            case Phase.STARTING_TASKS:
-                doing = "nothing was copied, but Spark has to start before it can end"
-            case _:
-                doing = "finishing and committing the batches in flight"
-        return f"stopping{cause}: {doing}"
-
-    def _report(self) -> None:
-        if self._on_progress is None:
-            return
-        try:
-            self._on_progress(self.metrics.progress())
-        except Exception as error:
-            # The caller's own: the mirror ends in good order, and then raises it.
-            self._on_progress = None
-            self._failed = error
-            self._stop.set()
 
     def retry_stopped(self) -> None:
         """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""
@@ -322,7 +246,7 @@ class MirrorRun:
     def _await_engine(self) -> Path:
         """Return the engine's log file when it has started; raise Stopped if the mirror ends before."""
         assert self._starting is not None  # the mirror has begun to start the engine
-        while not wait([self._starting], _LOOK_INTERVAL_S).done:
+        while not wait([self._starting], LOOK_INTERVAL_S).done:
             if self._stop.is_set():
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
@@ -395,7 +319,7 @@ class MirrorRun:
             if self._stop.is_set():
                 return
             if ends_when_stopped and metrics.stopped():
-                self._ended_by_stopped = True
+                self._looking.ended_by_stopped = True
                 self._stop.set()
             elif not options.once:
                 self._retry(schedule, control)
@@ -404,7 +328,7 @@ class MirrorRun:
         with clusters, self.signals:  # again: an engine may have installed handlers of its own
             try:
                 metrics.enter(Phase.STARTING_TASKS)
-                self._end_tasks, self._look_after = control.request_stop, look_after
+                self._looking.end_tasks, self._looking.look_after = control.request_stop, look_after
                 on_engine_started()
                 if not self._stop.is_set():
                     starts = Starts(options, prepared.group, is_first_start=self.is_first_start, there=there)
@@ -418,7 +342,7 @@ class MirrorRun:
                     raise
                 raise place.failure from error  # the tasks failed because of it
             finally:
-                self._answer_stop()
+                self._looking.answer_stop()
                 metrics.enter(Phase.STOPPING)
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
@@ -455,7 +379,7 @@ class MirrorRun:
     def _why_it_ended(self, *, unfinished: bool) -> str:
         if self.signals.received is not None:
             return f"stopped by {self.signals.received}"
-        if self._ended_by_stopped:
+        if self._looking.ended_by_stopped:
             return "a partition is stopped"
         if self._stop.is_set():
             return "stopped by the calling program"
