@@ -49,7 +49,7 @@ class WayBack:
     def begin(self, topics: str = TOPIC_NAME) -> list[int]:
         """Commit the positions of the cut; return the partitions that got one."""
         group = self.two.settings.group
-        begun = go_back(self.options(topics), self.certificate, group, MemberId(), patience_s=0.1)
+        begun = go_back(self.options(topics), self.certificate, group, MemberId(), patience_s=10.0)
         return [each.partition for each in begun]
 
     def write(self, file: Path) -> str:
