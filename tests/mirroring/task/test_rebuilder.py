@@ -155,6 +155,17 @@ def test_messages_of_old_formats_are_rebuilt_as_batches(
     assert control.decisions == {Decision.REBUILD_MAGIC.value: made, Decision.COPY.value: 1}
 
 
+def test_wrapper_over_the_limit_stops_the_partition_before_its_first_message(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The offset of a wrapper is that of its last message."""
+    history.plain(2)
+    legacy(history, 1, Codec.GZIP, 5)
+    (stopped,) = brokers.with_settings(max_decompressed_bytes=50).start().result().stopped
+    assert stopped.offset == 2
+    assert brokers.copied() == history.committed[:2]
+
+
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 @pytest.mark.parametrize("start", range(6))
 def test_start_inside_a_wrapper_leaves_out_earlier_messages(

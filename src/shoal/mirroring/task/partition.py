@@ -245,7 +245,8 @@ class PartitionCopy:
         try:
             found = take()
         except UnsupportedBatch as error:
-            self._refuse(error.base_offset, str(error), can_heal=False)
+            # Not the offset in its header: a wrapper of magic 0 or 1 has that of its last message.
+            self._refuse(self.intake.fetch_offset, str(error), can_heal=False)
             return True
         except CorruptBatch as error:
             offset = self.intake.fetch_offset
