@@ -586,6 +586,16 @@ def test_foreign_records_lost_before_the_mirror_s_are_counted(
     assert ours(brokers) == history.committed
 
 
+def test_losses_at_both_sides_are_counted_together(brokers: TwoBrokers, history: History) -> None:
+    foreign(brokers.destination, 6)
+    history.plain(2, 2)
+    brokers.taking_over().run()
+    recreate(brokers.destination)
+    history.log.delete_records(2)
+    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 + 2, True])
+    assert ours(brokers) == history.committed[2:]
+
+
 def test_lost_tail_that_cannot_be_decoded_is_mirrored_again(brokers: TwoBrokers, history: History) -> None:
     brokers = brokers.with_settings(max_decompressed_bytes=10_000)
     history.plain(2)

@@ -93,8 +93,12 @@ def split_values(brokers: TwoBrokers) -> tuple[list[bytes], list[bytes]]:
 
 
 def kinds(control: Watched) -> list[str]:
+    return [kind for kind, _ in losses(control)]
+
+
+def losses(control: Watched) -> list[tuple[str, int | None]]:
     return [
-        incident[0]
+        (incident[0], incident[2])
         for report in control.reports
         for each in report["partitions"]
         for incident in each["incidents"]
@@ -258,6 +262,29 @@ def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() ->
         held.release()
         assert running.result().stopped == ()
         assert values(brokers) == numbered(b"old", 5)
+
+
+def test_request_by_name_that_lands_in_a_recreated_destination_topic_leaves_the_others_lost() -> None:
+    control = Watched()
+    with TwoBrokers.started() as brokers:
+        list_by_name(brokers.destination)
+        (history,) = brokers.topic()
+        fill(history, b"old", 5)
+        running = going_on(brokers, IncidentKind.DESTINATION_LOSS).start(OPEN, control)
+        wait_until(lambda: len(values(brokers)) == 5)
+        held = Held(brokers.destination, ApiKey.PRODUCE)
+        fill(history, b"old", 1)
+        held.wait_for_one()
+        recreate(brokers.destination)
+        held.release()
+        wait_until(lambda: bool(kinds(control)))
+        fill(history, b"old", 4)
+        wait_until(lambda: not running.is_running or len(values(brokers)) == 5)
+        control.request_stop()
+        assert running.result().stopped == ()
+        assert values(brokers) == numbered(b"old", 10)[5:]
+        assert brokers.position("topic", 0).destination_offset == 5
+    assert losses(control) == [("destination-loss", 5)]
 
 
 # Errors about topic ids

@@ -10,7 +10,7 @@ The writer stays the same: a new one could not distinguish a late request of a d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -79,7 +79,9 @@ def _loss(
     def go_on() -> Continued:
         found, start = mirror_again(), logs.source.start
         missing = start - found.position.source_offset
-        return found if missing <= 0 else Continued(continued(logs, found.position, start), missing)
+        if missing <= 0:
+            return found
+        return Continued(continued(logs, found.position, start), (found.lost or 0) + missing)
 
     # A number of records had at least as many offsets.
     lost_from = position.source_offset + min(0, logs.log.end - position.destination_offset)
@@ -104,22 +106,42 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
             "and the topic of this name is empty now"
         )
 
-    def from_the_begin() -> Continued:
-        first = position.offsets.milestones[0]
-        begun = OffsetMap.begun_at(first.source, end, is_whole=end == 0)
-        identity = replace(position.identity, base=0)
-        anew = continued(
-            logs,
-            position,
-            first.source,
-            begun,
-            identity=identity,
-            destination_topic_id=now,
-            before_cut=None,
-        )
-        return Continued(anew, first.destination)
+    def again() -> Continued:
+        late = None if logs.clusters.settings.allows_other_writers else _our_end(logs, position, 0)
+        if late is not None and late.destination_offset:
+            found = _behind_a_late_request(logs, position, late)
+        else:
+            found = _from_the_begin(logs, position)
+        return found._replace(position=replace(found.position, destination_topic_id=now, before_cut=None))
 
-    return _loss(logs, position, reason, from_the_begin)
+    return _loss(logs, position, reason, again)
+
+
+def _from_the_begin(logs: PartitionLogs, position: MirrorPosition) -> Continued:
+    first, end = position.offsets.milestones[0], logs.log.end
+    begun = OffsetMap.begun_at(first.source, end, is_whole=end == 0)
+    identity = replace(position.identity, base=0)
+    return Continued(continued(logs, position, first.source, begun, identity=identity), first.destination)
+
+
+def _behind_a_late_request(logs: PartitionLogs, position: MirrorPosition, ours: _OurEnd) -> Continued:
+    """
+    Go on behind our records in another topic, and count those as lost that the former one had before them.
+
+    A request that lists topics by name may land in the topic that was created meanwhile. To mirror again what
+    lies before its records would repeat them, and the broker takes no sequence but the next.
+    """
+    first, ends = position.offsets.milestones[0], ours.destination_offset
+    begun = OffsetMap.begun_at(first.source, logs.log.start, is_whole=False)
+    anew = continued(
+        logs,
+        position,
+        _source_behind(logs, position, ends),
+        begun,
+        identity=_continuing(logs, position, ours),
+    )
+    landed = sum(each.last_offset_delta + 1 for each in _our_batches(logs, position, logs.log.start))
+    return Continued(anew, max(0, max(ends, first.destination) - landed))
 
 
 def _is_ours_to_the_end(logs: PartitionLogs, position: MirrorPosition) -> bool:
@@ -159,6 +181,13 @@ def _is_ours(position: MirrorPosition, header: BatchHeader) -> bool:
 def _is_by_us(position: MirrorPosition, header: BatchHeader) -> bool:
     identity = position.identity
     return (header.producer_id, header.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+
+
+def _our_batches(logs: PartitionLogs, position: MirrorPosition, start: int) -> Iterator[BatchHeader]:
+    """Yield the headers of our writer's batches from an offset on."""
+    for header in logs.headers(start) if start < logs.log.end else ():
+        if _is_by_us(position, header):
+            yield header
 
 
 def _other_writer(logs: PartitionLogs, position: MirrorPosition) -> Incident:
@@ -219,10 +248,8 @@ def _our_end(logs: PartitionLogs, position: MirrorPosition, known: int) -> _OurE
     identity, here, log = position.identity, position.destination_offset, logs.log
     last = logs.last_sequence(identity.producer_id)
     if last is None:
-        start = max(known, log.start)
-        for header in logs.headers(start) if start < log.end else ():
-            if _is_by_us(position, header):
-                last = header.base_sequence + header.last_offset_delta
+        for header in _our_batches(logs, position, max(known, log.start)):
+            last = header.base_sequence + header.last_offset_delta
     if last is not None:
         # By the sequence, not the place: less than 2^30 records away.
         ahead = (last + 1 - identity.sequence(here)) % SEQUENCES
