@@ -484,8 +484,11 @@ class TaskWorld:
         if kind is IncidentKind.DESTINATION_LOSS:
             ends = re.search(r" ends at offset (\d+)", reason)
             most = longest - (int(ends[1]) if ends else 0)
-            again = re.search(r"source (\d+)(?:-(\d+))? (?:are|is) copied again", reason)
-            if lost is not None and not 0 <= lost <= max(most, self.partitions[number].log.log_end_offset):
+            again = re.search(r"source offsets? (\d+)(?: to (\d+))? are copied again", reason)
+            # And the offsets that the source has deleted, perhaps those of a topic that it had before.
+            source = self.partitions[number]
+            most += max(source.log.log_end_offset, *(each.offset + 1 for each in source.records), 0)
+            if lost is not None and not 0 <= lost <= most:
                 self.problems.append(f"{where}, and the copy lacks no more than {most}: {reason}")
             if again and again[2] and int(again[1]) > int(again[2]):
                 self.problems.append(f"{where}, and copies nothing again: {reason}")
