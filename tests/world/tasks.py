@@ -583,9 +583,11 @@ class TaskWorld:
             def is_due(each: Written, bound: int = bound, present: set[int] = present) -> bool:
                 return id(each) in present and each.offset < bound
 
-            found = self.judge.compare(
-                copies[number], partition.records, due=is_due, losses=self.losses[number]
-            )
+            losses = list(self.losses[number])
+            if self.setup.lists_names and number in self.unaligned and not is_copied:
+                # A request may have landed in a new copy: the next task counts what lay before it.
+                losses.append(Loss(None, len(partition.records)))
+            found = self.judge.compare(copies[number], partition.records, due=is_due, losses=losses)
             self.problems += [f"partition {number}: {problem}" for problem in found.problems]
             if is_copied:
                 self._settle(number, found.missing)

@@ -264,26 +264,49 @@ def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() ->
         assert values(brokers) == numbered(b"old", 5)
 
 
-def test_request_by_name_that_lands_in_a_recreated_destination_topic_leaves_the_others_lost() -> None:
+@pytest.fixture
+def by_name(brokers: TwoBrokers) -> TwoBrokers:
+    """Brokers of which the destination lists topics by name, so that it takes requests for a former topic."""
+    list_by_name(brokers.destination)
+    return brokers
+
+
+def landing_in_a_recreated_destination_topic(
+    brokers: TwoBrokers, history: History, control: Watched
+) -> RunningTask:
+    """Copy five records; exchange the destination topic while a request has the sixth."""
+    fill(history, b"old", 5)
+    brokers.run()
+    held = Held(brokers.destination, ApiKey.PRODUCE)
+    fill(history, b"old", 1)
+    running = brokers.start(OPEN, control)
+    held.wait_for_one()
+    recreate(brokers.destination)
+    held.release()
+    wait_until(lambda: bool(kinds(control)))
+    assert values(brokers) == [b"old 5"]
+    return running
+
+
+def test_request_that_lands_in_a_recreated_destination_topic_stops_the_partition(
+    by_name: TwoBrokers, history: History
+) -> None:
+    running = landing_in_a_recreated_destination_topic(by_name, history, Watched())
+    (stopped,) = running.result().stopped
+    assert (stopped.cause, stopped.unmirrored_from) == (IncidentKind.DESTINATION_LOSS, 0)
+
+
+def test_records_before_a_request_that_lands_in_a_recreated_destination_topic_are_counted_as_lost(
+    by_name: TwoBrokers, history: History
+) -> None:
     control = Watched()
-    with TwoBrokers.started() as brokers:
-        list_by_name(brokers.destination)
-        (history,) = brokers.topic()
-        fill(history, b"old", 5)
-        running = going_on(brokers, IncidentKind.DESTINATION_LOSS).start(OPEN, control)
-        wait_until(lambda: len(values(brokers)) == 5)
-        held = Held(brokers.destination, ApiKey.PRODUCE)
-        fill(history, b"old", 1)
-        held.wait_for_one()
-        recreate(brokers.destination)
-        held.release()
-        wait_until(lambda: bool(kinds(control)))
-        fill(history, b"old", 4)
-        wait_until(lambda: not running.is_running or len(values(brokers)) == 5)
-        control.request_stop()
-        assert running.result().stopped == ()
-        assert values(brokers) == numbered(b"old", 10)[5:]
-        assert brokers.position("topic", 0).destination_offset == 5
+    going = going_on(by_name, IncidentKind.DESTINATION_LOSS)
+    running = landing_in_a_recreated_destination_topic(going, history, control)
+    fill(history, b"old", 4)
+    wait_until(lambda: not running.is_running or len(values(going)) == 5)
+    control.request_stop()
+    assert running.result().stopped == ()
+    assert values(going) == numbered(b"old", 10)[5:]
     assert losses(control) == [("destination-loss", 5)]
 
 

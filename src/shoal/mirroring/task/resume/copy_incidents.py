@@ -114,7 +114,10 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
             found = _from_the_begin(logs, position)
         return found._replace(position=replace(found.position, destination_topic_id=now, before_cut=None))
 
-    return _loss(logs, position, reason, again)
+    # All of the former topic is gone, however long the new one is.
+    return replace(
+        _loss(logs, position, reason, again), unmirrored_from=position.offsets.milestones[0].source
+    )
 
 
 def _from_the_begin(logs: PartitionLogs, position: MirrorPosition) -> Continued:
