@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pyspark
 import pytest
 
 from rig.cluster import java_properties
@@ -69,7 +70,9 @@ def test_executors_log_in_to_locked_clusters_without_visible_secrets(
     assert copy == original
     assert sum(each.count for each in copy.values()) == RECORDS
 
-    files = [each for root in (state, events, checkpoint) for each in root.rglob("*") if each.is_file()]
+    # Spark writes the logs of such executors into its own directory.
+    work = Path(pyspark.__file__).parent / "work"
+    files = [each for root in (state, events, checkpoint, work) for each in root.rglob("*") if each.is_file()]
     seen |= {str(each): each.read_bytes().decode("latin-1") for each in files}
     # The search covers the executors.
     assert sum("CoarseGrainedExecutorBackend" in text for text in seen.values()) >= 2

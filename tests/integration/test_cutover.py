@@ -159,8 +159,8 @@ def test_failback_brings_producers_and_consumers_back_exactly_once(way: Way) -> 
     [
         (False, False, ""),
         (True, True, ""),
-        (False, True, "the destination checks ACLs, and the source has no authorizer"),
-        (True, False, "the source checks ACLs, and the destination has no authorizer"),
+        (False, True, "only the destination cluster"),
+        (True, False, "only the source cluster"),
     ],
 )
 def test_acls_differ_between_clusters_with_and_without_an_authorizer(

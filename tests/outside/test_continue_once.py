@@ -118,4 +118,5 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             summary = mirror.wait()
         assert (mirror.exit_code, summary["exit_code"]) == (1, 1)  # three are still stopped
         assert re.search(r"first-0.*first-1", mirror.stderr)
-        assert "first-0 continued" in mirror.stderr
+        # Both partitions may be in one line.
+        assert re.search(r"first-0.* continued after", mirror.stderr)
