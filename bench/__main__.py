@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.account import group_parent
+from bench.archive import ARCHIVE
 from bench.before_after import BEFORE_AFTER
 from bench.cost import COSTS
 from bench.cutover import CUTOVER
@@ -32,7 +33,7 @@ from rig import KAFKA_VERSION
 __all__ = ["ROWS", "main"]
 
 ROWS: dict[str, Row] = {
-    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, FAR, AGENT, CUTOVER)
+    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, FAR, AGENT, CUTOVER, ARCHIVE)
 }
 
 _ROOT = Path(__file__).parents[1]

@@ -1,0 +1,115 @@
+"""
+Archive and restore beside a loop that decodes each record and writes Parquet: the row ``archive``.
+
+Each is a command that is measured from its start to its end. So the topic is large: the start of Spark costs
+as much as half a GB.
+"""
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+from bench.account import running
+from bench.cost import Topic, loaded
+from bench.figures import CPU
+from bench.measure import MoverFailed
+from bench.movers import usual_codes
+from bench.report import say
+from bench.rows import Row, Settings, delete_topics
+from bench.runs import Section
+from bench.shoal_movers import Code
+from bench.topics import TOPICS
+from rig import KafkaCluster, digest_topic
+from rig.process import tail
+
+__all__ = ["ARCHIVE"]
+
+_SHAPE = TOPICS[0]
+_MEGABYTES = 10_000
+_TIMEOUT_S = 3_600.0
+
+
+@dataclass(frozen=True)
+class _Cost:
+    cpu_s: float
+    seconds: float
+
+
+def _measure(
+    what: str, command: Sequence[str], room: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> _Cost:
+    say(what)
+    log = room / "log"
+    own = {"TMPDIR": str(room), "XDG_STATE_HOME": str(room / "state"), **environment}
+    began_at = time.monotonic()
+    with running(command, log, own) as (process, account):
+        code = process.wait(_TIMEOUT_S)
+        cost = _Cost(account.cpu_s(), time.monotonic() - began_at)
+    if code:
+        raise MoverFailed(f"{what} ended with {code}: {tail(log)}")
+    return cost
+
+
+def _write_parquet(source: KafkaCluster, topic: str) -> _Cost:
+    with TemporaryDirectory(prefix="bench-") as directory:
+        command = [sys.executable, "-m", "bench.parquet_loop", source.bootstrap, topic, directory]
+        return _measure("loop to Parquet", command, Path(directory))
+
+
+def _archive_and_restore(
+    code: Code, clusters: tuple[KafkaCluster, KafkaCluster], topic: str
+) -> tuple[_Cost, _Cost]:
+    source, destination = (each.bootstrap for each in clusters)
+    with TemporaryDirectory(prefix="bench-") as directory:
+        room = Path(directory)
+        mirror = ["mirror", "--topics", topic, "--once"]
+        to = code.command(*mirror, "--from", source, "--to", str(room / "archive"))
+        back = code.command(*mirror, "--from", str(room / "archive"), "--to", destination)
+        costs = (
+            _measure(f"archive, {code.name}", to, room, code.environment),
+            _measure(f"restore, {code.name}", back, room, code.environment),
+        )
+    if digest_topic(destination, topic) != digest_topic(source, topic):
+        raise MoverFailed(f"restore, {code.name}: {topic} has other records at {destination}")
+    delete_topics(clusters[1], topic)
+    return costs
+
+
+def _run(settings: Settings) -> Section:
+    clusters = settings.clusters.pair(settings.scale)
+    topic = loaded(clusters[0], _SHAPE, _MEGABYTES * settings.scale)
+    costs: dict[str, list[_Cost]] = defaultdict(list)
+    for _ in range(settings.repeat):
+        costs["confluent-kafka to Parquet"].append(_write_parquet(clusters[0], topic.name))
+        for code in usual_codes(settings.before):
+            archive, restore = _archive_and_restore(code, clusters, topic.name)
+            costs[f"archive, {code.name}"].append(archive)
+            costs[f"restore, {code.name}"].append(restore)
+    delete_topics(clusters[0], topic.name)
+    return _section(topic, costs)
+
+
+def _section(topic: Topic, costs: dict[str, list[_Cost]]) -> Section:
+    figures = {
+        name: {
+            CPU: [each.cpu_s / topic.gigabytes for each in measured],
+            "wire MB/s a core": [1000 * topic.wire_gigabytes / each.cpu_s for each in measured],
+            "MB/s": [1000 * topic.gigabytes / each.seconds for each in measured],
+        }
+        for name, measured in costs.items()
+    }
+    text = (
+        f"{topic.gigabytes:.1f} GB of batches of 16 records with lz4, to a local disk; whole commands, with "
+        "Spark's start."
+    )
+    return Section("Archive and restore", text, figures)
+
+
+ARCHIVE = Row(
+    "archive", "archive and restore of batches of 16 records, beside a loop that writes Parquet", 25, _run
+)
