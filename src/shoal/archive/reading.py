@@ -294,11 +294,10 @@ def _first_since(
 ) -> tuple[int, int] | None:
     for batch in split(memoryview(record_set)):
         header = batch.header
-        is_modern = header.magic == 2
-        newest_ms = header.max_timestamp if is_modern else read_timestamp(batch)
+        newest_ms = header.max_timestamp if header.magic == 2 else read_timestamp(batch)
         if newest_ms < timestamp_ms or header.is_control:
             continue
-        append_time_ms = newest_ms if is_modern and header.is_log_append_time else None
+        append_time_ms = header.append_time
         for record in read_records(batch, most_decompressed_bytes):
             at_ms = record.timestamp if append_time_ms is None else append_time_ms
             if record.offset >= offset and at_ms >= timestamp_ms:

@@ -155,6 +155,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
+    def append_time(self) -> int | None:
+        """The broker's time of all records; None if each has its own, as in magic 0 and 1."""
+        return self.max_timestamp if self.magic == 2 and self.is_log_append_time else None
+
+    @property
     def is_transactional(self) -> bool:
         """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL)

@@ -108,10 +108,8 @@ def record_rows(
 
 
 def _rows(batch: RecordBatch, offsets: range) -> Iterator[_Row]:
-    header = batch.header
     verify_crc(batch)
-    kind = _timestamp_type(batch)
-    append_time = header.max_timestamp if header.magic == 2 and kind == _LOG_APPEND_TIME else None
+    kind, append_time = _timestamp_type(batch), batch.header.append_time
     for record in read_records(batch, DEFAULT_LIMIT_BYTES):
         if record.offset in offsets:
             yield _row(record, record.timestamp if append_time is None else append_time, kind)

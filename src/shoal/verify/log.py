@@ -333,7 +333,7 @@ class Log:
             problem = f"the {self.side.value}'s batch at offset {begin} {what}: {error.reason}"
             count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
             return [LogRecord(begin, -1, None, None, gap, Unreadable(count, problem, bool(run.damage)))]
-        append_time = header.max_timestamp if header.magic == 2 and header.is_log_append_time else None
+        append_time = header.append_time
         wanted = [each for each in records if begin <= each.offset < end] if run.batch else records
         found = [
             _new(LogRecord, (offset, timestamp, append_time, body, 0, None))

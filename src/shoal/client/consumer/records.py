@@ -203,7 +203,7 @@ def _read_deep(
     settings: ConsumerSettings,
 ) -> Iterator[ConsumerRecord]:
     header = batch.header
-    append_time = header.magic == 2 and header.is_log_append_time
+    append_time = header.append_time
     kind = _timestamp_type(header)
     for record in read_records(batch, settings.max_decompressed_bytes):
         if record.offset < position:
@@ -213,7 +213,7 @@ def _read_deep(
             partition.topic,
             partition.partition,
             record.offset,
-            header.max_timestamp if append_time else record.timestamp,
+            record.timestamp if append_time is None else append_time,
             kind,
             key,
             value,

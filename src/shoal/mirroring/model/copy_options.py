@@ -246,10 +246,9 @@ class CopyOptions:
 
         """
         verify_crc(batch)
-        header = batch.header
-        records = self.decode(batch)
-        if self.keep_append_time and header.magic == 2 and header.is_log_append_time:
-            records = [record._replace(timestamp=header.max_timestamp) for record in records]
+        append_time, records = batch.header.append_time, self.decode(batch)
+        if self.keep_append_time and append_time is not None:
+            records = [record._replace(timestamp=append_time) for record in records]
         return [record for record in records if start_offset <= record.offset < end_offset]
 
     def continues_after(self, kind: IncidentKind) -> bool:
