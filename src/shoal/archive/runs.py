@@ -9,7 +9,6 @@ object has a digest in its description.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import xxhash
 
@@ -20,9 +19,6 @@ from .names import ARCHIVE_RUNS, timed_file
 from .objects import PartitionObjects
 
 __all__ = ["write_run"]
-
-#: Partitions that are listed at a time: a store takes tens of milliseconds for each.
-_AT_A_TIME = 16
 
 
 def write_run(
@@ -49,13 +45,11 @@ def write_run(
 
     """
 
-    def extent(partition: TopicPartition) -> Mapping[str, object]:
-        directory_id = directory_ids[partition.topic]
-        objects = archive.objects(partition.topic, directory_id, partition.partition)
-        return {"topic": partition.topic, "topic_id": directory_id, **_extent(partition.partition, objects)}
+    def extent(partition: TopicPartition, objects: PartitionObjects) -> Mapping[str, object]:
+        names = {"topic": partition.topic, "topic_id": directory_ids[partition.topic]}
+        return {**names, **_extent(partition.partition, objects)}
 
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        extents = list(pool.map(extent, sorted(partitions)))
+    extents = archive.each_partition(sorted(partitions), directory_ids, extent)
     values = {"started_ms": started_ms, "ended_ms": ended_ms, "partitions": extents}
     archive.store.write(f"{ARCHIVE_RUNS}/{timed_file(ended_ms)}", encode(values))
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from shoal.archive.directory import Archive
 from shoal.archive.objects import PartitionObjects
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.topic_partition import TopicPartition
 
 __all__ = ["object_ranges"]
-
-#: Partitions whose descriptions are read at a time: a store takes tens of milliseconds for each.
-_AT_A_TIME = 16
 
 
 def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[CopyRange]:
@@ -26,14 +23,13 @@ def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[Cop
     """
     assert config.directory is not None, "it is an archive"
     archive = Archive.open(config.directory, config.store_credentials)
-    topics = archive.topics()
+    directory_ids = {name: topic.directory_id for name, topic in archive.topics().items()}
+    wanted = {each.source: each for each in ranges}
 
-    def of_partition(wanted: CopyRange) -> list[CopyRange]:
-        objects = archive.objects(wanted.topic, topics[wanted.topic].directory_id, wanted.partition)
-        return list(_cut(wanted, objects))
+    def cut(partition: TopicPartition, objects: PartitionObjects) -> list[CopyRange]:
+        return list(_cut(wanted[partition], objects))
 
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return [piece for pieces in pool.map(of_partition, ranges) for piece in pieces]
+    return [piece for pieces in archive.each_partition(wanted, directory_ids, cut) for piece in pieces]
 
 
 def _cut(wanted: CopyRange, objects: PartitionObjects) -> Iterator[CopyRange]:
