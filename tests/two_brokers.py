@@ -25,6 +25,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
+from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.control import Control
 from shoal.mirroring.model.acknowledged import add_run
@@ -35,6 +36,7 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.positions import GroupPositions
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
@@ -652,6 +654,17 @@ def answers(
         return change(response) if to(request) and next(left) > 0 else response
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+def refuses_offsets(broker: Broker, times: int) -> None:
+    """Have a broker refuse the offsets of its fetch requests, whatever log ends it reports."""
+
+    def refused(response: FetchResponse) -> FetchResponse:
+        code = ErrorCode.OFFSET_OUT_OF_RANGE
+        parts = [replace(each, error_code=code, record_set=memoryview(b"")) for each in response.partitions]
+        return replace(response, partitions=parts)
+
+    answers(broker, ApiKey.FETCH, refused, times)
 
 
 def lists_no_groups(broker: Broker, times: int = 1) -> None:

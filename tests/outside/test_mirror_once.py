@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +14,18 @@ from confluent_kafka.admin import AdminClient
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from tests import batches
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import NOW_MS, History, TwoBrokers, answers, content_of, lose_tail, wait_until
+from tests.two_brokers import (
+    NOW_MS,
+    History,
+    TwoBrokers,
+    content_of,
+    lose_tail,
+    refuses_offsets,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -248,17 +254,12 @@ def test_deleted_copy_names_the_option_and_the_offsets_copied_again(
 def test_destination_that_refuses_offsets_of_its_log_stops_the_partition(
     brokers: TwoBrokers, tmp_path: Path
 ) -> None:
-    def refused(response: FetchResponse) -> FetchResponse:
-        code = ErrorCode.OFFSET_OUT_OF_RANGE
-        parts = [replace(each, error_code=code, record_set=memoryview(b"")) for each in response.partitions]
-        return replace(response, partitions=parts)
-
     brokers.source.create_topic("cut", 1)
     history = History(brokers.source.log("cut"))
     fill(history, "old", 5)
     assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
     fill(history, "new", 1)
-    answers(brokers.destination, ApiKey.FETCH, refused, times=1_000_000)
+    refuses_offsets(brokers.destination, times=1_000_000)
 
     ended = mirror_once(brokers, "cut", tmp_path)
 

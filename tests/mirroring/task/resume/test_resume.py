@@ -38,6 +38,7 @@ from tests.two_brokers import (
     lagging,
     lose_tail,
     may_compact,
+    refuses_offsets,
     wait_until,
 )
 
@@ -567,15 +568,10 @@ def test_partitions_that_resume_ask_their_leader_together_for_their_last_batches
 def test_copy_whose_leader_refuses_offsets_of_its_own_log_stops(
     brokers: TwoBrokers, history: History
 ) -> None:
-    def refused(response: FetchResponse) -> FetchResponse:
-        code = ErrorCode.OFFSET_OUT_OF_RANGE
-        parts = [replace(each, error_code=code, record_set=memoryview(b"")) for each in response.partitions]
-        return replace(response, partitions=parts)
-
     history.plain(5)
     brokers.run()
     history.plain(1)
-    answers(brokers.destination, ApiKey.FETCH, refused, times=1_000)
+    refuses_offsets(brokers.destination, times=1_000)
     (stopped,) = brokers.start().result().stopped
     assert all(each in stopped.reason for each in ("from offset 0", "5"))
     assert brokers.copied() == history.committed[:5]
