@@ -56,6 +56,9 @@ def test_executors_log_in_to_locked_clusters_without_visible_secrets(
         *("--conf", f"spark.eventLog.dir={events}"),
     ]
     seen = {}
+    # Spark writes the logs of such executors into its own directory, which keeps those of other runs.
+    work = Path(pyspark.__file__).parent / "work"
+    earlier = set(work.glob("app-*"))
     with Shoal("mirror", "--json", *options, state=state) as mirror:
         mirror.wait_for(lambda line: line.get("records", 0) >= RECORDS, timeout_s=400)
         for process in psutil.Process(mirror.process_id).children(recursive=True):
@@ -70,9 +73,8 @@ def test_executors_log_in_to_locked_clusters_without_visible_secrets(
     assert copy == original
     assert sum(each.count for each in copy.values()) == RECORDS
 
-    # Spark writes the logs of such executors into its own directory.
-    work = Path(pyspark.__file__).parent / "work"
-    files = [each for root in (state, events, checkpoint, work) for each in root.rglob("*") if each.is_file()]
+    roots = state, events, checkpoint, *(set(work.glob("app-*")) - earlier)
+    files = [each for root in roots for each in root.rglob("*") if each.is_file()]
     seen |= {str(each): each.read_bytes().decode("latin-1") for each in files}
     # The search covers the executors.
     assert sum("CoarseGrainedExecutorBackend" in text for text in seen.values()) >= 2
