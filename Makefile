@@ -22,7 +22,7 @@ help:
 	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make native     the inner loops in Rust, compiled by cargo into src/shoal, and tested; demo does not need them'
-	@echo 'make agent      the Java agent for real Kafka (docs/topics.md), tested: agent/start/target/shoal-agent.jar'
+	@echo 'make agent      the Java agent for real Kafka (agent/README.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'

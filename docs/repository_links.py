@@ -25,6 +25,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
     "broker/README.md": "embedded-broker.md",
+    "agent/README.md": "agent.md",
 }
 
 _LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")

@@ -85,13 +85,13 @@ def code_and_outputs(heading: str) -> tuple[list[str], list[str]]:
 
 def blocks() -> tuple[str, list[tuple[str, str]]]:
     """Return the code before the queries, and each query with its output."""
-    (first, *queries), outputs = code_and_outputs("Six queries over batches")
+    (first, *queries), outputs = code_and_outputs("Three queries over batches")
     return first, list(zip(queries, outputs, strict=True))
 
 
 def test_queries_of_the_page_have_their_outputs(spark: SparkSession, source: Broker) -> None:
     before, queries = blocks()
-    assert len(queries) == 6
+    assert len(queries) == 3
     names = {"spark": spark}
     exec(before.replace("source:9092", source.bootstrap), names)
     printed = []
