@@ -302,8 +302,9 @@ class _Connection:
             delay_s = self._proxies.delays_s.get(api_key)
             if delay_s:
                 time.sleep(delay_s)
-            in_flight = len(self._waiting) + 1 + frames_waiting_in(self._client)
-            met = self._proxies.meet(api_key, in_flight)
+            # In this order: what has arrived was sent after the responses that are missing in `_waiting`.
+            unread = frames_waiting_in(self._client)
+            met = self._proxies.meet(api_key, len(self._waiting) + 1 + unread)
             self._waiting.append(_Exchange(api_key, met))
             if met is None or met.step.is_of_response:
                 self._broker.sendall(frame)
