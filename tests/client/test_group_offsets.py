@@ -19,6 +19,7 @@ from shoal.client.group_offsets import CommittedValue, FetchedGroup, GroupOffset
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ShoalError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node
@@ -141,6 +142,27 @@ def test_stable_read_asks_for_partitions_only_if_an_offset_is_missing(
     assert asked.hits == requests
     reader.read(["g"], partitions={"g": partitions})
     assert asked.hits == requests + 1
+
+
+def test_read_again_decodes_only_answers_that_changed(
+    cluster: Cluster, reader: GroupOffsetsReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"g{number}" for number in range(40)]
+    for name in names:
+        commit(cluster, name, 1)
+    before = reader.read(names)
+    decoded: list[ApiKey] = []
+
+    def counted(api_key: ApiKey, *rest: Any) -> Any:
+        decoded.append(api_key)
+        return decode_response(api_key, *rest)
+
+    monkeypatch.setattr(group_offsets, "decode_response", counted)
+    assert reader.read(names) == before
+    assert decoded == []
+    commit(cluster, "g7", 2)
+    assert offsets_by_name(reader.read(names)) == {**dict.fromkeys(names, 1), "g7": 2}
+    assert decoded == [ApiKey.OFFSET_FETCH]
 
 
 def test_read_again_after_an_error_of_one_group_decodes_its_answer(

@@ -1,10 +1,16 @@
-"""The committed offsets of groups, as their coordinators answer (OffsetFetch)."""
+"""
+The committed offsets of groups, as their coordinators answer (OffsetFetch).
+
+A mirror reads the offsets of all its groups every few seconds, and most answers are those of the last time.
+So a :class:`GroupOffsetsReader` decodes only those that have other bytes.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
@@ -63,13 +69,40 @@ class FetchedGroup:
 
 _Answers: TypeAlias = dict[str, FetchedGroup | ShoalError]
 
+_CORRELATION_ID_BYTES = 4
+
+
+class _LastAnswers:
+    """The answers of the last reading, by version and names of the groups: their bytes, and what they say."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, tuple[str, ...]], tuple[bytes, _Answers]] = {}
+        self._now = self._before
+
+    def begin(self) -> None:
+        """Begin a reading. Groups that it does not read are forgotten with it."""
+        self._before, self._now = self._now, {}
+
+    def decoded(
+        self, version: int, names: tuple[str, ...], frame: memoryview, decode: Callable[[], _Answers]
+    ) -> _Answers:
+        """Return the answers in a response; they are decoded unless its bytes are those of the last one."""
+        body = bytes(frame[_CORRELATION_ID_BYTES:])
+        known = self._before.get((version, names))
+        if known is None or known[0] != body:
+            known = body, decode()
+        if all(isinstance(each, FetchedGroup) for each in known[1].values()):
+            self._now[version, names] = known
+        return known[1]
+
 
 class GroupOffsetsReader:
-    """Reads all committed offsets of groups, by few requests to each coordinator."""
+    """Reads all committed offsets of groups again and again; see the module."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Send the requests through a cluster's connections."""
         self._cluster = cluster
+        self._last = _LastAnswers()
 
     def read(
         self,
@@ -96,10 +129,11 @@ class GroupOffsetsReader:
 
         """
         names = list(groups)
+        self._last.begin()
         answers: _Answers = dict(self._cluster.find_coordinators(names))
         for node_id, coordinated in self._by_node(name for name in names if name not in answers).items():
             wanted = dict.fromkeys(coordinated)
-            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable)
+            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable, last=self._last)
         if stable and partitions:
             self._add_pending(answers, partitions)
         return answers
@@ -138,6 +172,7 @@ def read_offsets(
     groups: Mapping[str, _Partitions | None],
     *,
     stable: bool,
+    last: _LastAnswers | None = None,
     oldest: int = 0,
 ) -> dict[str, FetchedGroup | ShoalError]:
     """
@@ -148,6 +183,7 @@ def read_offsets(
     Args:
         groups: The partitions to read of each group; None for all.
         stable: See :meth:`GroupOffsetsReader.read`.
+        last: The last answers, if the groups are read again and again.
         oldest: The oldest version that shows what the caller looks for; an older broker has no answers.
 
     """
@@ -160,7 +196,7 @@ def read_offsets(
             if (version := connection.version(ApiKey.OFFSET_FETCH)) < oldest:
                 continue
             wanted = {name: groups[name] for name in some}
-            answers |= _ask(cluster, connection, version, wanted, stable=stable)
+            answers |= _ask(cluster, connection, version, wanted, stable=stable, last=last or _LastAnswers())
         except ShoalError as error:
             for name in some:
                 cluster.forget_coordinator(name)
@@ -175,18 +211,21 @@ def _ask(
     groups: Mapping[str, _Partitions | None],
     *,
     stable: bool,
+    last: _LastAnswers,
 ) -> _Answers:
     """Send all requests, then read their answers."""
     names = list(groups)
     size = _GROUPS_AT_ONCE if version >= _SEVERAL_GROUPS_FROM else 1
-    parts = [names[start : start + size] for start in range(0, len(names), size)]
+    parts = [tuple(names[start : start + size]) for start in range(0, len(names), size)]
     answers: _Answers = {}
     try:
         for part in parts:
             fields = _fields(version, {name: groups[name] for name in part})
             connection.send(ApiKey.OFFSET_FETCH, version, **fields, require_stable=stable)
         for part in parts:
-            answers |= _decode(cluster, connection, version, part)
+            frame = connection.receive()
+            decode = partial(_decode, cluster, connection, version, part, frame)
+            answers |= last.decoded(version, part, frame, decode)
     except BaseException:
         connection.close()  # the next request would receive the response to one of these
         raise
@@ -207,8 +246,9 @@ def _fields(version: int, groups: Mapping[str, _Partitions | None]) -> dict[str,
     }
 
 
-def _decode(cluster: Cluster, connection: Connection, version: int, names: Sequence[str]) -> _Answers:
-    frame = connection.receive()
+def _decode(
+    cluster: Cluster, connection: Connection, version: int, names: tuple[str, ...], frame: memoryview
+) -> _Answers:
     response = decode_response(ApiKey.OFFSET_FETCH, version, frame, connection.sizes.values)
     several = version >= _SEVERAL_GROUPS_FROM
     found = {each.group_id: each for each in response.groups} if several else {names[0]: response}

@@ -17,7 +17,9 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
-from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.offset_map import Exactness, Translation
+from shoal.mirroring.sync import groups as rounds
+from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
@@ -62,6 +64,52 @@ def test_round_again_changes_nothing(groups: Groups) -> None:
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.UNCHANGED
     assert row_of(groups.round()).action is Action.UNCHANGED  # also that of a mirror that starts again
     assert writes.hits == 0
+
+
+def count_decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the group of each decision from now on."""
+    decided: list[str] = []
+
+    def counted(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> GroupOffset:
+        decided.append(seen.group)
+        return decide(seen, translation, sides)
+
+    monkeypatch.setattr(rounds, "decide", counted)
+    return decided
+
+
+def test_round_again_decides_only_about_groups_with_news(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most groups of a large cluster are idle, while the mirror copies."""
+    (history,) = groups.two.topic()
+    history.plain(9)
+    groups.two.run()
+    for number in range(8):
+        groups.commit("source", f"g{number}", number)
+    sync = groups.sync()
+    for _ in range(2):  # a round that commits, and one that sees its commits
+        sync.round(groups.topics, apply=True)
+    decided = count_decisions(monkeypatch)
+    idle = sync.round(groups.topics, apply=True)
+    history.plain(4)
+    groups.two.run()
+    behind = sync.round(groups.topics, apply=True)
+    assert decided == []
+    assert idle.counts == behind.counts == {"unchanged": 8, "exact": 8}
+    groups.commit("source", "g3", 5)
+    assert sync.round(groups.topics, apply=True).counts == {"committed": 1, "unchanged": 7, "exact": 8}
+    assert set(decided) == {"g3"}
+
+
+def test_round_decides_once_about_a_group_without_other_committers(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    decided = count_decisions(monkeypatch)
+    assert row_of(groups.round()).action is Action.WRITTEN
+    assert decided == ["g"]
 
 
 def test_round_without_apply_writes_nothing(groups: Groups) -> None:

@@ -136,12 +136,12 @@ class Copies:
 
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
+        if (present := self._present.get(partition)) is not None:
+            return present
         topic = self._positions.topics.get(partition.topic)
         committed = None if topic is None else topic.get(partition.partition)
         if committed is None or committed.offset < 0:
             return f"the mirror's group {self._settings.group!r} has no position of {partition}"
-        if (present := self._present.get(partition)) is not None:
-            return present
         decoded = self._decoded.get(partition)
         if decoded is None or decoded[0] != committed:
             decoded = committed, self._decode(partition, committed)
@@ -150,6 +150,22 @@ class Copies:
         present = copy if isinstance(copy, str) else self._of_present_topics(copy)
         self._present[partition] = present
         return present
+
+    def kept_by(self, topic: str, direction: Direction) -> Mapping[int, object]:
+        """
+        Return what keeps exact translations of a topic's offsets as they are, by partition.
+
+        Records move no offset of a copy. Another topic of one of both names does, and an incident may.
+        """
+        source = topic if direction is Direction.FORWARD else self._sources.get(topic, "")
+        found: dict[int, object] = {}
+        for number in self._positions.topics.get(source, ()):
+            copy = self.copy_of(TopicPartition(source, number))
+            if isinstance(copy, MirroredCopy) and not copy.had_incident:
+                found[number] = copy.map.topic_ids
+            else:
+                found[number] = copy
+        return found
 
     def question(self, copy: MirroredCopy, offset: int, direction: Direction) -> tuple[CopyMap, Question]:
         """

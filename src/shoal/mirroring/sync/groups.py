@@ -6,6 +6,9 @@ an offset that a consumer commits meanwhile is at worst one that the next round 
 needs a commit are read again just before. A round sends each commit once. The next one sees whether a commit
 without an answer was done.
 
+An exact translation stays exact as long as no incident moves offsets. So a round decides about a group that
+needs nothing only if its offsets, its state or the beginning of a log have changed.
+
 While a coordinator moves, no broker may list its groups, and none reports an error: neither the former
 coordinator nor the next one has them (GroupCoordinatorService.listGroups). So a listing alone does not show
 that a group is gone, but its coordinator does (OffsetFetch).
@@ -50,20 +53,25 @@ _PROVED_WRONG = "not committed: --prove found another record there. Compare the 
 _READ_AGAIN = 16
 
 
+#: Offsets by topic and partition.
+_Bounds: TypeAlias = Mapping[str, Mapping[int, int]]
+
+
 class _Asked(NamedTuple):
     """
     One offset of a group, and its translation by the map alone.
 
     Attributes:
         copy: The map; None if the offset needs no translation, or if the map cannot be read.
+        question: The question to the map; None without one.
         translation: The translation, or an error instead of it; None if it needs none.
 
     """
 
     seen: Seen
-    copy: CopyMap | None
-    question: Question
-    translation: Translation | ShoalError | None
+    copy: CopyMap | None = None
+    question: Question | None = None
+    translation: Translation | ShoalError | None = None
 
 
 class _Group(NamedTuple):
@@ -96,6 +104,10 @@ class _Open(NamedTuple):
 
     report: GroupReport
     offsets: Sequence[_Asked]
+
+
+#: The actions that leave an offset as it is until something changes.
+_AT_REST = frozenset(Action) - {Action.WRITE, Action.WRITTEN, Action.UNCONFIRMED, Action.REFUSED}
 
 
 class GroupSync:
@@ -134,8 +146,11 @@ class GroupSync:
         self._with_states = with_states
         self._read_again = read_again
         self._present = GroupOffsetsReader(self._written)
-        self._log_starts: Mapping[TopicPartition, int] = {}
-        self._ends: Mapping[TopicPartition, int] = {}
+        self._log_starts: _Bounds = {}
+        self._ends: _Bounds = {}
+        #: The groups that need nothing, as the last round saw them, and what their reports hang on besides.
+        self._settled: Mapping[str, tuple[_Group, GroupReport]] = {}
+        self._hung_on: Mapping[str, object] = {}
 
     def round(
         self,
@@ -172,24 +187,41 @@ class GroupSync:
             _Group(each, read.offsets.get(name), other.groups.get(name))
             for name, each in sorted(read.groups.items())
         ]
-        opened = {each.here.name: self._open(each) for each in self._with_present(seen, self._present)}
+        groups = self._with_present(seen, self._present)
+        known = self._still_settled(groups)
+        if prove is not None or self._with_lag:
+            known = {}  # a proof and a lag are of this moment
+        opened = {each.here.name: self._open(each) for each in groups if each.here.name not in known}
         counted = count(self._left_open(opened.values()), most_counted=most_counted)
-        reports = {name: self._decided(each, counted, prove) for name, each in opened.items()}
+        decided = {name: self._decided(each, counted, prove) for name, each in opened.items()}
         if apply:
-            waiting = [each for each in seen if _waits_for_commit(reports[each.here.name])]
-            reports |= self._commit(waiting, counted, prove)
+            waiting = [each for each in groups if _waits_for_commit(decided.get(each.here.name))]
+            decided |= self._commit(waiting, decided, counted, prove)
+        reports = [known.get(each.here.name) or decided[each.here.name] for each in seen]
+        self._settled = {
+            group.here.name: (group, report)
+            for group, report in zip(groups, reports, strict=True)
+            if _is_settled(report)
+        }
         warnings = [*read.warnings, *warnings_of(self._written, other)]
-        return GroupsReport(self._direction, list(reports.values()), warnings, time.monotonic() - started)
+        return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
 
     def _commit(
-        self, groups: Sequence[_Group], counted: Counted, prove: Prove | None
+        self,
+        groups: Sequence[_Group],
+        decided: Mapping[str, GroupReport],
+        counted: Counted,
+        prove: Prove | None,
     ) -> Iterator[tuple[str, GroupReport]]:
         """Commit the translations of groups, and yield their names and reports."""
         for start in range(0, len(groups), self._read_again):
             # Consumers may have committed there meanwhile.
             some = groups[start : start + self._read_again]
-            for group in self._with_present(some, GroupOffsetsReader(self._written)):
-                name, report = group.here.name, self._decided(self._open(group), counted, prove)
+            again = self._with_present(some, GroupOffsetsReader(self._written))
+            for before, group in zip(some, again, strict=True):
+                name = group.here.name
+                is_same = group == before
+                report = decided[name] if is_same else self._decided(self._open(group), counted, prove)
                 rows = commit_translations(self._written, name, report.offsets)
                 yield name, replace(report, offsets=tuple(rows))
 
@@ -230,6 +262,25 @@ class GroupSync:
 
     # Deciding
 
+    def _still_settled(self, groups: Sequence[_Group]) -> dict[str, GroupReport]:
+        """Return the reports of the last round of those groups that still need nothing."""
+        before = self._hung_on
+        topics = {topic for group in groups for topic in _topics_of(group)}
+        self._hung_on = {topic: self._hangs_on(topic) for topic in topics}
+        same = {topic for topic, found in self._hung_on.items() if before.get(topic) == found}
+        return {
+            group.here.name: known[1]
+            for group in groups
+            if (known := self._settled.get(group.here.name)) is not None
+            and known[0] == group
+            and same.issuperset(_topics_of(group))
+        }
+
+    def _hangs_on(self, topic: str) -> object:
+        """Return what decisions about offsets of a topic hang on besides the committed offsets."""
+        name = self._copies.counterpart_of(topic, self._direction)
+        return name, self._log_starts.get(name or ""), self._copies.kept_by(topic, self._direction)
+
     def _open(self, group: _Group) -> _Open:
         """Return a group without its offsets, and those that need a decision."""
         report = self._report(group)
@@ -237,14 +288,13 @@ class GroupSync:
         return _Open(report, [self._asked(each) for each in seen])
 
     def _asked(self, seen: Seen) -> _Asked:
-        question = Question(seen.committed.offset, is_source=self._direction is Direction.FORWARD)
         if not seen.is_translated:
-            return _Asked(seen, None, question, None)
+            return _Asked(seen)
         assert isinstance(seen.copy, MirroredCopy)
         try:
             copy, question = self._copies.question(seen.copy, seen.committed.offset, self._direction)
         except ShoalError as error:
-            return _Asked(seen, None, question, error)
+            return _Asked(seen, translation=error)
         return _Asked(seen, copy, question, copy.translate(question))
 
     @property
@@ -260,6 +310,7 @@ class GroupSync:
                 answer = each.translation
                 if (
                     each.copy is not None
+                    and each.question is not None
                     and isinstance(answer, Translation)
                     and answer.exactness is Exactness.AT_LEAST
                     and each.seen.kept(answer, sides) is None
@@ -298,12 +349,13 @@ class GroupSync:
             name = self._copies.counterpart_of(topic, self._direction)
             there = present.get(name) if name is not None else None
             values = {} if there is None else there
+            starts, ends = self._log_starts.get(name or "", {}), self._ends.get(topic, {})
             for number, value in sorted(committed.items()):
                 if value.offset < 0 and not value.error_code:
                     continue
                 partition = TopicPartition(topic, number)
                 source = self._copies.source_of(partition, self._direction)
-                end = self._ends.get(partition)
+                end = ends.get(number)
                 mark = Mark.read(value)
                 is_returned = mark is not None and mark.is_from(self._written.metadata.cluster_id)
                 yield Seen(
@@ -314,16 +366,27 @@ class GroupSync:
                     None if source is None else self._copies.copy_of(source),
                     is_active,
                     None if end is None else max(0, end - value.offset),
-                    0 if name is None else self._log_starts.get(TopicPartition(name, number), 0),
+                    starts.get(number, 0),
                     mark if is_returned else None,
                 )
 
 
-def _waits_for_commit(report: GroupReport) -> bool:
-    return any(each.mark for each in report.offsets)
+def _topics_of(group: _Group) -> Collection[str]:
+    return group.offsets.topics.keys() if isinstance(group.offsets, FetchedGroup) else ()
 
 
-def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> dict[TopicPartition, int]:
+def _waits_for_commit(report: GroupReport | None) -> bool:
+    return report is not None and any(each.mark for each in report.offsets)
+
+
+def _is_settled(report: GroupReport) -> bool:
+    """Whether nothing is to be done about a group until something changes."""
+    return not report.problem and all(
+        each.action in _AT_REST and each.exactness in (None, Exactness.EXACT) for each in report.offsets
+    )
+
+
+def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> _Bounds:
     """Return the first or the last offsets of topics. Partitions that refuse have none."""
     known = cluster.metadata.topics
     partitions = [
@@ -335,7 +398,11 @@ def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> dict[Top
     if not partitions:
         return {}
     answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp), cluster.config.isolation_level)
-    return {each: answer for each, answer in answers.items() if isinstance(answer, int)}
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for (topic, number), answer in answers.items():
+        if isinstance(answer, int):
+            found[topic][number] = answer
+    return found
 
 
 def _known(value: CommittedValue | None) -> CommittedValue | None:
