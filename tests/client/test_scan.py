@@ -19,7 +19,7 @@ from shoal.records import Decision, RecordBatch, split
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
-from tests.fuzz.test_client import said
+from tests.hostile.liar import saying
 from tests.two_brokers import History, batches_of
 
 PARTITION = TopicPartition("topic", 0)
@@ -51,7 +51,7 @@ def test_reader_repeats_a_throttled_request(broker: Broker, cluster: Cluster) ->
         if answers <= 2:
             message.throttle_time_ms, message.responses = 1, []
 
-    with said(broker, ApiKey.FETCH, throttle):
+    with saying(broker, ApiKey.FETCH, throttle):
         found = list(read_decided(cluster, PARTITION, 0, COMMITTED))
     assert [decision for decision, _ in found] == [Decision.COPY]
     assert answers == 3

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +19,10 @@ from shoal.client.groups import describe_holder
 from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.prepare.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import decode_response, encode_response
 from shoal_broker import Broker
 from tests.batches import batch
-from tests.fuzz.liar import lying
-from tests.fuzz.questions import create_topic_again, impatient_config, read_all
+from tests.hostile.liar import lying, saying
+from tests.hostile.questions import create_topic_again, impatient_config, read_all
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +35,6 @@ def broker() -> Iterator[Broker]:
 
 
 # Defects found earlier
-
-
-def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> AbstractContextManager[None]:
-    """Make a broker send a well-formed change in all its responses to an API."""
-
-    def lie(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
-        message = decode_response(api, version, memoryview(answer)[4:])
-        change(message)
-        return bytes(encode_response(message, int.from_bytes(answer[4:8])))
-
-    return lying(broker, api, lie, random.Random(0), times=1000)
 
 
 @pytest.fixture
@@ -68,17 +55,17 @@ def test_wrong_response_has_all_requested_results_or_an_error(
     def results(message: Any) -> None:
         message.results = message.results * count
 
-    with said(broker, ApiKey.CREATE_TOPICS, topics), pytest.raises(ProtocolError, match=f"{count} results"):
+    with saying(broker, ApiKey.CREATE_TOPICS, topics), pytest.raises(ProtocolError, match=f"{count} results"):
         create_topic_again(cluster)
     with (
-        said(broker, ApiKey.DESCRIBE_CONFIGS, results),
+        saying(broker, ApiKey.DESCRIBE_CONFIGS, results),
         pytest.raises(ProtocolError, match=f"{count} results"),
     ):
         describe_broker_config(cluster, 1)
 
 
 def test_group_missing_in_the_response_has_no_holder(broker: Broker, cluster: Cluster) -> None:
-    with said(broker, ApiKey.DESCRIBE_GROUPS, lambda message: message.groups.clear()):
+    with saying(broker, ApiKey.DESCRIBE_GROUPS, lambda message: message.groups.clear()):
         assert describe_holder(cluster, "group") is None
 
 
@@ -87,7 +74,7 @@ def test_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> No
         message.topics[0].name = None
 
     with (
-        said(broker, ApiKey.METADATA, unname),
+        saying(broker, ApiKey.METADATA, unname),
         pytest.raises(ShoalError, match=r"topic.*name"),
     ):
         cluster.refresh()
@@ -100,7 +87,7 @@ def test_invalid_producer_identity_is_refused(
     def change(message: Any) -> None:
         message.producer_id, message.producer_epoch = producer_id, epoch
 
-    with said(broker, ApiKey.INIT_PRODUCER_ID, change), pytest.raises(ProtocolError, match="producer id"):
+    with saying(broker, ApiKey.INIT_PRODUCER_ID, change), pytest.raises(ProtocolError, match="producer id"):
         init_producer_id(cluster)
 
 
@@ -114,7 +101,7 @@ def test_broker_with_impossible_address_is_unreachable(
     def move(message: Any) -> None:
         message.brokers[0].host, message.brokers[0].port = host, port
 
-    with said(broker, ApiKey.METADATA, move):
+    with saying(broker, ApiKey.METADATA, move):
         cluster.refresh()
         with pytest.raises(Disconnected):
             cluster.connection(broker.node_id)
@@ -124,7 +111,7 @@ def test_endless_throttling_ends_the_requests(broker: Broker, cluster: Cluster) 
     def throttle(message: Any) -> None:
         message.throttle_time_ms, message.responses = 1, []
 
-    with said(broker, ApiKey.FETCH, throttle), pytest.raises(BrokerError, match="THROTTLING") as caught:
+    with saying(broker, ApiKey.FETCH, throttle), pytest.raises(BrokerError, match="THROTTLING") as caught:
         read_all(cluster)
     assert caught.value.retriable
 
@@ -134,7 +121,10 @@ def test_malformed_response_closes_the_connection(broker: Broker, cluster: Clust
         return (len(answer) - 3).to_bytes(4) + answer[4:] + b"x"
 
     connection = cluster.connection(broker.node_id)
-    with lying(broker, ApiKey.METADATA, one_byte_more, random.Random(), 1), pytest.raises(ProtocolError):
+    with (
+        lying(broker, [ApiKey.METADATA], [one_byte_more], random.Random(), most=1),
+        pytest.raises(ProtocolError),
+    ):
         connection.request(ApiKey.METADATA, topics=[])
     assert connection.closed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import socket
 import struct
 import threading
 import zlib
@@ -19,7 +18,6 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -37,10 +35,10 @@ from tests.batches import batch, message, raw_batch, wrapper
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS, mutated
 from tests.fuzz.effort import effort
-from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
+from tests.hostile.attackers import attack
+from tests.hostile.inputs import Input, Kind
+from tests.hostile.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 
-#: If a request asks for a wait of any length, the test does not wait for the response.
-_PATIENCE_S = 0.5
 _MEGABYTE = 1 << 20
 #: Of a batch's limit when expanded, a gateway keeps a few copies for a moment.
 _MOST_BYTES = 300 * _MEGABYTE
@@ -69,9 +67,6 @@ class Server:
 
     def peak_bytes(self) -> int:
         return peak_rss_of(self.gateway.process_id)
-
-    def threads(self) -> int:
-        return int(psutil.Process(self.gateway.process_id).num_threads())
 
     def check(self, caplog: pytest.LogCaptureFixture) -> None:
         """Check that no handler raised, which is logged as an error, and that the process still runs."""
@@ -114,22 +109,9 @@ def _nothing_fails(
 
 
 def ask(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Send bytes, read the response for a while, and check the server's health."""
+    """Send a request, read the response if it comes, and check the server's health."""
     host, port = server.address.rsplit(":", 1)
-    connected = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
-    # The server may disconnect at any moment, or let the client wait.
-    with connected as sock, contextlib.suppress(OSError):
-        sock.sendall(data)
-        # First a response: if a client has disconnected, a gateway does not make one.
-        size = bytearray()
-        while len(size) < 4 and (received := sock.recv(4 - len(size))):
-            size += received
-        left = int.from_bytes(size)
-        while left > 0 and (received := sock.recv(min(left, 65536))):
-            left -= len(received)
-        sock.shutdown(socket.SHUT_WR)
-        while sock.recv(65536):
-            pass
+    attack((host, int(port)), iter([Input(0, Kind.GRAMMAR, data)]), 1)
     server.check(caplog)
 
 
@@ -279,7 +261,7 @@ def test_gateway_survives_wrong_responses_of_a_cluster(
     asked: tuple[ApiKey, int],
     seed: int,
 ) -> None:
-    with lying(server.broker, api, lie, random.Random(seed), times=2):
+    with lying(server.broker, [api], [lie], random.Random(seed), most=2):
         ask(server, framed(_random_request(*asked, seed)), caplog)
         topic = _topic(server, "lies")
         ask(server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog)
@@ -295,7 +277,7 @@ def test_announced_sizes_of_a_cluster_are_not_allocated(
     def claims(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
         return b"\x7f\xff\xff\xff" + answer[4:]
 
-    with lying(server.broker, ApiKey.FETCH, claims, random.Random(0), times=1):
+    with lying(server.broker, [ApiKey.FETCH], [claims], random.Random(0), most=1):
         ask(server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog)
     for number in HUGE_NUMBERS:
 
@@ -306,7 +288,7 @@ def test_announced_sizes_of_a_cluster_are_not_allocated(
             changed = answer[:at] + number + answer[at + len(number) :]
             return struct.pack(">i", len(changed) - 4) + changed[4:]
 
-        with lying(server.broker, ApiKey.FETCH, claims_inside, random.Random(number), times=1):
+        with lying(server.broker, [ApiKey.FETCH], [claims_inside], random.Random(number), most=1):
             ask(
                 server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, [(topic, [(0, 0, _MEGABYTE)])]), caplog
             )

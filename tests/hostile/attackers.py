@@ -1,4 +1,4 @@
-"""Many connections in one thread, each with one request of an attack at a time.
+"""The clients of an attack: many that send one request at a time, and others beside them.
 
 A request is done if a response has come, or if the server has closed the connection. If a request may make
 the server wait, the attacker waits for a while and then disconnects without a word, as a client that dies.
@@ -7,27 +7,43 @@ Any other request without a response after a long time is a hang.
 
 from __future__ import annotations
 
-import selectors
+import contextlib
+import random
 import socket
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from typing import Any
 
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from tests import old_messages
+from tests.batches import batch
+from tests.broker.wire import Wire, framed
 
-from .inputs import Input, Kind
+from .inputs import TOPICS, Input, Kind, draw_input
 
-__all__ = ["HANG_S", "End", "LogIn", "Tally", "attack"]
+__all__ = [
+    "HANG_S",
+    "PROBED_TOPIC",
+    "End",
+    "LogIn",
+    "Tally",
+    "attack",
+    "crowd",
+    "honest_client",
+    "read_exactly",
+]
 
 #: Logs in on a new socket.
 LogIn = Callable[[socket.socket], None]
 
-#: Responses with arrays of hundreds of partitions took 3 s. By the caller's clock, which may exclude time
-#: that the machine spent on other programs.
-HANG_S = 60.0
+#: Long, since the machine may run other programs: responses with hundreds of partitions took 3 s.
+HANG_S = 120.0
 #: A batch with the largest number of records takes a broker half a minute of a core.
 _BOMB_HANG_S = 600.0
 _WAIT_S = 0.5
@@ -37,173 +53,221 @@ _MAY_WAIT = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _SENTINEL_ID = 0x5E4711
 _SENTINEL = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, _SENTINEL_ID, -1)
 
-_RECEIVED_BYTES = 256 * 1024
+#: Exists while an honest client asks.
+PROBED_TOPIC = "probe"
+_LONGEST_WAIT_MS = 2**31 - 1
 
 
 class End(Enum):
     ANSWERED = "answered"
     HUNG_UP = "refused by hanging up"
-    WAITED = "left while it waited"
+    WAITED = "left while they waited"
     HUNG = "hung"
 
 
-@dataclass
 class Tally:
-    """Results of requests.
+    """
+    The results of requests.
 
     Attributes:
-        longest_s: The longest response time, of requests that neither wait nor are bombs.
-        longest: The request that took it.
-        hung: Requests without a response.
+        ends: Their numbers, by their end.
+        hung: Those without a response.
+
     """
 
-    ends: Counter[End] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    received_bytes: int = 0
-    longest_s: float = 0.0
-    longest: str = ""
-    hung: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.ends: Counter[End] = Counter()
+        self.hung: list[str] = []
+        self._lock = threading.Lock()
 
-    @property
-    def requests(self) -> int:
-        return self.ends.total()
-
-    def add(self, sent: Input, end: End, took_s: float) -> None:
-        self.ends[end] += 1
-        self.kinds[sent.kind.value] += 1
-        if end is End.HUNG:
-            self.hung.append(str(sent))
-        if sent.api not in _MAY_WAIT and sent.kind is not Kind.BOMB and took_s > self.longest_s:
-            self.longest_s, self.longest = took_s, str(sent)
-
-
-class _Connection:
-    """One connection, and its current request."""
-
-    def __init__(self, address: tuple[str, int], log_in: LogIn | None) -> None:
-        self.socket = socket.create_connection(address, timeout=HANG_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if log_in is not None:
-            log_in(self.socket)
-        self.socket.setblocking(False)
-        self.sent: Input | None = None
-        self.began = 0.0
-        self.waits_since = 0.0
-        self._unsent = memoryview(b"")
-        self._received = bytearray()
-        self._left_of_answer = 0
-
-    def begin(self, sent: Input, now: float) -> None:
-        """Start to send a request, at a time of the clock that measures the response."""
-        self.sent, self.began, self.waits_since = sent, time.monotonic(), now
-        self._received.clear()
-        self._left_of_answer = 0
-        self._unsent = memoryview(sent.frame + (_SENTINEL if sent.api == ApiKey.PRODUCE else b""))
-
-    @property
-    def may_wait(self) -> bool:
-        assert self.sent is not None
-        return self.sent.api in _MAY_WAIT and self.sent.kind is not Kind.BOMB
-
-    @property
-    def patience_s(self) -> float:
-        assert self.sent is not None
-        if self.sent.kind is Kind.BOMB:
-            return _BOMB_HANG_S
-        return _WAIT_S if self.may_wait else HANG_S
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
-
-    def send(self) -> None:
-        self._unsent = self._unsent[self.socket.send(self._unsent) :]
-
-    def receive(self, tally: Tally) -> End | None:
-        """Read the available bytes; return how the request ended, if it did."""
-        data = self.socket.recv(_RECEIVED_BYTES)
-        if not data:
-            return End.HUNG_UP
-        tally.received_bytes += len(data)
-        rest = memoryview(data)
-        while rest:
-            if self._left_of_answer:
-                taken = min(self._left_of_answer, len(rest))
-                self._left_of_answer -= taken
-            else:
-                taken = min(8 - len(self._received), len(rest))
-                self._received += rest[:taken]
-                if len(self._received) == 8:
-                    self._left_of_answer = int.from_bytes(self._received[:4]) - 4
-            rest = rest[taken:]
-            if len(self._received) == 8 and self._left_of_answer <= 0:
-                answered = int.from_bytes(self._received[4:])
-                self._received.clear()
-                assert self.sent is not None
-                if self.sent.api != ApiKey.PRODUCE or answered == _SENTINEL_ID:
-                    return End.ANSWERED
-        return None
+    def add(self, sent: Input, end: End) -> None:
+        with self._lock:
+            self.ends[end] += 1
+            if end is End.HUNG:
+                self.hung.append(str(sent))
 
 
 def attack(
-    address: tuple[str, int],
-    inputs: Iterator[Input],
-    connections: int,
-    clock: Callable[[], float] = time.monotonic,
-    log_in: LogIn | None = None,
+    address: tuple[str, int], inputs: Iterator[Input], connections: int, log_in: LogIn | None = None
 ) -> Tally:
-    """Send all inputs, over this many connections at a time, and return the results by a clock.
-
-    If `log_in` is given, each connection logs in first.
-    """
+    """Send all inputs over this many connections at a time; each of them logs in if that is given."""
     tally = Tally()
-    selector = selectors.DefaultSelector()
-    busy: set[_Connection] = set()
+    lock = threading.Lock()
 
-    def begin(connection: _Connection | None) -> None:
-        """Send the next input on a free connection, or a new one; close it if there is none."""
-        following = next(inputs, None)
-        if following is None:
-            if connection is not None:
-                connection.socket.close()
-            return
-        if connection is None:
-            connection = _Connection(address, log_in)
-        connection.begin(following, clock())
-        busy.add(connection)
-        selector.register(connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+    def send_on() -> None:
+        client: socket.socket | None = None
+        while True:
+            with lock:
+                sent = next(inputs, None)
+            if sent is None:
+                break
+            if client is None:
+                client = socket.create_connection(address, timeout=HANG_S)
+                if log_in is not None:
+                    log_in(client)
+            end = _send(client, sent)
+            tally.add(sent, end)
+            if end is not End.ANSWERED:
+                client.close()
+                client = None
+        if client is not None:
+            client.close()
 
-    def end(connection: _Connection, how: End) -> None:
-        selector.unregister(connection.socket)
-        busy.discard(connection)
-        assert connection.sent is not None
-        tally.add(connection.sent, how, time.monotonic() - connection.began)
-        if how is End.ANSWERED:
-            begin(connection)
-        else:
-            connection.socket.close()
-            begin(None)
-
-    for _ in range(connections):
-        begin(None)
-    looked = time.monotonic()
-    while busy:
-        for key, events in selector.select(0.05):
-            connection: _Connection = key.data
-            try:
-                if events & selectors.EVENT_WRITE:
-                    connection.send()
-                    if not connection.has_unsent:
-                        selector.modify(connection.socket, selectors.EVENT_READ, connection)
-                how = connection.receive(tally) if events & selectors.EVENT_READ else None
-            except OSError:
-                how = End.HUNG_UP
-            if how is not None:
-                end(connection, how)
-        if time.monotonic() - looked > 0.1:
-            looked = time.monotonic()
-            now = clock()
-            for connection in [each for each in busy if now - each.waits_since > each.patience_s]:
-                end(connection, End.WAITED if connection.may_wait else End.HUNG)
-    selector.close()
+    with ThreadPoolExecutor(connections) as pool:
+        for each in [pool.submit(send_on) for _ in range(connections)]:
+            each.result()
     return tally
+
+
+def _send(client: socket.socket, sent: Input) -> End:
+    """Send a request, and read its response without keeping it."""
+    is_bomb, is_produce = sent.kind is Kind.BOMB, sent.api == ApiKey.PRODUCE
+    may_wait = sent.api in _MAY_WAIT and not is_bomb
+    client.settimeout(_BOMB_HANG_S if is_bomb else _WAIT_S if may_wait else HANG_S)
+    try:
+        client.sendall(sent.frame + (_SENTINEL if is_produce else b""))
+        answered = None
+        while answered is None or (is_produce and answered != _SENTINEL_ID):
+            answered = _read_id(client)
+    except TimeoutError:
+        return End.WAITED if may_wait else End.HUNG
+    except OSError:
+        return End.HUNG_UP
+    return End.ANSWERED
+
+
+def _read_id(client: socket.socket) -> int:
+    """Read a response, and return its correlation id."""
+    head = read_exactly(client, 8)
+    left = int.from_bytes(head[:4]) - 4
+    while left > 0:
+        left -= len(read_exactly(client, min(left, 1 << 18)))
+    return int.from_bytes(head[4:])
+
+
+def read_exactly(client: socket.socket, count: int) -> bytes:
+    """Read so many bytes; ConnectionResetError if the server disconnects before."""
+    data = bytearray()
+    while len(data) < count:
+        received = client.recv(count - len(data))
+        if not received:
+            raise ConnectionResetError
+        data += received
+    return bytes(data)
+
+
+@contextlib.contextmanager
+def crowd(address: tuple[str, int], draw: random.Random) -> Iterator[None]:
+    """
+    Occupy connections.
+
+    40 clients connect and send nothing, 4 request much data and never read, 8 send a request byte by byte,
+    and 24 begin a request, or request a wait of 24 days, and disconnect: half of them by a reset.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def connect(data: bytes = b"") -> socket.socket:
+            client = stack.enter_context(socket.create_connection(address, timeout=10))
+            client.settimeout(1)
+            _send_some(client, data)
+            return client
+
+        for _ in range(40):
+            connect()
+        for _ in range(4):
+            connect(_fetch(0) * 20)
+        for number in range(24):
+            client = connect(_fetch(_LONGEST_WAIT_MS) if number % 3 else _any_request(draw)[:-3])
+            if number % 2:
+                # A reset, as if the client's machine had failed.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        slow = [(connect(), _any_request(draw)) for _ in range(8)]
+
+        def send_slowly(turn: int) -> None:
+            for client, request in slow:
+                _send_some(client, request[turn % len(request)].to_bytes())
+
+        with _repeating(send_slowly, 0.2):
+            yield
+
+
+def _send_some(client: socket.socket, data: bytes) -> None:
+    # The server may have disconnected, or have no room for a deaf client's request.
+    with contextlib.suppress(OSError):
+        client.sendall(data)
+
+
+def _any_request(draw: random.Random) -> bytes:
+    return draw_input(0, draw.randrange(1 << 32)).frame
+
+
+def _fetch(wait_ms: int) -> bytes:
+    """Write a Fetch v4 of a topic's end or beginning; at -1, an invalid offset, a broker does not wait."""
+    asked = old_messages.schema(ApiKey.FETCH, 4, is_request=True)(
+        -1, wait_ms, 1, 50 << 20, 0, [(topic, [(0, 0, 1 << 20)]) for topic in TOPICS]
+    )
+    return framed(old_messages.encode_request(asked, 1, "crowd"))
+
+
+@contextlib.contextmanager
+def honest_client(address: str, log_in: LogIn | None, problems: list[str]) -> Iterator[list[float]]:
+    """
+    Connect, read metadata, write a record and read it, twice a second, until the end.
+
+    Args:
+        problems: Receives the failures.
+
+    Yields:
+        The seconds of each successful round.
+
+    """
+    served: list[float] = []
+
+    def look(_: int) -> None:
+        began = time.monotonic()
+        try:
+            with Wire(address, "honest") as wire:
+                if log_in is not None:
+                    log_in(wire.socket)
+                _write_and_read(wire)
+        except Exception as error:
+            problems.append(f"an honest client: {type(error).__name__}: {error}")
+        else:
+            served.append(time.monotonic() - began)
+
+    with _repeating(look, 0.5):
+        yield served
+
+
+def _write_and_read(wire: Wire) -> None:
+    assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+    # Retention could delete an older one before it is read.
+    written = batch(1, base_timestamp=int(time.time() * 1000))
+    appended = wire.produce(PROBED_TOPIC, written, version=9)
+    assert appended.error_code == ErrorCode.NONE, ErrorCode(appended.error_code)
+    fetched = wire.fetch(PROBED_TOPIC, appended.base_offset)
+    assert fetched.error_code == ErrorCode.NONE, ErrorCode(fetched.error_code)
+    assert len(fetched.record_set) == len(written)
+
+
+@contextlib.contextmanager
+def _repeating(act: Callable[[int], Any], every_s: float) -> Iterator[None]:
+    """Act in a thread, at least once, until the end."""
+    ended = threading.Event()
+
+    def run() -> None:
+        turn = 0
+        while True:
+            act(turn)
+            turn += 1
+            if ended.wait(every_s):
+                return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

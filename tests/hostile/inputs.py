@@ -21,9 +21,9 @@ from shoal_broker.apis import APIS
 from tests import kio_messages, old_messages
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS
-from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields, damaged_bytes
 from tests.vectors import removed_vectors, vectors
 
+from .liar import CANNOT_BE_WRITTEN, change_fields, damaged_bytes
 from .record_sets import hostile_records
 
 __all__ = ["TOPICS", "Input", "Kind", "draw_input"]
@@ -83,7 +83,7 @@ def draw_input(seed: int, number: int) -> Input:
     match kind:
         case Kind.DAMAGED:
             frame = framed(draw.choice(_recorded()))
-            frame = damaged_bytes(frame, 0, 0, draw)  # type: ignore[arg-type]
+            frame = damaged_bytes(frame, 0, 0, draw)
         case Kind.OTHER_VALUES:
             frame = _other_values(draw)
         case Kind.GRAMMAR:
@@ -114,7 +114,7 @@ def _any_message(draw: random.Random) -> bytes:
         return framed(old_messages.encode_request(asked, 1, "fuzz"))
     message = kio_messages.random_message(kio_messages.request_schema(api, version), draw)
     frame = framed(kio_messages.encode_request(message, 1, draw.choice(("fuzz", None, ""))))
-    return damaged_bytes(frame, 0, 0, draw) if draw.random() < 0.3 else frame  # type: ignore[arg-type]
+    return damaged_bytes(frame, 0, 0, draw) if draw.random() < 0.3 else frame
 
 
 def _produce(draw: random.Random) -> bytes:

@@ -7,7 +7,8 @@ import random
 from shoal.records import Codec
 from tests.batches import batch, marker, message, patched, raw_batch, wrapper
 from tests.fuzz.damage import HUGE_NUMBERS
-from tests.fuzz.liar import damaged_bytes
+
+from .liar import damaged_bytes
 
 __all__ = ["hostile_records"]
 
@@ -106,4 +107,4 @@ def _marker(draw: random.Random) -> bytes:
 def _damaged(data: bytes, draw: random.Random) -> bytes:
     if draw.random() < 0.2:
         return data + draw.choice(HUGE_NUMBERS)
-    return damaged_bytes(bytes(8) + data, 0, 0, draw)[8:]  # type: ignore[arg-type]
+    return damaged_bytes(bytes(8) + data, 0, 0, draw)[8:]

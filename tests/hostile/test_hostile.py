@@ -1,13 +1,11 @@
-"""A few seconds of each campaign, minutes of each in the long tier, and tests of the observation."""
+"""A few seconds of each campaign, minutes of each in the long tier, and the failures that they must find."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import re
+import random
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +14,13 @@ import pytest
 
 from rig.process import peak_rss_of
 from tests.broker.wire import Wire
-from tests.each_case import each_case
-from tests.hostile import attackers, client_campaign, cluster_campaign
+from tests.hostile import attackers, clients, gateway
 from tests.hostile.attackers import End, attack
-from tests.hostile.bombs import BOMBS, bomb
-from tests.hostile.client_campaign import SERVERS, ClientResult, Target, attack_server
-from tests.hostile.cluster_campaign import ClusterResult, lie_to_all
-from tests.hostile.command_campaign import CommandResult, lie_to_commands
+from tests.hostile.bombs import bomb
+from tests.hostile.clients import CLIENTS, COMMANDS, lie_to_all
+from tests.hostile.gateway import SERVERS, Target, attack_server
 from tests.hostile.inputs import draw_input
-from tests.hostile.report import client_table, cluster_table
+from tests.hostile.result import Result
 from tests.hostile.strangers import visit
 
 SEED = 7
@@ -33,72 +29,44 @@ SEED = 7
 CHEAP_BOMBS = ("gigabytes claimed by snappy", "gigabytes claimed by zstd")
 
 
-def attacked(name: str, requests: int, **options: object) -> ClientResult:
-    result = ClientResult(name)
-    with Target.started(name) as target:
-        steps = attack_server(
-            target,
-            SEED,
-            first=0,
-            requests=requests,
-            deadline=time.monotonic() + 3000,
-            **options,  # type: ignore[arg-type]
-        )
-        for result in steps:
-            assert result.problems == []
-    return result
-
-
-def lied_to(lies: int, first: int = 0) -> ClusterResult:
-    result = ClusterResult()
-    for result in lie_to_all(SEED, first=first, lies=lies, deadline=time.monotonic() + 3000):
+def last_of(results: Iterator[Result]) -> Result:
+    """Return the last result; each must be without problems."""
+    for result in results:
         assert result.problems == []
     return result
 
 
-#: One server in each run; those with logins, which take longer, at night.
-@pytest.mark.parametrize(
-    "name", [name if name == "gateway" else pytest.param(name, marks=pytest.mark.long) for name in SERVERS]
-)
+#: One server in each run; the one with logins, which takes longer, at night.
+@pytest.mark.parametrize("name", ["gateway", pytest.param("gateway-pass-through", marks=pytest.mark.long)])
 def test_server_survives_hostile_clients(name: str) -> None:
-    has_login = name.startswith("gateway-")
-    requests = 120 if has_login else 600  # each connection logs in, and the server disconnects many
-    result = attacked(name, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
-    assert result.requests == requests
-    assert result.ends[End.ANSWERED] > requests // 6
-    assert result.served > 0
-    assert result.strangers.total() == (requests // 4 if has_login else 0)
-    assert f"| {name} | {SEED} | {requests} |" in client_table([result], SEED)
+    requests = 600 if name == "gateway" else 120  # each connection logs in, and the server disconnects many
+    with Target.started(name) as target:
+        steps = attack_server(target, SEED, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
+        counts = last_of(steps).counts
+    assert counts["requests"] == requests
+    assert counts["answered"] > requests // 6
+    assert counts["times served"] > 0
+    assert counts["strangers"] == (0 if name == "gateway" else requests // 4)
 
 
 def test_clients_survive_a_hostile_cluster() -> None:
-    result = lied_to(20)
-    assert result.told.total() >= 20
-    assert result.ends.total() == result.trials
-    assert f"Seed {SEED}" in cluster_table(result, SEED)
+    assert last_of(lie_to_all(SEED, 20, CLIENTS)).counts["lies"] >= 20
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", SERVERS)
-def test_server_survives_many_hostile_clients(name: str) -> None:
-    requests = 5_000 if name.startswith("gateway-") else 50_000
-    assert attacked(name, requests, step_requests=requests // 10).requests == requests
+@pytest.mark.parametrize(("name", "requests"), list(zip(SERVERS, (50_000, 5_000), strict=True)))
+def test_server_survives_many_hostile_clients(name: str, requests: int) -> None:
+    with Target.started(name) as target:
+        steps = attack_server(target, SEED, requests, step_requests=requests // 10)
+        assert last_of(steps).counts["requests"] == requests
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_clients_survive_many_wrong_responses() -> None:
-    assert lied_to(300, first=1000).told.total() >= 300
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_commands_survive_a_hostile_cluster() -> None:
-    result = CommandResult()
-    for result in lie_to_commands(SEED, first=0, runs=6, deadline=time.monotonic() + 3000):
-        assert result.problems == []
-    assert result.told.total() > 0
+@pytest.mark.parametrize(("lies", "victims"), [(300, CLIENTS), (20, COMMANDS)], ids=["clients", "commands"])
+def test_clients_survive_many_wrong_responses(lies: int, victims: tuple[str, ...]) -> None:
+    assert last_of(lie_to_all(SEED, lies, victims, first=1000)).counts["lies"] >= lies
 
 
 #: A conversion takes up to three times the expanded batch, which is at most the default of
@@ -109,100 +77,63 @@ MOST_BYTES_OF_CONVERSION = 3 * (16 << 20)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_gateway_s_memory_does_not_grow_while_a_bomb_repeats() -> None:
-    clients, rounds = 16, 13
+    most_at_a_time, rounds = 16, 13
     with Target.started("gateway") as target:
-        with Wire(target.processes[-1].address) as wire:
+        with Wire(target.broker.address) as wire:
             wire.create_topic("orders", 2)
-        _, before = memory_of(target.process.process_id)
+        process = psutil.Process(target.process.process_id)
+        before = process.memory_info().rss
         for _ in range(rounds):
-            bombs = [bomb("messages of a wrapper of magic 0, gzip", number) for number in range(clients)]
-            assert attack(target.address, iter(bombs), clients).ends == {End.ANSWERED: clients}
-        peak, now = memory_of(target.process.process_id)
-    at_a_time = min(clients, os.cpu_count() or 1)
+            bombs = [
+                bomb("messages of a wrapper of magic 0, gzip", number) for number in range(most_at_a_time)
+            ]
+            assert attack(target.address, iter(bombs), most_at_a_time).ends == {End.ANSWERED: most_at_a_time}
+        peak, now = peak_rss_of(process.pid), process.memory_info().rss
+    at_a_time = min(most_at_a_time, os.cpu_count() or 1)
     assert peak - before < at_a_time * MOST_BYTES_OF_CONVERSION
     assert now - before < MOST_BYTES_OF_CONVERSION
-
-
-def memory_of(process_id: int) -> tuple[int, int]:
-    """Return the highest and the current resident memory of a process, in bytes."""
-    return peak_rss_of(process_id), psutil.Process(process_id).memory_info().rss
 
 
 # Failures that the campaigns must find
 
 
-@pytest.mark.long
-@each_case("name", BOMBS, str)
-def test_bomb_is_one_request_within_the_topic_s_limit(name: str) -> None:
-    frame = bomb(name, 0).frame
-    assert int.from_bytes(frame[:4]) == len(frame) - 4
-    assert len(frame) < 3 << 20
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[tuple[socket.socket, tuple[str, int]]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener, listener.getsockname()
-
-
 def test_silent_server_is_reported_as_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attackers, "HANG_S", 0.3)
     waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
-    with listening() as (_, address):
-        tally = attack(address, iter([waits_never]), 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        tally = attack(listener.getsockname(), iter([waits_never]), 1)
     assert tally.ends == {End.HUNG: 1}
     assert tally.hung == [str(waits_never)]
 
 
 @pytest.mark.long
-def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
-    with Target.started("gateway") as target:
-        with target.process.errors.open("a") as log:
-            log.write("Traceback (most recent call last):\n  boom\n")
-        (result,) = attack_server(
-            target, SEED, first=0, requests=10, step_requests=10, deadline=float("inf"), bombs=CHEAP_BOMBS
-        )
-    assert ["boom" in each for each in result.problems] == [True]
-
-
-@pytest.mark.long
 def test_stranger_served_is_a_problem() -> None:
     with Target.started("gateway") as target:
-        visits = visit(target.address, SEED, 0, 30)
-    assert any("answered to" in each for each in visits.problems)
+        problems = visit(target.address, [random.Random(number) for number in range(30)])
+    assert any("answered to" in each for each in problems)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("held", ["threads", "sockets"])
-def test_excess_threads_or_sockets_are_a_problem(held: str) -> None:
-    with Target.started("gateway" if held == "threads" else "gateway-pass-through") as target:
-        target.most_connections = 2  # but it has admitted more, by the limit with which it started
-        (result,) = attack_server(
-            target, SEED, first=0, requests=20, step_requests=20, deadline=float("inf"), bombs=CHEAP_BOMBS
-        )
-    assert any(f"{held}: more than" in each for each in result.problems)
-
-
-@pytest.mark.long
-def test_connection_kept_by_a_server_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_campaign, "BACK_S", 2)
+def test_what_a_server_prints_and_keeps_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "BACK_S", 2)
     with Target.started("gateway") as target:
-        steps = attack_server(
-            target, SEED, first=0, requests=20, step_requests=10, deadline=float("inf"), bombs=CHEAP_BOMBS
-        )
+        steps = attack_server(target, SEED, 20, step_requests=10, bombs=CHEAP_BOMBS)
         assert next(steps).problems == []
+        with target.process.errors.open("a") as log:
+            log.write("Traceback (most recent call last):\n  boom\n")
         with socket.create_connection(target.address):
-            (problem,) = next(steps).problems
-    assert re.search(r"did.*back", problem)
+            printed, kept = next(steps).problems
+    assert "boom" in printed
+    assert "threads and sockets" in kept
 
 
 def test_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    def victim(trial: object, told: object) -> str:
+    def victim(trial: object) -> tuple[str, int]:
         raise AssertionError("a record is missing")
 
-    monkeypatch.setattr(cluster_campaign, "VICTIMS", dict.fromkeys(cluster_campaign.VICTIMS, victim))
-    (result,) = lie_to_all(SEED, first=0, lies=1, deadline=float("inf"))
-    assert ["missing" in each for each in result.problems] == [True]
+    monkeypatch.setattr(clients, "VICTIMS", dict.fromkeys(clients.VICTIMS, victim))
+    (result,) = lie_to_all(SEED, 1, CLIENTS)
+    assert ["a record is missing" in each for each in result.problems] == [True]
 
 
 @pytest.fixture(autouse=True)

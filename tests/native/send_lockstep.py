@@ -29,7 +29,7 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY
-from tests.fuzz.liar import changed_fields, damaged_bytes
+from tests.hostile.liar import changed_fields, damaged_bytes
 from tests.native.destination import NEVER, Destination
 from tests.native.lockstep import Ends, Event
 

@@ -1,0 +1,218 @@
+"""Hostile clients against ``shoal gateway``, in a separate process before an embedded broker.
+
+In steps. Each step sends some thousand requests, while a crowd occupies connections and one or two bombs
+arrive. An honest client is served all the time. After each step, these promises are checked:
+
+- the process runs, and printed no traceback;
+- no request that requires a response was left without one;
+- the honest client was served each time, within :data:`SERVED_S`;
+- threads and sockets are back to their numbers before the first step, within :data:`BACK_S`;
+- the server never has more threads or sockets than its limit of connections allows;
+- if a gateway requires a login, it serves no client without one, and disconnects each of them;
+- the process never needed more memory than :data:`MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.process import peak_rss_of
+from rig.shoal import Shoal, serve_broker, serve_gateway
+from rig.wait import TimedOut, wait_until
+from shoal.protocol.apis import ApiKey
+from tests.broker.wire import Wire
+from tests.held import Held, Watch, held
+from tests.login_front import locked_cluster
+
+from .attackers import PROBED_TOPIC, LogIn, attack, crowd, honest_client
+from .bombs import BOMBS, bomb
+from .inputs import TOPICS, Input, draw_input
+from .result import Result
+from .strangers import PASSWORD, USER, flood, log_in, visit
+
+__all__ = ["BACK_S", "MOST_BYTES", "SERVED_S", "SERVERS", "Target", "attack_server"]
+
+#: Promises; the machine may be busy with other programs.
+SERVED_S = 30.0
+BACK_S = 30.0
+MOST_BYTES = 1 << 30
+
+_CONNECTIONS = 32
+_FLOOD = 500
+_BOMBS_IN_A_STEP = 2
+_FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """
+    The limits of a server.
+
+    Attributes:
+        connections: Its ``--max-connections``. If it requires a login: fewer than a flood, and more than the
+            rest of the campaign has at a time. Otherwise: more than the campaign has.
+        sockets_of_each: The sockets of one connection: to the client, and to the broker of its listener. A
+            gateway with a login of its own may open one more to each broker, of which there is one.
+
+    """
+
+    connections: int
+    sockets_of_each: int
+
+
+#: The servers to attack. Before the broker of the last one are listeners that ask for a login.
+SERVERS = {"gateway": _Limits(500, 3), "gateway-pass-through": _Limits(100, 2)}
+
+
+@dataclass
+class Target:
+    """
+    A server under attack.
+
+    Attributes:
+        process: The server to attack.
+        broker: The broker behind it.
+        log_in: The login of its clients, if it requires one.
+
+    """
+
+    name: str
+    process: Shoal
+    broker: Shoal
+    log_in: LogIn | None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.process.address.rsplit(":", 1)
+        return host, int(port)
+
+    def held(self) -> list[Held]:
+        return [held(each.process_id) for each in (self.process, self.broker)]
+
+    def most(self, at_rest: Held) -> Held:
+        """Return the most that it may hold, from its limit and from what it holds without clients.
+
+        A connection has one thread. If it took the place of another one, the thread of that one has closed
+        its socket, and may need a moment to exit. At rest all sockets are listeners, and each of them may
+        have one more connection that it is about to admit or to close.
+        """
+        limits = SERVERS[self.name]
+        return Held(
+            at_rest.threads + 2 * limits.connections,
+            2 * at_rest.sockets + limits.connections * limits.sockets_of_each,
+        )
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, name: str) -> Iterator[Target]:
+        """Start a server, and require a clean end."""
+        options = ["--max-connections", str(SERVERS[name].connections)]
+        has_login = name == "gateway-pass-through"
+        with ExitStack() as stack:
+            broker = stack.enter_context(serve_broker())
+            address = broker.address
+            if has_login:
+                address = stack.enter_context(locked_cluster(address, {USER: PASSWORD})).bootstrap
+                room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
+                config = room / "upstream.properties"
+                config.write_text("security.protocol=SASL_PLAINTEXT\n")
+                options += ["--upstream-config", str(config), "--sasl-pass-through", "--broker-ids", "1"]
+            gateway = stack.enter_context(serve_gateway(address, *options))
+            yield cls(name, gateway, broker, log_in if has_login else None)
+
+
+def attack_server(
+    target: Target,
+    seed: int,
+    requests: int,
+    *,
+    first: int = 0,
+    step_requests: int = 10_000,
+    bombs: Sequence[str] = tuple(BOMBS),
+) -> Iterator[Result]:
+    """Attack in steps; yield the result so far after each, and end at the first broken promise."""
+    result = Result(target.name)
+    _begin_anew(target)
+    at_rest = target.held()
+    names = itertools.cycle(bombs)
+    for start in range(first, first + requests, step_requests):
+        numbers = range(start, min(start + step_requests, first + requests))
+        _begin_anew(target)
+        with (
+            honest_client(target.process.address, target.log_in, result.problems) as served,
+            Watch(target.process.process_id) as watch,
+            crowd(target.address, random.Random(f"crowd:{seed}:{start}")),
+        ):
+            if target.log_in is not None:
+                _invite_strangers(target, seed, start, len(numbers) // 4, result)
+            tally = attack(target.address, _inputs(seed, numbers, names), _CONNECTIONS, target.log_in)
+        result.counts.update({end.value: count for end, count in tally.ends.items()})
+        result.counts["requests"] += tally.ends.total()
+        result.counts["times served"] += len(served)
+        result.problems += [f"no answer: {each}" for each in tally.hung]
+        result.see("seconds of the honest client", max(served, default=0))
+        if result.highest["seconds of the honest client"] > SERVED_S:
+            result.problems.append("an honest client was served too late")
+        _check_most(watch.most, target.most(at_rest[0]), result)
+        _check(target, at_rest, result)
+        yield result
+        if result.problems:
+            return
+
+
+def _inputs(seed: int, numbers: range, names: Iterator[str]) -> Iterator[Input]:
+    """Insert bombs into a step's inputs, each kind in its turn."""
+    every = max(1, len(numbers) // _BOMBS_IN_A_STEP)
+    for at, number in enumerate(numbers):
+        yield bomb(next(names), number) if at % every == every // 2 else draw_input(seed, number)
+
+
+def _invite_strangers(target: Target, seed: int, step: int, count: int, result: Result) -> None:
+    flood(target.address, random.Random(f"flood:{seed}:{step}"), _FLOOD)
+    draws = [random.Random(f"strangers:{seed}:{step}:{number}") for number in range(count)]
+    result.problems += visit(target.address, draws)
+    result.counts["strangers"] += count
+
+
+def _check_most(most: Held, allowed: Held, result: Result) -> None:
+    for what, now, limit in zip(Held._fields, most, allowed, strict=True):
+        result.see(what, now)
+        if now > limit:
+            result.problems.append(f"it had {now} {what}: more than {limit}")
+
+
+def _check(target: Target, at_rest: list[Held], result: Result) -> None:
+    result.see("MB", peak_rss_of(target.process.process_id) / 1e6)
+    if result.highest["MB"] > MOST_BYTES / 1e6:
+        result.problems.append("it needed too much memory")
+    for process in (target.process, target.broker):
+        if process.exit_code is not None:
+            result.problems.append("a process ended")
+            return
+        printed = process.stdout + process.stderr
+        for foreign in _FOREIGN:
+            if (at := printed.find(foreign)) >= 0:
+                result.problems.append(f"it printed {printed[max(0, at - 500) : at + 3000]!r}")
+
+    def is_back() -> bool:
+        return not any(now.exceeds(before) for now, before in zip(target.held(), at_rest, strict=True))
+
+    try:
+        wait_until(is_back, "threads and sockets to end", BACK_S, 0.05)
+    except TimedOut:
+        result.problems.append(f"threads and sockets of gateway and broker: {target.held()} after {at_rest}")
+
+
+def _begin_anew(target: Target) -> None:
+    """Delete the topics that requests write to, and create them again, so that logs stay short."""
+    with Wire(target.broker.address) as wire:
+        wire.call(ApiKey.DELETE_TOPICS, 5, topic_names=[*TOPICS, PROBED_TOPIC], timeout_ms=10_000)
+        for name in (*TOPICS, PROBED_TOPIC):
+            wire.create_topic(name, 2)
