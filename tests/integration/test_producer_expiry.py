@@ -19,7 +19,7 @@ from rig import KafkaCluster
 from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from rig.load import create_topic, load_batch
 from rig.made_records import random_records
-from rig.read import assert_same_records, read_topic
+from rig.read import read_topic
 from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -38,9 +38,6 @@ from tests.two_brokers import Killed
 
 NOW_MS = int(time.time() * 1000)
 OLD_MS = NOW_MS - 30 * 86_400_000
-
-#: Of one to three records.
-BATCHES = 12
 
 #: Limits a request to a few of them.
 SMALL_BUFFER = 65_536 + 1_000
@@ -112,49 +109,8 @@ class Mirror:
     def await_forgotten(self) -> None:
         wait_until(lambda: not self.remembered(), "the destination to forget its producers")
 
-    def assert_exact(self) -> None:
-        assert_same_records(
-            read_topic(self._from.bootstrap, self._topic), read_topic(self._to.bootstrap, self._topic)
-        )
-
     def copied(self) -> int:
         return len(read_topic(self._to.bootstrap, self._topic)[0])
-
-
-def test_tasks_killed_before_an_acknowledgement_with_producer_expiry_are_exact(
-    source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
-) -> None:
-    """The requests of the killed task arrive after its end, before the next task, or never."""
-    mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
-    mirror.load(BATCHES)
-    for number in range(6):
-        requests.die_after(number % 3)
-        with pytest.raises(Killed):
-            mirror.run(Doomed(requests))
-        if number % 2:
-            (outcome,) = arrive(mirror.settings.destination, requests.sent[-1:], topic)
-            assert outcome.error_code == 0
-        mirror.await_forgotten()
-    assert mirror.run().complete
-    mirror.assert_exact()
-
-
-def test_tasks_killed_across_a_clean_broker_restart_are_exact(
-    source_cluster: KafkaCluster, topic: str, requests: Requests
-) -> None:
-    with KafkaCluster() as destination:
-        mirror = Mirror(source_cluster, destination, topic, OLD_MS)
-        mirror.load(BATCHES)
-        for number in (2, 3):
-            requests.die_after(number)
-            with pytest.raises(Killed):
-                mirror.run(Doomed(requests))
-            assert mirror.remembered(), "the check comes every ten minutes"
-            destination.restart(1)
-            assert not mirror.remembered()
-            mirror.load(1)
-        assert mirror.run().complete
-        mirror.assert_exact()
 
 
 def test_late_request_of_a_forgotten_producer_is_seen_by_the_next_task(

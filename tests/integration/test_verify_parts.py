@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from rig import KafkaCluster
 from rig.load import Codec, create_topic, load_batches
@@ -17,10 +15,6 @@ from rig.record import Record
 from rig.shoal import run_shoal
 
 pytestmark = pytest.mark.timeout(300)
-
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")
-)
 
 COUNT = 5_000
 
@@ -45,29 +39,6 @@ def command(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, top
     load(destination_cluster, topic, copied, 170, "gzip")
     clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
     return ["verify", *clusters, "--topics", topic]
-
-
-def test_last_records_of_another_program_s_copy_are_compared(command: list[str], tmp_path: Path) -> None:
-    page = tmp_path / "copy.html"
-    result = run_shoal(*command, "--last", "2000", "--report", str(page), "--json")
-    assert (result.returncode, result.stderr) == (1, "")
-    report = json.loads(result.stdout)
-    assert [*Draft202012Validator(SCHEMA).iter_errors(report)] == []
-    for partition in report["partitions"]:
-        assert partition["ranges"][0]["source"] == [COUNT - 2_000, COUNT]
-        assert partition["records"] == 1_999
-        assert [each["source"] for each in partition["differences"]] == [[ALTERED, ALTERED + 1]]
-    assert str(ALTERED) in page.read_text()
-    nothing = run_shoal(*command, "--since", "9999-01-01")
-    assert nothing.returncode == 3
-    assert "nothing to compare" in nothing.stdout
-
-
-def test_comparison_keeps_the_position_of_a_copy_that_differs(command: list[str], tmp_path: Path) -> None:
-    for _ in range(2):
-        result = run_shoal(*command, "--state", str(tmp_path / "copy.state"), "--json")
-        report = json.loads(result.stdout)
-        assert (result.returncode, report["records"]) == (1, 2 * (COUNT - 1))
 
 
 def test_shares_on_spark_have_the_report_of_one_process(command: list[str]) -> None:
