@@ -303,7 +303,7 @@ class _Connection:
             if delay_s:
                 time.sleep(delay_s)
             # In this order: what has arrived was sent after the responses that are missing in `_waiting`.
-            unread = frames_waiting_in(self._client)
+            unread = len(frames_waiting_in(self._client))
             met = self._proxies.meet(api_key, len(self._waiting) + 1 + unread)
             self._waiting.append(_Exchange(api_key, met))
             if met is None or met.step.is_of_response:
@@ -359,17 +359,19 @@ class _Connection:
             next(_frames(alone), None)
 
 
-def frames_waiting_in(client: socket.socket) -> int:
-    """Return how many requests have arrived, whole or in part, and were not read yet."""
+def frames_waiting_in(client: socket.socket) -> list[bytes]:
+    """Return the requests that have arrived and were not read yet; the last one may lack a part."""
     try:
         arrived = client.recv(_MOST_WAITING_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:  # none, or the client has gone
-        return 0
-    count = place = 0
+        return []
+    frames: list[bytes] = []
+    place = 0
     while place < len(arrived):
-        place += 4 + int.from_bytes(arrived[place : place + 4])
-        count += 1
-    return count
+        end = place + 4 + int.from_bytes(arrived[place : place + 4])
+        frames.append(arrived[place + 4 : end])
+        place = end
+    return frames
 
 
 def _frames(sender: socket.socket) -> Iterator[memoryview]:

@@ -24,7 +24,7 @@ from tests.world.tasks import TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__ = ["answer_without_records", "some_rebatch"]
+__all__ = ["answer_without_records", "followers_of_the_source_lag", "some_rebatch"]
 
 #: Errors that a broker may return and that end later.
 _PASSING: dict[ApiKey, list[ErrorCode]] = {

@@ -11,11 +11,11 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
 from tests import batches
-from tests.two_brokers import answers, batches_of, lose_tail
+from tests.two_brokers import answers, batches_of, lose_tail, refuses_offsets
 from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
-from .fault_events import answer_without_records
+from .fault_events import answer_without_records, followers_of_the_source_lag
 
 __all__ = [
     "SILENT_STOPS",
@@ -59,6 +59,20 @@ def store_foreign(world: TaskWorld, dice: random.Random) -> None:
 def others_write_to_a_shared_copy(world: TaskWorld, dice: random.Random) -> None:
     """Another producer writes to a copy that several may write to."""
     store_foreign(world, dice)
+
+
+@happens(Family.OTHER_WRITERS, weight=3)
+def others_write_between_requests(world: TaskWorld, dice: random.Random) -> None:
+    """Another producer writes to a shared copy behind some requests of a task, whose next ones are sent."""
+    # Its own: several threads draw, and in no certain order.
+    own = random.Random(dice.random())
+
+    def written(response: Any) -> Any:
+        store_foreign(world, own)
+        return response
+
+    for node in world.destination.nodes:
+        answers(node, ApiKey.PRODUCE, written, dice.randint(2, 8))
 
 
 # Without a position, any record may be a remainder of a topic that the source had before.
@@ -258,6 +272,27 @@ def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
     with suppress(ApiError):  # there is no such group yet
         world.fencing.leave(world.brokers.settings.group)
         world.brokers.forget_pairs()
+
+
+@happens(Family.OTHER_WRITERS)
+def positions_of_a_shared_copy_are_deleted(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the positions of a mirror that copies all again then, behind what is there."""
+    positions_are_deleted(world, dice)
+
+
+@happens(Family.POSITIONS, stops=["--adopt"])
+def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the positions, and the source's new leaders show less than they have."""
+    positions_are_deleted(world, dice)
+    followers_of_the_source_lag(world, dice)
+
+
+@happens(Family.POSITIONS, stops=["--adopt"])
+def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> None:
+    """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
+    if world.setup.adopts:
+        positions_are_deleted(world, dice)
+        refuses_offsets(world.a_node(), dice.randint(1, 2))
 
 
 @happens(

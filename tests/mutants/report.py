@@ -29,12 +29,14 @@ def table_of(results: Sequence[Result]) -> str:
 
 
 def share_of(results: Sequence[Result]) -> str:
-    """Return how many mutants were killed."""
+    """Return how many mutants were killed, of those that are not equivalent."""
     killed = sum(each.verdict.is_killed for each in results)
     by_time = sum(each.verdict is Verdict.TIMED_OUT for each in results)
     not_run = sum(each.verdict is Verdict.NOT_RUN for each in results)
+    equivalent = sum(each.verdict is Verdict.EQUIVALENT for each in results)
     return (
-        f"{killed} of {len(results)} killed, {by_time} of them by time; {not_run} in lines that no test runs"
+        f"{killed} of {len(results) - equivalent} killed, {by_time} of them by time; {not_run} in lines that "
+        f"no test runs; {equivalent} more are equivalent"
     )
 
 
@@ -57,6 +59,8 @@ def write_json(file: Path, results: Sequence[Result], **settings: Any) -> None:
 def _verdict(result: Result) -> str:
     if result.verdict is Verdict.NOT_RUN:
         return "**not run** by any test"
+    if result.verdict is Verdict.EQUIVALENT:
+        return f"equivalent: {result.message}"
     if result.verdict is Verdict.SURVIVED:
         return f"**survived** {len(result.mutant.tests)} tests"
     return f"{result.verdict.value} by {result.killer}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.areas import AREAS, ROOT, module_named, modules_of, name_of
+from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import mutate, sites
 from tests.mutants.run import Runs
 from tests.mutants.survey import Survey, survey
@@ -39,6 +40,12 @@ from tests.mutants.trial import Verdict, draw, try_mutant
 )
 def test_each_place_is_mutated_alone(before: str, after: list[str]) -> None:
     assert [mutate(before, site.number) for site in sites(before)] == after
+
+
+def test_equivalent_mutants_exist() -> None:
+    for module, before, after in EQUIVALENT:
+        found = sites(module_named(module).read_text(encoding="utf-8"))
+        assert (before, after) in [(site.before, site.after) for site in found], module
 
 
 def test_tests_of_each_area_exist() -> None:

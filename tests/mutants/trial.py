@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .areas import PACKAGES, module_named, name_of
+from .equivalent import reason_for
 from .mutations import Site, mutate, sites
 from .run import BrokenRun, Outcome, Runs
 from .survey import Survey
@@ -35,6 +36,8 @@ class Verdict(Enum):
     SURVIVED = "survived"
     NOT_RUN = "not run"
     """No test executes its line: the mutant survived, and the tests lack an event."""
+    EQUIVALENT = "equivalent"
+    """It is in the list of `equivalent`: no test was run."""
 
     @property
     def is_killed(self) -> bool:
@@ -70,7 +73,7 @@ class Result:
 
     Attributes:
         killer: The test that failed, hung or crashed; None if it survived.
-        message: The last line of that test's report.
+        message: The last line of that test's report, or the reason of an equivalent one.
 
     """
 
@@ -112,6 +115,8 @@ def try_mutant(runs: Runs, survey: Survey, mutant: Mutant) -> Result:
     Raises:
         BrokenRun: Pytest ended without a verdict.
     """
+    if reason := reason_for(mutant.module, mutant.site):
+        return Result(mutant, Verdict.EQUIVALENT, message=reason)
     if not mutant.tests:
         return Result(mutant, Verdict.NOT_RUN)
     deadlines = {test: _DEADLINE_FACTOR * survey.seconds[test] + _DEADLINE_EXTRA_S for test in mutant.tests}
