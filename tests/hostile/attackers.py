@@ -161,8 +161,8 @@ def crowd(address: tuple[str, int], draw: random.Random) -> Iterator[None]:
     """
     Occupy connections.
 
-    40 clients connect and send nothing, 4 request much data and never read, 8 send a request byte by byte,
-    and 24 begin a request, or request a wait of 24 days, and disconnect: half of them by a reset.
+    40 clients connect and send nothing. 4 request much data and never read. 8 send a request byte by byte. 24
+    begin a request, or request a wait of 24 days, and disconnect, half of them by a reset.
     """
     with contextlib.ExitStack() as stack:
 

@@ -114,7 +114,7 @@ def test_stranger_served_is_a_problem() -> None:
 
 
 @pytest.mark.long
-def test_what_a_server_prints_and_keeps_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_and_kept_connection_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "BACK_S", 2)
     with Target.started("gateway") as target:
         steps = attack_server(target, SEED, 20, step_requests=10, bombs=CHEAP_BOMBS)

@@ -1,8 +1,8 @@
 """
 Mutants that no campaign can tell from the source: the copy, the positions and the reports are the same.
 
-Each was looked at by hand. Some are the same program; the others differ in how long it takes, how many
-batches it writes, or in a word of a sentence, which tests of their modules hold.
+Each was looked at by hand. Some are the same program. The others differ in its time, in the number of
+batches, or in a word of a sentence: tests of their modules hold these.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
 
 
 def reason_for(module: str, site: Site) -> str | None:
-    """Return why nobody can tell a mutant from the source; None if it is not in the list."""
+    """Return why a mutant does the same as the source; None if it is not in the list."""
     return EQUIVALENT.get((module, site.before, site.after))
