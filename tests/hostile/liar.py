@@ -128,13 +128,13 @@ def _written(message: Any, answer: bytes) -> bytes:
 
 def _places(message: object) -> Iterator[tuple[object, str, object]]:
     """Return all fields of a message and of its parts: owner, name, value."""
-    for field in message._struct.fields.values():  # type: ignore[attr-defined]
-        if not field.for_version_q(message._version):  # type: ignore[attr-defined]
+    for field in message.fields.values():  # type: ignore[attr-defined]
+        if not field.for_version_q(message.version):  # type: ignore[attr-defined]
             continue
         value = getattr(message, field.name)
         yield message, field.name, value
         for each in value if isinstance(value, list) else [value]:
-            if hasattr(each, "_struct"):
+            if hasattr(each, "fields"):
                 yield from _places(each)
 
 
