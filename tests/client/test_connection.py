@@ -18,7 +18,6 @@ from shoal.client.connection import Connection
 from shoal.client.receiving import ReceiveBuffer
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
-from shoal.gateway.streamed_connection import StreamedConnection
 from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
@@ -107,8 +106,8 @@ def connect(
     *,
     abort_on_close: bool = False,
     sizes: AnswerSizes | None = None,
-) -> StreamedConnection:
-    return StreamedConnection(
+) -> Connection:
+    return Connection(
         address, client_id="me", timeout_s=timeout_s, abort_on_close=abort_on_close, sizes=sizes
     )
 
@@ -122,7 +121,7 @@ def impatient(connection: Connection, timeout_s: float) -> Connection:
     return connection
 
 
-def to(broker: Broker) -> StreamedConnection:
+def to(broker: Broker) -> Connection:
     return connect(Address(broker.host, broker.port))
 
 
@@ -251,10 +250,9 @@ def test_receive_interrupted_in_a_frame_closes_connection(
 ) -> None:
     with to(broker) as connection:
         connection.send(ApiKey.METADATA, topics=[])
-        assert connection.begin_frame() > 0
-        monkeypatch.setattr("shoal.client.receiving.check_deadline", interrupted)
+        monkeypatch.setattr("shoal.client.receiving.Incoming.fill", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            connection._receive_into(memoryview(bytearray(1 << 20)))
+            connection.receive(ReceiveBuffer(MIB))
         assert connection.closed
 
 
@@ -569,78 +567,7 @@ def test_raise_for_error_code_has_the_brokers_message() -> None:
     assert (raised.value.code, raised.value.where) == (ErrorCode.REQUEST_TIMED_OUT, "here")
 
 
-# Requests and responses of another connection, piece by piece
-
-
-def received(connection: StreamedConnection, piece_bytes: int) -> bytes:
-    """Receive the oldest answer by pieces."""
-    left = connection.begin_frame()
-    whole, buffer = bytearray(), memoryview(bytearray(piece_bytes))
-    while left:
-        count = connection.read_into(buffer[:left])
-        whole += buffer[:count]
-        left -= count
-    return bytes(whole)
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 3, 1024, MIB])
-def test_stream_parts_and_read_into_pass_pieces(listen: Listen, piece_bytes: int) -> None:
-    answer = random.Random(1).randbytes(20_000)
-    asked: list[bytes] = []
-
-    def serve(sock: socket.socket) -> None:
-        for _ in range(2):
-            asked.append(read_frame(sock))
-            sock.sendall(framed(7, answer))
-
-    with connect(listen(after_versions(serve))) as connection:
-        for _ in range(2):
-            connection.stream_parts([struct.pack(">i", 9), b"a request"[:4], b"uest!"], "ANY", 7)
-            assert received(connection, piece_bytes) == struct.pack(">i", 7) + answer
-            assert connection.in_flight == 0
-    assert asked == [b"a request"[:4] + b"uest!"] * 2
-
-
-def test_stream_parts_that_raise_close_connection(listen: Listen) -> None:
-    def broken() -> Iterator[bytes]:
-        yield struct.pack(">i", 100)
-        raise KeyError("no more")
-
-    with connect(listen(after_versions(lambda sock: sock.recv(1000)))) as connection:
-        with pytest.raises(KeyError):
-            connection.stream_parts(broken(), "ANY", 7)
-        assert connection.closed
-
-
-def test_stream_parts_without_response_is_not_in_flight(listen: Listen) -> None:
-    with connect(listen(after_versions(read_frame))) as connection:
-        connection.stream_parts([struct.pack(">i", 4) + b"only"], "ANY", 7, answered=False)
-        assert connection.in_flight == 0
-        with pytest.raises(ProtocolError, match="nothing was asked"):
-            connection.begin_frame()
-
-
-def test_begin_frame_of_other_correlation_id_closes_connection(listen: Listen) -> None:
-    def serve(sock: socket.socket) -> None:
-        read_frame(sock)
-        sock.sendall(framed(99, b"\0" * 10))
-
-    with connect(listen(after_versions(serve))) as connection:
-        connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
-        with pytest.raises(ProtocolError, match=r"response.*ANY.*7"):
-            connection.begin_frame()
-        assert connection.closed
-
-
-def test_read_into_after_end_of_stream_raises_disconnected(listen: Listen) -> None:
-    def serve(sock: socket.socket) -> None:
-        read_frame(sock)
-        sock.sendall(framed(7, b"\0" * 100)[:50])
-
-    with connect(listen(after_versions(serve))) as connection:
-        connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
-        with pytest.raises(Disconnected, match=r"connection.*within"):
-            received(connection, 10)
+# The end of a connection
 
 
 def test_has_hung_up_after_broker_closed_is_true(listen: Listen) -> None:

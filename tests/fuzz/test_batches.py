@@ -144,10 +144,9 @@ def down_convert(record_set: memoryview, magic: int) -> None:
     """Convert for an old client: as many bytes as announced, or an error before the first."""
     with contextlib.suppress(NotConvertible):
         found = DownConversion(
-            [record_set],
+            record_set,
             magic=magic,
             fetch_offset=2,
-            source_bytes=len(record_set),
             chunk_bytes=100,
             aborted=[(5, 0), (-1, 3)],
             limit_bytes=LIMIT_BYTES,

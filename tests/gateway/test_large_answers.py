@@ -12,7 +12,7 @@ import pytest
 
 from shoal.gateway import rewriting
 from shoal.gateway.client_connection import Client
-from shoal.gateway.work import LARGE
+from shoal.gateway.converting import LARGE
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal_broker import BrokerCluster
@@ -114,9 +114,9 @@ def test_client_that_does_not_read_its_response_yields_its_memory(
 
 
 def shrink_send_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(client: Client, connected: socket.socket, idle_s: float, host: str) -> None:
+    def begin(client: Client, connected: socket.socket, *rest: Any) -> None:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
-        original(client, connected, idle_s, host)
+        original(client, connected, *rest)
 
     original = Client.__init__
     monkeypatch.setattr(Client, "__init__", begin)

@@ -37,8 +37,7 @@ def conversion(
     record_set: bytes | bytearray, magic: int = 1, *, fetch_offset: int = 0, **options: Any
 ) -> DownConversion:
     """Convert a whole record set that is in memory."""
-    options.setdefault("source_bytes", len(record_set))
-    return DownConversion([memoryview(record_set)], magic=magic, fetch_offset=fetch_offset, **options)
+    return DownConversion(memoryview(record_set), magic=magic, fetch_offset=fetch_offset, **options)
 
 
 def converted(record_set: bytes | bytearray, magic: int = 1, **options: Any) -> bytes:

@@ -387,7 +387,7 @@ def _logs(draw: st.DrawFn) -> bytes:
 def test_arbitrary_records_are_converted_unchanged(source: bytes, magic: int, chunk_bytes: int) -> None:
     expected = as_seen(data_records(source), magic)
     found = DownConversion(
-        [memoryview(source)], magic=magic, fetch_offset=0, source_bytes=1 << 16, chunk_bytes=chunk_bytes
+        memoryview(source), magic=magic, fetch_offset=0, source_bytes=1 << 16, chunk_bytes=chunk_bytes
     )
     data = b"".join(found.chunks())
     assert read_by_kafka_python(data) == expected
@@ -408,7 +408,7 @@ def test_client_with_any_limit_reads_to_the_end(
             bytes(each.view) for each in split(memoryview(source)) if each.header.next_offset > offset
         )
         under_way = DownConversion(
-            [memoryview(rest)],
+            memoryview(rest),
             magic=magic,
             fetch_offset=offset,
             source_bytes=data.draw(st.integers(0, len(rest))),

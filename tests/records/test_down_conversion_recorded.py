@@ -53,10 +53,9 @@ def _fetch_offset(recorded: Vector) -> int:
 def _conversion(recorded: Vector, *, chunk_bytes: int = KAFKA_CHUNK_BYTES) -> DownConversion:
     source = _record_set(vector(f"down_converted/fetch-v12-{_name(recorded)}.response"))
     return DownConversion(
-        [memoryview(source)],
+        memoryview(source),
         magic=MAGIC_OF_VERSION[recorded.version],
         fetch_offset=_fetch_offset(recorded),
-        source_bytes=len(source),
         chunk_bytes=chunk_bytes,
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.errors import CorruptBatch, Disconnected, NotConvertible, UnsupportedBatch
+from shoal.errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
 from tests.batches import (
@@ -54,9 +54,7 @@ def test_announced_size_includes_a_larger_first_batch() -> None:
 def test_remaining_bytes_are_the_front_of_a_longer_batch(missing: int) -> None:
     source = of(MIXED, Codec.SNAPPY)
     (wrapping,) = whole_messages(converted(source))
-    found = DownConversion(
-        [memoryview(source)], magic=1, fetch_offset=0, source_bytes=len(wrapping) + missing
-    )
+    found = DownConversion(memoryview(source), magic=1, fetch_offset=0, source_bytes=len(wrapping) + missing)
     data = b"".join(found.chunks())
     length = max(missing + 1, 61)
     padding = (OVERFLOW_OFFSET + length.to_bytes(4)).ljust(missing, b"\0")[:missing]
@@ -69,7 +67,7 @@ def test_padding_larger_than_a_chunk_is_split_into_chunks() -> None:
     source = of([Record(b"x")])
     first = converted(source)[: 12 + int.from_bytes(converted(source)[8:12])]
     found = DownConversion(
-        [memoryview(source)], magic=1, fetch_offset=0, source_bytes=len(first) + 250, chunk_bytes=100
+        memoryview(source), magic=1, fetch_offset=0, source_bytes=len(first) + 250, chunk_bytes=100
     )
     chunks = [bytes(chunk) for chunk in found.chunks()]
     assert chunks == [
@@ -96,40 +94,28 @@ def test_conversion_ends_at_a_cut_batch() -> None:
         source = whole + whole[:cut]
         assert messages_and_padding(converted(source, 1))[0] == messages_and_padding(converted(whole, 1))[0]
         assert len(converted(source, 1)) == max(len(source), len(converted(whole, 1)))
-    views = [memoryview(whole), memoryview(whole[:-1]), memoryview(whole)]
-    found = DownConversion(views, magic=1, fetch_offset=5, source_bytes=10_000)
-    assert offsets_of(b"".join(found.chunks())) == [5, 6, 7]
 
 
 # Chunks.
 
 
-def source_of(count: int, codec: Codec = Codec.NONE, records: int = 5) -> list[bytearray]:
-    return [batch(records, base_offset=records * number, codec=codec) for number in range(count)]
+def source_of(count: int, codec: Codec = Codec.NONE, records: int = 5) -> memoryview:
+    parts = [batch(records, base_offset=records * number, codec=codec) for number in range(count)]
+    return memoryview(b"".join(parts))
 
 
 def test_chunks_have_whole_batches_of_at_most_chunk_bytes() -> None:
-    batches = source_of(12)
-    size = len(batches[0])
-    taken = 0
-
-    def read_one_by_one() -> Iterator[memoryview]:
-        nonlocal taken
-        for each in batches:
-            taken += 1
-            yield memoryview(each)
-
-    found = DownConversion(
-        read_one_by_one(), magic=1, fetch_offset=0, source_bytes=10_000, chunk_bytes=3 * size + 1
-    )
-    assert taken == 1
+    source = source_of(12)
+    size = len(source) // 12
+    found = DownConversion(source, magic=1, fetch_offset=0, source_bytes=10_000, chunk_bytes=3 * size + 1)
+    assert found.next_offset == 5
     chunks = []
-    read_for_each = []
+    taken = []
     for chunk in found.chunks():
         chunks.append(bytes(chunk))
-        read_for_each.append(taken)
-    # The first batch, converted before; then three by three. The batch that did not fit was looked at.
-    assert read_for_each[:5] == [1, 5, 8, 11, 12]
+        taken.append(found.next_offset // 5)
+    # The first batch, converted before; then three by three.
+    assert taken[:5] == [1, 4, 7, 10, 12]
     counts = [len(whole_messages(chunk)) for chunk in chunks]
     assert counts[:5] == [5, 15, 15, 15, 10]
     assert offsets_of(b"".join(chunks)) == [*range(60)]
@@ -139,7 +125,7 @@ def test_batch_larger_than_a_chunk_is_its_own_chunk() -> None:
     small, large = batch(1), batch([b"x" * 5000], base_offset=1)
     source = small + large + batch(1, base_offset=2) + batch(1, base_offset=3)
     found = DownConversion(
-        [memoryview(source)], magic=1, fetch_offset=0, source_bytes=len(source) + 500, chunk_bytes=1000
+        memoryview(source), magic=1, fetch_offset=0, source_bytes=len(source) + 500, chunk_bytes=1000
     )
     chunks = [len(whole_messages(bytes(chunk))) for chunk in found.chunks()]
     assert chunks[:3] == [1, 1, 2]
@@ -147,19 +133,13 @@ def test_batch_larger_than_a_chunk_is_its_own_chunk() -> None:
 
 def test_chunks_are_alive_one_at_a_time() -> None:
     batches = [batch([b"x" * 15_000], base_offset=number) for number in range(300)]
-    source_bytes = sum(map(len, batches))
+    source = b"".join(batches)
 
     def peak(chunk_bytes: int) -> int:
-        found = DownConversion(
-            map(memoryview, batches),
-            magic=1,
-            fetch_offset=0,
-            source_bytes=source_bytes,
-            chunk_bytes=chunk_bytes,
-        )
+        found = DownConversion(memoryview(source), magic=1, fetch_offset=0, chunk_bytes=chunk_bytes)
         tracemalloc.start()
         try:
-            assert sum(len(chunk) for chunk in found.chunks()) == source_bytes
+            assert sum(len(chunk) for chunk in found.chunks()) == len(source)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -167,63 +147,32 @@ def test_chunks_are_alive_one_at_a_time() -> None:
     # A batch, the copy of its records, the record and the message: each at most 16 KiB.
     # Other threads of this process allocate meanwhile, which is in some of the measurements.
     assert min(peak(16 * 1024) for _ in range(5)) < 7 * 16 * 1024
-    assert peak(1 << 30) > source_bytes
-
-
-def test_source_may_reuse_one_buffer() -> None:
-    batches = source_of(10, Codec.GZIP)
-    buffer = bytearray(max(map(len, batches)))
-
-    def read_into_it() -> Iterator[memoryview]:
-        for each in batches:
-            buffer[:] = b"\xaa" * len(buffer)
-            buffer[: len(each)] = each
-            yield memoryview(buffer)[: len(each)]
-
-    for chunk_bytes in (0, 300, 1 << 20):
-        found = DownConversion(
-            read_into_it(), magic=0, fetch_offset=0, source_bytes=10_000, chunk_bytes=chunk_bytes
-        )
-        assert offsets_of(b"".join(found.chunks())) == [*range(50)]
+    assert peak(1 << 30) > len(source)
 
 
 def test_source_is_read_only_as_far_as_announced() -> None:
-    batches = [
+    source = b"".join(
         of([Record(b"", None, offset_delta=d) for d in range(50)], base_offset=50 * n) for n in range(40)
-    ]
-    source_bytes = sum(map(len, batches))
-    left = iter(batches)
-    found = DownConversion(
-        map(memoryview, left), magic=1, fetch_offset=0, source_bytes=source_bytes, chunk_bytes=1000
     )
-    assert sum(len(chunk) for chunk in found.chunks()) == source_bytes
-    assert len(list(left)) > 20
+    found = DownConversion(memoryview(source), magic=1, fetch_offset=0, chunk_bytes=1000)
+    assert sum(len(chunk) for chunk in found.chunks()) == len(source)
     assert found.next_offset < 20 * 50
 
 
 def test_next_offset_follows_the_last_read_batch() -> None:
-    found = DownConversion(
-        map(memoryview, source_of(4)), magic=1, fetch_offset=0, source_bytes=10_000, chunk_bytes=0
-    )
+    found = DownConversion(source_of(4), magic=1, fetch_offset=0, source_bytes=10_000, chunk_bytes=0)
     chunks = found.chunks()
     assert found.next_offset == 5
     assert [found.next_offset for _ in itertools.islice(chunks, 4)] == [5, 10, 15, 20]
 
 
-def test_release_of_a_rereadable_source_drops_the_first_batch() -> None:
+def test_release_drops_the_first_batch() -> None:
     source = bytes(transactions()) + bytes(batch(50, base_offset=9, codec=Codec.LZ4))
     for aborted in (None, [(7, 0)]):
         expected = converted(source, aborted=aborted)
         found = conversion(source, aborted=aborted)
         found.release()
         assert b"".join(found.chunks()) == expected
-
-
-def test_release_of_an_iterator_raises() -> None:
-    found = DownConversion(map(memoryview, source_of(2)), magic=1, fetch_offset=0, source_bytes=1000)
-    with pytest.raises(ValueError, match="read"):
-        found.release()
-    assert offsets_of(b"".join(found.chunks())) == [*range(10)]
 
 
 # Inconvertible batches.
@@ -295,7 +244,7 @@ def test_inconvertible_first_batch_raises_with_error_code(build: Build, code: Er
 def test_inconvertible_later_batch_is_padded_and_raises_in_the_next_fetch(
     build: Build, code: ErrorCode, magic: int, chunk_bytes: int
 ) -> None:
-    readable = b"".join(bytes(each) for each in source_of(3, Codec.LZ4, 4))
+    readable = bytes(source_of(3, Codec.LZ4, 4))
     refused = bytes(build(12))
     source = readable + refused + bytes(batch(2, base_offset=100))
     data = converted(source, magic, limit_bytes=1 << 20, chunk_bytes=chunk_bytes)
@@ -310,18 +259,6 @@ def test_old_messages_with_newer_codecs_are_refused() -> None:
         with pytest.raises(NotConvertible) as refused:
             conversion(message(1, attributes=codec), 1)
         assert refused.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-
-
-def test_source_error_is_raised() -> None:
-    def failing() -> Iterator[memoryview]:
-        yield memoryview(batch(2))
-        raise Disconnected("kafka:9092", "it closed the connection")
-
-    found = DownConversion(failing(), magic=1, fetch_offset=0, source_bytes=1000)
-    chunks = found.chunks()
-    next(chunks)
-    with pytest.raises(Disconnected):
-        next(chunks)
 
 
 def test_conversion_to_other_magics_raises() -> None:

@@ -9,42 +9,13 @@ from dataclasses import dataclass
 
 from .. import kinds
 from ..declare import given, option
-from ..gateway.converting import ConversionTotals, held_bytes, totals
+from ..gateway.converting import Conversions, held_bytes, totals
 from ..mirroring.model.http_access import HttpOptions
 from ..net.address import Address
-from ..numbers import CONTENT_TYPE, counter, gauge, labels, process_text, text
+from ..numbers import CONTENT_TYPE, gauge, labels, process_text, text
 from .output import say, warn
 
 __all__ = ["Conversions", "Gateway", "MetricsOptions", "metrics_text", "serve_metrics"]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversions:
-    """The conversions of one direction."""
-
-    batches: int = counter("shoal_conversion_batches_total", "Batches that were converted.")
-    messages: int = counter("shoal_conversion_messages_total", "Records in these batches.")
-    source_bytes: int = counter(
-        "shoal_conversion_source_bytes_total", "Bytes of these batches before they were converted."
-    )
-    converted_bytes: int = counter(
-        "shoal_conversion_bytes_total", "Bytes of these batches after they were converted."
-    )
-    cpu_s: float = counter("shoal_conversion_cpu_seconds_total", "CPU seconds that conversions took.")
-    refused: int = counter("shoal_conversion_refused_total", "Record sets that could not be converted.")
-
-    @classmethod
-    def of(cls, total: ConversionTotals) -> Conversions:
-        """Return the totals of one direction."""
-        counts = total.counts
-        return cls(
-            counts.batches,
-            counts.messages,
-            counts.source_bytes,
-            counts.converted_bytes,
-            total.cpu_s,
-            total.refused,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +66,6 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
 
 def metrics_text() -> bytes:
     """Return the answer to a scrape: conversions by direction, the version, and the process."""
-    conversions = [(labels(direction=api.value), Conversions.of(total)) for api, total in totals().items()]
+    conversions = [(labels(direction=api.value), total) for api, total in totals().items()]
     whole = Gateway(held_bytes(), {importlib.metadata.version("shoal"): 1})
     return (text(Conversions, conversions) + text(Gateway, [("", whole)]) + process_text()).encode()

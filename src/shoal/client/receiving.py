@@ -62,10 +62,6 @@ class Incoming:
         del self.ahead[:size]
         return memoryview(result)
 
-    def put_back(self, data: memoryview) -> None:
-        """Let bytes that :meth:`take` returned come again."""
-        self.ahead[:0] = data
-
     def fill(self, view: memoryview, timeout_s: float) -> None:
         """Fill a view, usually by one system call; raises EOFError if the broker closed the connection."""
         received = self._take_ahead(view)

@@ -1,24 +1,33 @@
-"""A client's connection: its requests, read as far as they are needed, and the answers to it."""
+"""A client's connection: its requests, read as far as they are needed, the answers, and what it holds."""
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
+from ..client.connection import Connection
 from ..errors import ProtocolError
 from ..net import tls_handshake
 from ..net.hung_up import has_hung_up
 from ..net.slots import network_of
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
+from .budget import Budget, Refused, Share
+from .converting import CORES, LARGE
 
-__all__ = ["PIECE_BYTES", "Client", "ClientGone", "ClientRequest", "begin_tls"]
+__all__ = ["LARGE_BYTES", "PIECE_BYTES", "Client", "ClientGone", "ClientRequest", "begin_tls"]
 
 #: The buffer through which requests and answers are forwarded.
 PIECE_BYTES = 64 * 1024
+
+#: The largest message for the compiled decoder of :mod:`..protocol.codec`, which needs up to 0.3 s for it.
+#: Smaller ones do not count in the memory of all clients.
+LARGE_BYTES = 64 * 1024
 
 #: The time that a client has for its TLS handshake.
 _HANDSHAKE_S = 20.0
@@ -39,60 +48,110 @@ class ClientGone(Exception):
 
 class Client:
     """
-    One client's connection, for one thread.
+    One client's connection, for one thread; others may :meth:`end` it.
+
+    A client proves itself by its TLS handshake with a certificate, by its login or, without a login, by its
+    first request. Until then a new connection may take its place.
 
     All methods raise :class:`ClientGone` if the client hangs up, or exceeds a timeout.
 
     Attributes:
         host: The client's address.
         network: The client, as budgets count it.
+        is_ended: Whether another thread ended the connection.
 
     """
 
-    def __init__(self, connected: socket.socket, idle_s: float, host: str) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        idle_s: float,
+        host: str,
+        memory: Budget,
+        warn: Callable[[str], object],
+    ) -> None:
+        """
+        Take over a connection.
+
+        Args:
+            memory: The bytes of large messages of all clients.
+            warn: Receives a sentence if the connection is ended for its memory.
+
+        """
         connected.settimeout(idle_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # Not from the socket: of a client that hung up it has none any more, but unread requests.
         self.host = host
         self.network = network_of(host)
-        self._socket = connected
+        self.is_ended = False
+        self._idle_s = idle_s
+        self._memory = memory
+        self._warn = warn
+        self._connected = self._socket = connected
+        self._place: Share | None = None
+        #: The memory of its request and of the broker's answer, if these are large.
+        self._shares: dict[str, Share] = {}
+        self._brokers: list[Connection] = []
 
-    def check_answer(self) -> None:
+    # From other threads
+
+    def take_place(self, places: Budget) -> Callable[[], object]:
         """
-        Drop an answer if its client hung up.
+        Take a place among all connections, which the returned function gives back.
+
+        Raises:
+            Refused: There is none.
+
+        """
+        share = self._place = places.take(self.network, end=self.end)
+        return lambda: places.give_back(share)
+
+    def end(self) -> None:
+        """End the connection and its waits for brokers, without TLS's close_notify, which could block."""
+        self.is_ended = True
+        with contextlib.suppress(OSError):
+            self._connected.shutdown(socket.SHUT_RDWR)
+        for each in list(self._brokers):
+            each.abort()
+
+    # Of its own thread
+
+    def begin_tls(self, context: ssl.SSLContext) -> None:
+        """Do the server's half of a TLS handshake."""
+        self._socket = begin_tls(self._connected, context)
+        self._socket.settimeout(self._idle_s)
+
+    def prove(self) -> None:
+        """Keep the place until the connection ends."""
+        if self._place is not None:
+            self._place.end = None
+
+    def begin_broker(self, connection: Connection) -> None:
+        """Remember a connection to a broker, which ends with this one."""
+        self._brokers.append(connection)
+        if self.is_ended:  # since before another thread could abort it
+            connection.abort()
+
+    def close(self) -> None:
+        """Close all connections, and give the memory back."""
+        for each in self._brokers:
+            each.close()
+        self._socket.close()
+        self.free()
+
+    def check(self) -> None:
+        """
+        Drop an answer if the connection was ended, or if its client hung up.
 
         If the client sent more requests before it hung up, they are served, as a broker does (KAFKA-3703).
         Producers with ``acks=0`` do not wait for answers, and many old consumers did not wait for that of
         their last commit.
         """
-        if has_hung_up(self._socket) and not self.has_sent_more():
+        if self.is_ended or (has_hung_up(self._socket) and not self._has_sent_more()):
             raise ClientGone("it did not wait for its answer")
 
-    def check_open(self) -> None:
-        """End a wait as :meth:`check_answer`, and if the connection is broken or another thread closed it."""
-        self.check_answer()
-        poll = select.poll()
-        poll.register(self._socket, select.POLLHUP | select.POLLERR)
-        if poll.poll(0):
-            raise ClientGone("the connection is closed")
-
-    @property
-    def socket(self) -> socket.socket:
-        """The connection itself, for a thread that has to end it."""
-        return self._socket
-
-    def fileno(self) -> int:
-        """The socket's descriptor, for a poll; look at :attr:`is_readable` first."""
-        return self._socket.fileno()
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether TLS has decrypted bytes that a poll does not see."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-
-    def has_sent_more(self) -> bool:
-        """Whether a client that hung up had sent something before that is still to be read."""
+    def _has_sent_more(self) -> bool:
         if self.is_readable:
             return True
         least = 1 + _TLS_GOODBYE_BYTES if isinstance(self._socket, ssl.SSLSocket) else 1
@@ -103,17 +162,46 @@ class Client:
             return False
         return len(found) == least
 
+    def fileno(self) -> int:
+        """The socket's descriptor, for a poll; look at :attr:`is_readable` first."""
+        return self._socket.fileno()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether TLS has decrypted bytes that a poll does not see."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def wait_for_request(self, broker: Connection) -> None:
+        """
+        Wait until the client sends something, or hangs up.
+
+        Raises:
+            ClientGone: The client sent nothing in its time, or the broker hung up.
+
+        """
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        poll.register(broker.fileno(), select.POLLIN)
+        while not self.is_readable:
+            ready = [descriptor for descriptor, _ in poll.poll(self._idle_s * 1000)]
+            if not ready:
+                raise ClientGone(f"it sent nothing for {self._idle_s:g} s")
+            if self.fileno() in ready:
+                return
+            if broker.has_hung_up():
+                raise ClientGone("the broker hung up between two requests")
+
+    # Requests and answers
+
     def begin_request(self, largest: int = _LARGEST_REQUEST) -> ClientRequest | None:
         """Read the size and header of the next request; None if the client hung up instead."""
         size = self._begin_frame()
         return None if size is None else ClientRequest(self, size, largest)
 
-    def begin_token(self, largest: int) -> bytes | None:
-        """Read a SASL token, which has a size and no header; None if the client hung up instead."""
+    def receive_token(self, largest: int) -> bytes:
+        """Read a SASL token, which has a size and no header."""
         size = self._begin_frame()
-        if size is None:
-            return None
-        if not 0 <= size <= largest:
+        if size is None or not 0 <= size <= largest:
             raise ClientGone(f"a token of {size} bytes")
         token = bytearray()
         while len(token) < size:
@@ -123,7 +211,8 @@ class Client:
     def _begin_frame(self) -> int | None:
         size = bytearray()
         while len(size) < INT32.size:
-            received = self._receive(INT32.size - len(size))
+            with self._awaited():
+                received = self._socket.recv(INT32.size - len(size))
             if not received and not size:
                 return None
             if not received:
@@ -133,39 +222,82 @@ class Client:
 
     def read(self, most: int) -> bytes:
         """Read between one byte and ``most`` bytes of a request."""
-        received = self._receive(min(most, PIECE_BYTES))
+        with self._awaited():
+            received = self._socket.recv(min(most, PIECE_BYTES))
         if not received:
             raise ClientGone("it hung up within a request")
         return received
 
-    def read_into(self, view: memoryview) -> int:
-        """Read into a buffer, between one byte and all of it; return the number of bytes."""
-        try:
-            count = self._socket.recv_into(view)
-        except OSError as error:
-            raise _gone(error) from error
-        if not count:
-            raise ClientGone("it hung up within a request")
-        return count
-
-    def _receive(self, most: int) -> bytes:
-        try:
-            return self._socket.recv(most)
-        except OSError as error:
-            raise _gone(error) from error
-
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of it. The timeout is for each piece: a slow client has time as long as it reads."""
         view = memoryview(data)
-        try:
+        with self._awaited():
             for start in range(0, len(view), PIECE_BYTES):
                 self._socket.sendall(view[start : start + PIECE_BYTES])
+
+    @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Let others end the connection meanwhile if they need its memory: it depends on the client."""
+        for each in self._shares.values():
+            each.end = self._evict
+        try:
+            yield
         except OSError as error:
-            raise _gone(error) from error
+            reason = "it exceeded the timeout" if isinstance(error, TimeoutError) else str(error)
+            raise ClientGone(reason) from error
+        finally:
+            for each in self._shares.values():
+                each.end = None
 
+    def _evict(self) -> None:
+        self.end()
+        self._warn(
+            f"the gateway closed the connection of {self.host}: the client sent a request or read an answer "
+            "too slowly while others waited for memory. Raise --max-bytes-in-flight if it is honest"
+        )
 
-def _gone(error: OSError) -> ClientGone:
-    return ClientGone("it exceeded the timeout" if isinstance(error, TimeoutError) else str(error))
+    # Its share of the gateway
+
+    def decoding(self, size_bytes: int, *, is_answer: bool = False) -> AbstractContextManager[object]:
+        """
+        Wait for a turn to decode and encode a message of this size.
+
+        As many messages are decoded at a time as there are cores, and of large ones one: each of their bytes
+        becomes many bytes of Python objects.
+
+        Args:
+            is_answer: End the wait if the client hung up. A request is served regardless: a producer with
+                ``acks=0`` may have sent its last records.
+
+        """
+        turns = LARGE if size_bytes > LARGE_BYTES else CORES
+        return turns.share(self.network, check=self.check if is_answer else None)
+
+    def hold(self, what: str, size_bytes: int) -> None:
+        """
+        Wait for the memory of a large message, in place of the one before it.
+
+        Raises:
+            ClientGone: There was none in time.
+
+        """
+        self.free(what)
+        if size_bytes <= LARGE_BYTES:
+            return
+        try:
+            self._shares[what] = self._memory.take(self.network, size_bytes, check=self.check)
+        except Refused as error:
+            self._warn(
+                f"the gateway closed the connection of {self.host}: a message of {size_bytes} bytes found no "
+                "memory in time. Raise --max-bytes-in-flight"
+            )
+            raise ClientGone("no memory") from error
+
+    def free(self, *what: str) -> None:
+        """Give the memory of some messages back; by default, of all."""
+        for each in what or list(self._shares):
+            if each in self._shares:
+                self._memory.give_back(self._shares.pop(each))
 
 
 class ClientRequest:
@@ -201,11 +333,11 @@ class ClientRequest:
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
-    def peek(self, most: int) -> bytes:
-        """Return the first ``most`` bytes, or all there are, without consuming them."""
+    def peek(self, most: int) -> memoryview:
+        """Return a copy of the first ``most`` bytes, or of all there are, without consuming them."""
         wanted = min(most, self.size)
         self._read(wanted)
-        return bytes(self._head[:wanted])
+        return memoryview(bytes(self._head[:wanted]))
 
     def check_size(self, largest: int) -> None:
         """
@@ -226,30 +358,32 @@ class ClientRequest:
             A view of the bytes that this object keeps.
 
         Raises:
-            ClientGone: The request has more than ``largest`` bytes.
+            ClientGone: The request has more than ``largest`` bytes, or there was no memory for it in time.
 
         """
         self.check_size(largest)
+        self._client.hold("request", self.size)
         self._read(self.size)
         return memoryview(self._head)
 
     def let_go(self) -> None:
         """Free the memory of a request that has been served."""
         self._head = bytearray()
+        self._client.free("request")
 
     def _read(self, wanted: int) -> None:
         while len(self._head) < wanted:
             self._head += self._client.read(wanted - len(self._head))
 
-    def parts(self) -> Iterator[bytes | memoryview]:
-        """Yield the request unchanged, its size first; each part is valid until the next one is read."""
+    def parts(self) -> Iterator[bytes]:
+        """Yield the request unchanged, its size first."""
         yield INT32.pack(self.size) + self._head
         left = self.size - len(self._head)
-        buffer = memoryview(bytearray(min(left, PIECE_BYTES)))
         while left:
-            count = self._client.read_into(buffer[:left])
-            left -= count
-            yield buffer[:count]
+            part = self._client.read(left)
+            left -= len(part)
+            yield part
+            del part  # else both this one and the next would be in memory
 
 
 def begin_tls(connected: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:

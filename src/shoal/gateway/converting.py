@@ -24,25 +24,14 @@ from enum import Enum
 from typing import Any
 
 from ..errors import NotConvertible
+from ..numbers import counter, summed
 from ..records.down_conversion import ConvertedCounts, DownConversion
 from .budget import Budget
 
-__all__ = [
-    "CORES",
-    "ConversionTotals",
-    "ConvertedApi",
-    "begin",
-    "chunks",
-    "held_bytes",
-    "totals",
-    "turn",
-]
+__all__ = ["CORES", "LARGE", "Conversions", "ConvertedApi", "begin", "chunks", "held_bytes", "totals", "turn"]
 
-#: Turns of this process to convert or to decode.
-CORES = Budget(os.cpu_count() or 1)
-
-
-_NONE = ConvertedCounts()
+#: Turns of this process to convert or to decode, and to decode a large message.
+CORES, LARGE = Budget(os.cpu_count() or 1), Budget(1)
 
 
 class ConvertedApi(Enum):
@@ -53,28 +42,27 @@ class ConvertedApi(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConversionTotals:
-    """
-    Conversions of one API since the process started.
+class Conversions:
+    """The conversions of one API since the process started; a batch counts each time it is converted."""
 
-    Attributes:
-        counts: The converted batches, records and bytes; a batch counts each time it is converted.
-        cpu_s: CPU seconds of the converting threads.
-        refused: Record sets that could not be converted.
-
-    """
-
-    counts: ConvertedCounts = _NONE
-    cpu_s: float = 0.0
-    refused: int = 0
+    batches: int = counter("shoal_conversion_batches_total", "Batches that were converted.")
+    messages: int = counter("shoal_conversion_messages_total", "Records in these batches.")
+    source_bytes: int = counter(
+        "shoal_conversion_source_bytes_total", "Bytes of these batches before they were converted."
+    )
+    converted_bytes: int = counter(
+        "shoal_conversion_bytes_total", "Bytes of these batches after they were converted."
+    )
+    cpu_s: float = counter("shoal_conversion_cpu_seconds_total", "CPU seconds that conversions took.")
+    refused: int = counter("shoal_conversion_refused_total", "Record sets that could not be converted.")
 
 
 _lock = threading.Lock()
-_totals = dict.fromkeys(ConvertedApi, ConversionTotals())
+_totals = dict.fromkeys(ConvertedApi, Conversions())
 _under_way: weakref.WeakSet[DownConversion] = weakref.WeakSet()
 
 
-def totals() -> Mapping[ConvertedApi, ConversionTotals]:
+def totals() -> Mapping[ConvertedApi, Conversions]:
     """Return the current totals by API."""
     with _lock:
         return dict(_totals)
@@ -89,7 +77,7 @@ def held_bytes() -> int:
 @contextmanager
 def turn(api: ConvertedApi, network: str) -> Iterator[list[ConvertedCounts]]:
     """Wait for a turn for this client, and count the conversions in it, which the caller adds to the list."""
-    done: list[ConvertedCounts] = []
+    done = [ConvertedCounts()]
     refused = 0
     with CORES.share(network):
         before_s = time.thread_time()
@@ -99,12 +87,10 @@ def turn(api: ConvertedApi, network: str) -> Iterator[list[ConvertedCounts]]:
             refused = 1
             raise
         finally:
-            cpu_s = time.thread_time() - before_s
+            counts = ConvertedCounts(*map(sum, zip(*done, strict=True)))
+            found = Conversions(*counts, time.thread_time() - before_s, refused)
             with _lock:
-                total = _totals[api]
-                _totals[api] = ConversionTotals(
-                    total.counts.plus(done), total.cpu_s + cpu_s, total.refused + refused
-                )
+                _totals[api] = Conversions(**summed(Conversions, [_totals[api], found]))
 
 
 def begin(network: str, *args: Any, **kwargs: Any) -> DownConversion:
@@ -116,8 +102,7 @@ def begin(network: str, *args: Any, **kwargs: Any) -> DownConversion:
 
     """
     with turn(ConvertedApi.FETCH, network) as done:
-        conversion = DownConversion(*args, **kwargs)
-        done += _taken(conversion)
+        conversion = DownConversion(*args, **kwargs, counts=done)
     with _lock:
         _under_way.add(conversion)
     return conversion
@@ -127,15 +112,9 @@ def chunks(network: str, conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
-        with turn(ConvertedApi.FETCH, network) as done:
+        with turn(ConvertedApi.FETCH, network) as conversion.counts:
             chunk = next(converting, None)
-            done += _taken(conversion)
         if chunk is None:
             return
         yield chunk
         del chunk  # else both this one and the next would be in memory
-
-
-def _taken(conversion: DownConversion) -> list[ConvertedCounts]:
-    done, conversion.counts = conversion.counts, _NONE
-    return [done]

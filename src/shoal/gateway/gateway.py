@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Self
 
 from ..client.cluster import Cluster
-from ..client.connection import Connection
-from ..client.refused_logins import logins
-from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
+from ..errors import ConfigError, ShoalError
 from ..net.address import Address
 from ..net.listener import Admitted, Listener, addresses_of
-from ..net.slots import network_of
 from ..printable import logger
-from .budget import Budget, Refused, Share
-from .client_connection import Client, ClientGone, begin_tls
+from .budget import Budget, Refused
+from .client_connection import Client, ClientGone
 from .nodes import Nodes
 from .pass_through_login import LoginFailed
 from .server_tls import server_context
 from .session import Session
 from .settings import GatewaySettings
-from .streamed_connection import StreamedConnection
 from .upstream import TooLarge
 
 __all__ = ["Gateway"]
@@ -40,42 +34,6 @@ _WARN_AGAIN_S = 60.0
 
 #: How long :meth:`Gateway.stop` waits for the threads of the listeners.
 _STOP_PATIENCE_S = 5.0
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """
-    A client's connection, among all that are open.
-
-    A client proves itself by its TLS handshake with a certificate, by its login or, without a login, by its
-    first request. Until then a new connection may take its place.
-
-    Attributes:
-        share: Its share of the connections; None before it has one.
-        abort: Ends the waits of its thread for brokers, from another thread.
-
-    """
-
-    connected: socket.socket
-    address: str
-    share: Share | None = None
-    abort: Callable[[], object] = lambda: None
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the connection was closed for another one."""
-        return self.share is not None and self.share.is_ended
-
-    def prove(self) -> None:
-        """Keep the place until the connection ends."""
-        if self.share is not None:
-            self.share.end = None
-
-    def end(self) -> None:
-        """End the connection from another thread, without TLS's close_notify, which could block."""
-        with contextlib.suppress(OSError):
-            self.connected.shutdown(socket.SHUT_RDWR)
-        self.abort()
 
 
 class Gateway:
@@ -108,7 +66,7 @@ class Gateway:
         )
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
-        self._open: set[_Place] = set()
+        self._clients: set[Client] = set()
         self._places = Budget(
             settings.most_connections,
             most_of_network=settings.most_connections_per_address,
@@ -173,9 +131,9 @@ class Gateway:
         """Stop listening, and hang up on every client."""
         with self._lock:
             self._stopped = True
-            places, listeners = list(self._open), list(self._listeners)
-        for place in places:
-            place.end()
+            clients, listeners = list(self._clients), list(self._listeners)
+        for client in clients:
+            client.end()
         deadline = time.monotonic() + _STOP_PATIENCE_S
         for listener in listeners:
             listener.stop(max(deadline - time.monotonic(), 0.1))
@@ -237,107 +195,52 @@ class Gateway:
 
     def _admit(self, node_id: int | None, connected: socket.socket) -> Admitted | None:
         """Give a client a place, before it gets a thread."""
+        settings = self._settings
         try:
-            place = _Place(connected, str(connected.getpeername()[0]))
+            host = str(connected.getpeername()[0])
+            client = Client(connected, settings.idle_s, host, self.memory, self._warn)
+            leave = client.take_place(self._places)
         except OSError:
             return None  # the client has gone already
-        try:
-            share = place.share = self._places.take(network_of(place.address), end=place.end)
         except Refused as refusal:
-            self._warn(self._refusal(place, is_of_network=refusal.is_of_network))
-            return None
-        return Admitted(partial(self._serve, node_id, place), partial(self._places.give_back, share))
-
-    def _refusal(self, place: _Place, *, is_of_network: bool) -> str:
-        if is_of_network:
-            return (
-                f"a connection from {network_of(place.address)} was refused: "
-                f"{self._settings.most_connections_per_address} from there are open. "
-                "Raise --max-connections-per-address to allow more"
+            most, option, where = settings.most_connections, "--max-connections", ""
+            if refusal.is_of_network:
+                where = f" from {client.network}"
+                most, option = settings.most_connections_per_address or most, f"{option}-per-address"
+            self._warn(
+                f"a connection{where} was refused: {most} are open{where and ' from there'}. "
+                f"Raise {option} to allow more"
             )
-        return (
-            f"a connection was refused: {self._settings.most_connections} are open. Raise --max-connections "
-            "to allow more"
-        )
+            return None
+        return Admitted(partial(self._serve, node_id, client), leave)
 
-    def _serve(self, node_id: int | None, place: _Place) -> None:
+    def _serve(self, node_id: int | None, client: Client) -> None:
         """Serve one client, in a thread of its own."""
         with self._lock:
             if self._stopped:
                 return
-            self._open.add(place)
+            self._clients.add(client)
         try:
-            self._run(node_id, place)
+            self._run(node_id, client)
         except (ClientGone, OSError) as reason:
             _log.debug("a client's connection ends: %s", reason)
-        except LoginFailed as error:
-            self._warn_of(place, f"a login from {place.address} failed: {error}")
-        except (TooLarge, ShoalError) as error:
-            self._warn_of(place, str(error))
+        except (LoginFailed, TooLarge, ShoalError) as error:
+            prefix = f"a login from {client.host} failed: " if isinstance(error, LoginFailed) else ""
+            (_log.debug if client.is_ended else self._warn)(f"{prefix}{error}")
         except Exception:
             _log.exception("a request failed")
         finally:
+            client.close()
             with self._lock:
-                self._open.discard(place)
+                self._clients.discard(client)
 
-    def _run(self, node_id: int | None, place: _Place) -> None:
-        with contextlib.ExitStack() as stack:
-            own = place.connected
-            if self._tls is not None:
-                own = stack.enter_context(begin_tls(own, self._tls))
-                if self._settings.tls is not None and self._settings.tls.client_authorities is not None:
-                    place.prove()
-            session = Session(
-                self._settings,
-                self._nodes,
-                node_id,
-                Client(own, self._settings.idle_s, place.address),
-                partial(self._connect, place),
-                self._warn,
-                self.memory,
-                place.prove,
-            )
-            place.abort = session.abort
-            session.run()
-
-    def _connect(
-        self, place: _Place, node_id: int | None, on_begun: Callable[[Connection], object]
-    ) -> StreamedConnection:
-        def begun(connection: Connection) -> None:
-            on_begun(connection)
-            if place.is_ended:  # since before another thread could abort it
-                connection.abort()
-
-        errors: list[ShoalError] = []
-        for address in self._nodes.addresses(node_id):
-            security, upstream = self._settings.client_security, self._settings.upstream
-            where = f"the upstream cluster's broker {address}"
-            try:
-                with logins.attempt(upstream.bootstrap, address, security, where):
-                    connection = StreamedConnection(
-                        address,
-                        client_id=upstream.client_id,
-                        timeout_s=upstream.request_timeout_s,
-                        security=security,
-                        on_begun=begun,
-                        sizes=upstream.answer_sizes,
-                    )
-            except (Disconnected, ProtocolError) as error:
-                errors.append(error)
-                if self._stopped or place.is_ended:
-                    break
-                self._nodes.remember(address, failed=True)
-                continue
-            self._nodes.remember(address, failed=False)
-            return connection
-        raise errors[0]
-
-    def _warn_of(self, place: _Place, sentence: str) -> None:
-        """Warn of an error in a connection, unless it was closed for another one."""
-        if place.is_ended:
-            _log.debug("a client's connection ends for another one: %s", sentence)
-        else:
-            self._warn(sentence)
+    def _run(self, node_id: int | None, client: Client) -> None:
+        settings = self._settings
+        if self._tls is not None:
+            client.begin_tls(self._tls)
+            if settings.tls is not None and settings.tls.client_authorities is not None:
+                client.prove()
+        Session(settings, self._nodes, node_id, client, self._warn).run()
 
     def _warn(self, sentence: str) -> None:
         """Warn, at most once a minute with the same sentence; not before the start, which raises errors."""

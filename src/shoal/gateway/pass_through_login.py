@@ -118,9 +118,7 @@ class PassThroughLogin:
         return header.api_version == 0
 
     def _pass_token(self, header: RequestHeader) -> None:
-        token = self._client.begin_token(_LARGEST_TOKEN)
-        if token is None:
-            raise ClientGone("the client closed the connection during the login")
+        token = self._client.receive_token(_LARGEST_TOKEN)
         api_key = ApiKey.SASL_AUTHENTICATE
         answer = self._broker().ask(header, api_key, _AUTHENTICATE_VERSION, auth_bytes=token)
         _check(answer)
@@ -130,11 +128,11 @@ class PassThroughLogin:
     def _authenticate(self, request: ClientRequest) -> bool:
         header = request.header
         upstream = self._broker()
-        if not upstream.speaks(header.api_key, header.api_version):
+        if not upstream.supports(header.api_key, header.api_version):
             raise ClientGone(f"SaslAuthenticate v{header.api_version} is not served")
         request.check_size(_LARGEST_TOKEN)
         upstream.forward(request)
-        frame = upstream.receive()
+        frame = upstream.receive_whole()
         answer = codec.decode_response(ApiKey.SASL_AUTHENTICATE, header.api_version, frame)
         self._client.send(INT32.pack(len(frame)) + bytes(frame))
         _check(answer)

@@ -8,7 +8,7 @@ records that have a single copy. The id is at the beginning of the request, so t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..errors import ProtocolError
 from ..protocol import codec
@@ -16,7 +16,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32, read_nullable_string, skip_tagged_fields, unpack
 
-__all__ = ["HEAD_BYTES", "Impostor", "check_replica_id", "has_replica_id"]
+__all__ = ["Impostor", "check_replica_id"]
 
 #: The oldest version of each API whose first field is the replica id. Fetch has it there up to v14 and v15
 #: moves it to a tagged field; :mod:`.versions` ends before that.
@@ -26,9 +26,6 @@ _FROM: Mapping[int, int] = {ApiKey.FETCH: 0, ApiKey.LIST_OFFSETS: 0, ApiKey.OFFS
 #: directory's copy of a partition, which reads beyond the high watermark.
 _CONSUMERS = frozenset({-1, -2})
 
-#: The head of a request up to the replica id, with the longest client id before it.
-HEAD_BYTES = 72 * 1024
-
 #: API key, version and correlation id.
 _BEFORE_CLIENT_ID = 8
 
@@ -37,24 +34,22 @@ class Impostor(ProtocolError):
     """A client sent a request as only a broker does."""
 
 
-def has_replica_id(header: RequestHeader) -> bool:
-    """Return whether a request of this API and version begins with a replica id."""
-    return header.api_version >= _FROM.get(header.api_key, header.api_version + 1)
-
-
-def check_replica_id(header: RequestHeader, head: memoryview) -> None:
+def check_replica_id(header: RequestHeader, read_head: Callable[[], memoryview]) -> None:
     """
     Refuse a request that is not a consumer's.
 
     Args:
-        header: The request's header, for which :func:`has_replica_id` is true.
-        head: The first :data:`HEAD_BYTES` of the request, or all of it.
+        header: The request's header.
+        read_head: Reads the beginning of the request, as far as a replica id can reach.
 
     Raises:
         Impostor: The replica id is a broker's.
         ProtocolError: The request ends before it.
 
     """
+    if header.api_version < _FROM.get(header.api_key, header.api_version + 1):
+        return
+    head = read_head()
     _, position = read_nullable_string(head, _BEFORE_CLIENT_ID, compact=False)
     api_key = ApiKey(header.api_key)
     if codec.request_class(api_key).flexible_version_q(header.api_version):

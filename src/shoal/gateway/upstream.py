@@ -4,83 +4,144 @@ from __future__ import annotations
 
 import mmap
 import select
+from collections.abc import Iterable
 from typing import Any
 
-from ..client.answer_sizes import ANSWER_BYTES_PROPERTY
+from ..client.answer_sizes import ANSWER_BYTES_PROPERTY, LARGEST_FRAME
+from ..client.connection import Connection
+from ..client.opening import CLOSED
+from ..client.receiving import Expected
+from ..net.address import Address
 from ..net.hung_up import HUNG_UP
 from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
-from .client_connection import PIECE_BYTES, Client, ClientGone, ClientRequest
-from .streamed_connection import StreamedConnection
-from .versions import name_of
-from .work import Work
+from .client_connection import PIECE_BYTES, Client, ClientRequest
+from .settings import GatewaySettings
+from .versions import name_of, served_versions
 
 __all__ = ["TooLarge", "Upstream"]
+
+#: The bound of answers that are passed on piece by piece: they take no memory.
+_LARGEST_SIZE = 2**31 - 1
 
 
 class TooLarge(Exception):
     """An answer exceeds its limit. The rest of it is unread, so the connection is unusable."""
 
 
-class Upstream:
+class Upstream(Connection):
     """
     A connection to one broker on behalf of one client.
 
     One request is in flight at a time, since a broker serves one at a time. An error of the broker's
     connection is a :class:`~shoal.errors.ShoalError`, one of the client's is :class:`ClientGone`.
 
+    Attributes:
+        client: The client.
+        served: The oldest and the newest version of each API that clients may use.
+
     """
 
-    def __init__(self, connection: StreamedConnection, client: Client, work: Work) -> None:
-        self.connection = connection
-        self.work = work
-        self._client = client
+    def __init__(self, address: Address, client: Client, settings: GatewaySettings) -> None:
+        """Connect; see :class:`Connection`. The connection ends with the client's."""
+        upstream = settings.upstream
+        self.client = client
+        super().__init__(
+            address,
+            client_id=upstream.client_id,
+            timeout_s=upstream.request_timeout_s,
+            security=settings.client_security,
+            on_begun=client.begin_broker,
+            sizes=upstream.answer_sizes,
+        )
+        self.served = served_versions(self.versions, settings.apis)
 
-    def wait_for_request(self, idle_s: float) -> None:
-        """
-        Wait until the client sends something, or hangs up.
-
-        Raises:
-            ClientGone: The client sent nothing in this time, or the broker hung up.
-
-        """
-        if self._client.is_readable:
-            return
-        poll = select.poll()
-        poll.register(self._client.fileno(), select.POLLIN)
-        poll.register(self.connection.fileno(), select.POLLIN)
-        while True:
-            ready = poll.poll(idle_s * 1000)
-            if not ready:
-                raise ClientGone(f"it sent nothing for {idle_s:g} s")
-            if any(descriptor == self._client.fileno() for descriptor, _ in ready):
-                return
-            if self.connection.has_hung_up():
-                raise ClientGone("the broker hung up between two requests")
+    # Piece by piece
 
     def forward(self, request: ClientRequest, *, answered: bool = True) -> None:
         """Send a client's request unchanged, while it is being received."""
         header = request.header
-        self.connection.stream_parts(
-            request.parts(), name_of(header.api_key), header.correlation_id, answered=answered
-        )
+        self.stream_parts(request.parts(), name_of(header.api_key), header.correlation_id, answered=answered)
+
+    def stream_parts(
+        self, parts: Iterable[bytes], name: str, correlation_id: int, *, answered: bool = True
+    ) -> None:
+        """
+        Send an encoded request part by part; each part is sent before the next one is taken.
+
+        Args:
+            parts: The bytes of the request, its size first. If the iterable raises, the connection is closed,
+                since the request is incomplete.
+            name: The API's name, for errors.
+            correlation_id: The id in the request.
+            answered: Whether the request has a response.
+
+        """
+        self.renew_login_in_time()
+        try:
+            for part in parts:
+                self._socket.sendall(part)
+                del part  # else it would be in memory beside the next one
+        except OSError as error:
+            raise self._broken(error) from error
+        except BaseException:
+            self.close()
+            raise
+        if answered:
+            self._in_flight.append(Expected(correlation_id, name, LARGEST_FRAME))
 
     def relay_answer(self) -> None:
         """Send the answer to the client unchanged, while it is being received."""
-        left = self._begin_answer()
-        head = INT32.pack(left)
+        head = self.begin_frame()
+        left = INT32.unpack(head[: INT32.size])[0] - INT32.size
         buffer = memoryview(bytearray(len(head) + min(left, PIECE_BYTES)))
         buffer[: len(head)] = head
         start = len(head)
-        while left:
-            count = self.connection.read_into(buffer[start : start + left])
+        while True:
+            count = self.read_into(buffer[start : start + left]) if left else 0
+            self.client.send(buffer[: start + count])
             left -= count
-            self._client.send(buffer[: start + count])
             start = 0
+            if not left:
+                return
 
-    def receive(self, largest: int | None = None) -> memoryview:
+    def begin_frame(self) -> bytes:
+        """
+        Wait until the oldest answer begins, or the client hangs up; :meth:`read_into` returns the rest.
+
+        A client that sent more before it hung up is served, as in :meth:`Client.check`.
+
+        Returns:
+            The answer's size and its correlation id. The caller must read all of the rest before any other
+            use of this connection.
+
+        """
+        if not self.is_readable:
+            poll = select.poll()
+            poll.register(self.client.fileno(), HUNG_UP)
+            poll.register(self.fileno(), select.POLLIN)
+            if self.fileno() not in [descriptor for descriptor, _ in poll.poll()]:
+                self.client.check()
+        size = self._receive_size(_LARGEST_SIZE)
+        correlation_id = self._receive_small(INT32.size)
+        self._expect_answer(correlation_id)
+        return INT32.pack(size) + correlation_id
+
+    def read_into(self, view: memoryview) -> int:
+        """Receive at least one byte, and at most the size of the view, after :meth:`begin_frame`."""
+        try:
+            count = self._incoming.read(view)
+        except OSError as error:
+            raise self._broken(error) from error
+        if not count:
+            raise self._broken(ConnectionResetError(f"{CLOSED} within an answer"))
+        return count
+
+    # Whole
+
+    def receive_whole(self, largest: int | None = None) -> memoryview:
         """
         Receive a whole answer, into memory that the system gets back with the last view of it.
 
@@ -93,45 +154,40 @@ class Upstream:
             TooLarge: The answer exceeds the limit.
 
         """
-        size = self._begin_answer()
-        self._check_size(size, largest)
-        self.work.answer(size)
-        return self._receive_rest(size)
-
-    def _check_size(self, size: int, largest: int | None) -> None:
-        if largest is None:
-            largest = self.connection.sizes.answer_bytes
+        head = self.begin_frame()
+        size = INT32.unpack(head[: INT32.size])[0]
+        largest = self.sizes.answer_bytes if largest is None else largest
         if size > largest:
             raise TooLarge(
-                f"{self.connection.address} sent an answer of {size} bytes, and the limit is {largest}. If "
-                f"the cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
+                f"{self.address} sent an answer of {size} bytes, and the limit is {largest}. If the cluster "
+                f"needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
                 "--max-decompressed-bytes for a batch. The gateway closed the client's connection"
             )
-
-    def _receive_rest(self, size: int) -> memoryview:
+        self.client.hold("answer", size)
         # Mapped memory returns to the system at once; the allocator would keep it.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
-        position = 0
+        view[: INT32.size] = head[INT32.size :]
+        position = INT32.size
         while position < size:
-            position += self.connection.read_into(view[position:])
+            position += self.read_into(view[position:])
         return view
 
     def ask(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send a request with a client's correlation and client id, and return the decoded answer."""
-        self.send(header, api_key, version, **fields)
-        frame = self.receive()
-        with self.work.decoding(len(frame), is_answer=True):
-            return codec.decode_response(api_key, version, frame, self.connection.sizes.values)
+        self.send_for(header, api_key, version, **fields)
+        frame = self.receive_whole()
+        with self.client.decoding(len(frame), is_answer=True):
+            return codec.decode_response(api_key, version, frame, self.sizes.values)
 
-    def send(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:
-        """Send a request with a client's correlation and client id; :meth:`receive` returns the answer."""
+    def send_for(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:
+        """Send a request with a client's correlation and client id, for :meth:`receive_whole`."""
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
-        self.connection.send_parts([frame], api_key, header.correlation_id, fields.get("max_bytes"))
+        self.send_parts([frame], api_key, header.correlation_id, fields.get("max_bytes"))
 
-    def speaks(self, api_key: int, version: int) -> bool:
+    def supports(self, api_key: int, version: int) -> bool:
         """Whether the broker supports a version of an API."""
-        oldest, newest = self.connection.versions.get(api_key, (0, -1))
+        oldest, newest = self.versions.get(api_key, (0, -1))
         return oldest <= version <= newest
 
     def oldest(self, api_key: ApiKey, wanted: int) -> int:
@@ -140,23 +196,4 @@ class Upstream:
 
         The answers of the oldest version are the most similar to those that an old client expects.
         """
-        return max(wanted, self.connection.versions[api_key][0])
-
-    def _begin_answer(self) -> int:
-        """
-        Wait until the answer begins, or the client hangs up; return the answer's size.
-
-        A client that sent more before it hung up is served, as in :meth:`Client.check_answer`.
-        """
-        if not self.connection.is_readable:
-            poll = select.poll()
-            poll.register(self._client.fileno(), HUNG_UP)
-            poll.register(self.connection.fileno(), select.POLLIN)
-            ready = [descriptor for descriptor, _ in poll.poll()]
-            if self.connection.fileno() not in ready and not self._client.has_sent_more():
-                raise ClientGone("it did not wait for its answer")
-        return self.connection.begin_frame()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.connection.close()
+        return max(wanted, self.versions[api_key][0])

@@ -128,7 +128,7 @@ class FetchTranslation:
             ordered = wanted if version >= LIMITED_FROM else self._in_turn(wanted)
             response = self._fetch_once(request, body, ordered, left_ms)
             self._end_turns(response)
-            converted = self._convert_all(request.upstream.work.network, response, wanted, magic)
+            converted = self._convert_all(request.upstream.client.network, response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
             if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
                 return converted
@@ -142,7 +142,7 @@ class FetchTranslation:
         buffer_bytes = self._settings.buffer_bytes
         version = request.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
         max_bytes = body.max_bytes if request.header.api_version >= LIMITED_FROM else buffer_bytes
-        request.upstream.send(
+        request.upstream.send_for(
             request.header,
             ApiKey.FETCH,
             version,
@@ -153,7 +153,7 @@ class FetchTranslation:
             isolation_level=request.isolation_level.value,
             topics=self._topics(wanted),
         )
-        frame = request.upstream.receive(
+        frame = request.upstream.receive_whole(
             max(buffer_bytes, self._settings.largest_batch_bytes) + _OVERHEAD_BYTES
         )
         return decode_fetch_response(frame, version)
@@ -196,10 +196,9 @@ class FetchTranslation:
         try:
             records = begin(
                 network,
-                [fetched.record_set],
+                fetched.record_set,
                 magic=magic,
                 fetch_offset=self._start(key, wanted),
-                source_bytes=len(fetched.record_set),
                 chunk_bytes=self._settings.chunk_bytes,
                 aborted=fetched.aborted_transactions,
                 limit_bytes=self._settings.largest_batch_bytes,

@@ -53,7 +53,7 @@ def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
     outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
-        batch = _up_converted(entry, limit_bytes, request.upstream.work.network)
+        batch = _up_converted(entry, limit_bytes, request.upstream.client.network)
         if isinstance(batch, ProduceOutcome):
             outcomes[key] = batch
         else:
@@ -100,9 +100,9 @@ def _produce(
         acks=body.acks or 1,
         timeout_ms=body.timeout_ms,
     )
-    upstream.connection.send_parts(parts, ApiKey.PRODUCE, header.correlation_id)
+    upstream.send_parts(parts, ApiKey.PRODUCE, header.correlation_id)
     produced = decode_produce_response(
-        upstream.receive(), version, most_partitions=sum(map(len, batches.values()))
+        upstream.receive_whole(), version, most_partitions=sum(map(len, batches.values()))
     )
     return {TopicPartition(each.topic, each.partition): each for each in produced}
 

@@ -55,7 +55,7 @@ class TranslatedRequest:
 
         """
         try:
-            with self.upstream.work.decoding(len(self.frame)):
+            with self.upstream.client.decoding(len(self.frame)):
                 return decode()
         except ProtocolError as error:
             raise ClientGone(str(error)) from error

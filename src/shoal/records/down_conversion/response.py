@@ -12,7 +12,7 @@ as a message that the limit of their own request has cut.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
@@ -55,10 +55,6 @@ class ConvertedCounts(NamedTuple):
     source_bytes: int = 0
     converted_bytes: int = 0
 
-    def plus(self, others: Iterable[ConvertedCounts]) -> ConvertedCounts:
-        """Return the sums."""
-        return ConvertedCounts(*map(sum, zip(self, *others, strict=True)))
-
 
 class DownConversion:
     """
@@ -72,7 +68,7 @@ class DownConversion:
 
     Attributes:
         size: How many bytes :meth:`chunks` gives in all.
-        counts: The work until now; the owner may reset it.
+        counts: Receives the work with each batch; the owner may set another list. None to count nothing.
         held_bytes: How many converted bytes are in memory here now.
 
     """
@@ -82,32 +78,31 @@ class DownConversion:
 
     def __init__(
         self,
-        batches: Iterable[memoryview],
+        record_set: memoryview,
         *,
         magic: int,
         fetch_offset: int,
-        source_bytes: int,
+        source_bytes: int | None = None,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         aborted: Sequence[tuple[int, int]] | None = None,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        counts: list[ConvertedCounts] | None = None,
     ) -> None:
         """
         Convert the first batch that has a form in that magic; it is kept until it is sent, or released.
 
         Args:
-            batches: Views of zero or more whole batches each, of any magic,
-                in the order of the log; read as they are needed, and each
-                only until the next is asked for, so that all may be in one
-                buffer. A batch that is cut short is the end.
+            record_set: Batches of any magic, in the order of the log; one that is cut short is the end.
             magic: The newest that the client reads, 0 or 1.
             fetch_offset: The offset of the client's fetch.
-            source_bytes: The size of all batches, one that is cut included.
+            source_bytes: The size to announce; by default that of the record set.
             chunk_bytes: How much of the source is converted at a time: whole
                 batches, of which only a single one may be larger.
             aborted: ``(producer_id, first_offset)`` of the transactions whose
                 records are left out, as a Fetch response lists them; None
                 keeps all records, as Kafka does for a client of that age.
             limit_bytes: The most that a batch may expand to.
+            counts: As the attribute.
 
         Raises:
             NotConvertible: The first batch cannot be converted; its code is
@@ -116,8 +111,8 @@ class DownConversion:
         """
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is not 0 or 1")
-        self.counts = ConvertedCounts()
-        self._source = batches
+        self.counts = counts
+        self._source = record_set
         self._aborted_pairs = aborted
         self._magic = magic
         self._fetch_offset = fetch_offset
@@ -129,7 +124,8 @@ class DownConversion:
         except _Failed as error:
             raise NotConvertible(_code(error), str(error)) from error
         self.held_bytes = len(self._first)
-        self.size = max(source_bytes, len(self._first)) if self._first else 0
+        announced = len(record_set) if source_bytes is None else source_bytes
+        self.size = max(announced, len(self._first)) if self._first else 0
 
     def _begin(self) -> None:
         aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
@@ -141,12 +137,7 @@ class DownConversion:
 
         So a response of many partitions holds no more than one of them.
 
-        Raises:
-            ValueError: ``batches`` is an iterator, which cannot be read again.
-
         """
-        if iter(self._source) is self._source:
-            raise ValueError("the batches of an iterator cannot be read again")
         self._first = bytearray()
         self.held_bytes = 0
         self._begin()
@@ -165,8 +156,7 @@ class DownConversion:
         Yield the bytes of the record set, once; no more than one chunk of them is alive here.
 
         A batch that cannot be converted ends the chunks: the client fetches it
-        next, and gets the error as its answer. An error of ``batches`` itself
-        is passed on, and the response cannot be completed.
+        next, and gets the error as its answer.
 
         The source is not read to its end if the announced size is filled
         before that.
@@ -215,7 +205,8 @@ class DownConversion:
     def _convert(self, batch: RecordBatch) -> bytearray | memoryview:
         converted = convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
         messages = batch.header.records_count if batch.header.magic == 2 else 1
-        self.counts = self.counts.plus([ConvertedCounts(1, messages, batch.header.size, len(converted))])
+        if self.counts is not None:
+            self.counts.append(ConvertedCounts(1, messages, batch.header.size, len(converted)))
         return converted
 
     def _overflow(self, remaining: int) -> bytearray:
@@ -225,12 +216,12 @@ class DownConversion:
 
 
 class _Batches:
-    """The batches of record sets and the decisions about them, one at a time; and how far they were taken."""
+    """The batches of a record set with the decisions about them, taken one at a time."""
 
     def __init__(
-        self, views: Iterable[memoryview], fetch_offset: int, aborted: AbortedTransactions | None
+        self, record_set: memoryview, fetch_offset: int, aborted: AbortedTransactions | None
     ) -> None:
-        self._batches = _scan_all(views, aborted)
+        self._batches: Iterator[tuple[Decision, RecordBatch]] = scan(record_set, 0, aborted)
         self._upcoming: tuple[Decision, RecordBatch] | None = None
         self.next_offset = fetch_offset
 
@@ -250,18 +241,6 @@ class _Batches:
         """Let there be no more."""
         self._upcoming = None
         self._batches = iter(())
-
-
-def _scan_all(
-    views: Iterable[memoryview], aborted: AbortedTransactions | None
-) -> Iterator[tuple[Decision, RecordBatch]]:
-    for view in views:
-        whole_bytes = 0
-        for decision, batch in scan(view, 0, aborted):
-            whole_bytes += batch.header.size
-            yield decision, batch
-        if whole_bytes < len(view):
-            return
 
 
 def _code(error: CorruptBatch | UnsupportedBatch) -> ErrorCode:
