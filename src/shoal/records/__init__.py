@@ -22,7 +22,7 @@ from .fingerprint import (
 from .join import Joined, join_plain
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
-from .record import Record, read_key, read_key_value_headers, read_records, write_body
+from .record import Record, read_key, read_key_value_headers, read_records, read_records_as, write_body
 from .scan import CheckedCrcs, decide_checked, scan
 from .stamp import stamp
 
@@ -56,6 +56,7 @@ __all__ = [
     "read_key",
     "read_key_value_headers",
     "read_records",
+    "read_records_as",
     "scan",
     "split",
     "stamp",

@@ -17,7 +17,7 @@ Kafka's ``DefaultRecord`` and ``DefaultRecordBatch`` are the specification.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import BatchHeader, Codec, RecordBatch
@@ -33,6 +33,7 @@ __all__ = [
     "read_key_value_headers",
     "read_payload",
     "read_records",
+    "read_records_as",
     "read_unsigned",
     "write_body",
     "write_varint",
@@ -43,6 +44,8 @@ _SMALLEST_BODY = 3
 
 _INT64_MIN = -(1 << 63)
 _new = tuple.__new__
+
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Record(NamedTuple):
@@ -82,16 +85,30 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
             the codec is unknown.
 
     """
+    return read_records_as(Record, (), batch, limit_bytes)
+
+
+def read_records_as(kind: type[T], rest: tuple[Any, ...], batch: RecordBatch, limit_bytes: int) -> list[T]:
+    """
+    Return the records as :func:`read_records` does, as named tuples with more fields.
+
+    Args:
+        kind: The named tuple, which begins with the fields of :class:`Record`.
+        rest: The values of its other fields.
+        batch: A batch, or a message of magic 0 or 1.
+        limit_bytes: The most that its records may expand to.
+
+    """
     header = batch.header
     if header.magic != 2:
         return [
-            Record(message.offset, message.timestamp, write_body(message.key, message.value))
-            for message in read_messages(batch, limit_bytes)
+            _new(kind, (each.offset, each.timestamp, write_body(each.key, each.value), *rest))
+            for each in read_messages(batch, limit_bytes)
         ]
     data = read_payload(batch, limit_bytes)
     try:
         return [
-            _new(Record, (offset, timestamp, data[body:end]))
+            _new(kind, (offset, timestamp, data[body:end]) + rest)  # noqa: RUF005 (half of the time)
             for offset, timestamp, body, end in read_heads(data, header)
         ]
     except Malformed as error:

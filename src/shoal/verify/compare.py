@@ -29,6 +29,9 @@ MOST_AHEAD, _MOST_AHEAD_BYTES = 65_536, 16 * 1024 * 1024
 #: The first window of this search; each following one is larger by a factor.
 _FIRST_WINDOW, _WINDOW_FACTOR = 32, 4
 
+#: In a larger window, a run that one side alone has is searched first: that hashes no record.
+_LARGE_WINDOW = 2_048
+
 #: The number of equal records in a row that show that both sides are in step again.
 _IN_A_ROW = 3
 
@@ -236,7 +239,6 @@ def _nearest(
     Three records in a row show that, or the rest of a side that ends. One record is enough if gaps explain
     all that is stepped over.
     """
-    places = places_of(destination)
     gaps = [list(accumulate(each.gap for each in records)) for records in (source, destination)]
 
     def agree_from(here: int, there: int) -> bool:
@@ -257,6 +259,14 @@ def _nearest(
         )
 
     best: Place | None = None
+    if source and destination and max(len(source), len(destination)) > _LARGE_WINDOW:
+        first, other = source[0].body, destination[0].body
+        beside = [Place(here, 0) for here, each in enumerate(source) if each.body == other]
+        beside += [Place(0, there) for there, each in enumerate(destination) if each.body == first]
+        best = next((place for place in sorted(beside, key=sum) if agree_from(*place)), None)
+        if best is not None:
+            return best
+    places = places_of(destination)
     for here, each in enumerate(source):
         if best is not None and here >= sum(best):
             break

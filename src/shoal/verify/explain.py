@@ -174,12 +174,13 @@ class _Rules:
                 extra[key].append(record.offset)
         here, there = set[int](), set[int]()
         for record in missing if extra else ():
-            likes = next((extra[key] for key in keys_of(record, Side.SOURCE) if extra.get(key)), None)
-            if likes:
-                offset = likes.pop()
-                self.ranges.add(_REORDERED, one(record.offset), one(offset))
-                here.add(record.offset)
-                there.add(offset)
+            for key in keys_of(record, Side.SOURCE):
+                if likes := extra.get(key):
+                    offset = likes.pop()
+                    self.ranges.add(_REORDERED, one(record.offset), one(offset))
+                    here.add(record.offset)
+                    there.add(offset)
+                    break
         for left in self._left if here else ():
             left.drop(here, there)
 

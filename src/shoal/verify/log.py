@@ -35,6 +35,7 @@ from ..records import (
     decide_checked,
     fingerprint,
     fingerprint_plain,
+    read_records_as,
     split,
     verify_crc,
 )
@@ -78,8 +79,8 @@ class LogRecord(NamedTuple):
 
     Attributes:
         timestamp: Its create time.
-        append_time: That of its batch, if the batch is LogAppendTime; None otherwise.
         body: Key, value and headers; None for records that cannot be read.
+        append_time: That of its batch, if the batch is LogAppendTime; None otherwise.
         gap: The number of offsets before it that no record, marker or aborted batch has.
         unreadable: The batch that it stands for, if this cannot be read.
 
@@ -87,8 +88,8 @@ class LogRecord(NamedTuple):
 
     offset: int
     timestamp: int
-    append_time: int | None
     body: bytes | None
+    append_time: int | None
     gap: int
     unreadable: Unreadable | None = None
 
@@ -96,9 +97,6 @@ class LogRecord(NamedTuple):
     def records(self) -> int:
         """The number of records that it stands for."""
         return 1 if self.unreadable is None else self.unreadable.records
-
-
-_new = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -327,18 +325,16 @@ class Log:
         try:
             if run.damage:
                 raise CorruptBatch(run.damage, header.base_offset)
-            records = self.options.decode(batch)
+            found = read_records_as(
+                LogRecord, (header.append_time, 0, None), batch, self.options.max_decompressed_bytes
+            )
         except (CorruptBatch, UnsupportedBatch) as error:
             what = "is damaged" if run.damage else "cannot be decoded"
             problem = f"the {self.side.value}'s batch at offset {begin} {what}: {error.reason}"
             count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
             return [LogRecord(begin, -1, None, None, gap, Unreadable(count, problem, bool(run.damage)))]
-        append_time = header.append_time
-        wanted = [each for each in records if begin <= each.offset < end] if run.batch else records
-        found = [
-            _new(LogRecord, (offset, timestamp, append_time, body, 0, None))
-            for offset, timestamp, body in wanted
-        ]
+        if run.batch:
+            found = [each for each in found if begin <= each.offset < end]
         if run.batch or gap:  # all batches but the plain ones may have holes
             before = [begin - gap - 1, *(each.offset for each in found)]
             found = [

@@ -43,7 +43,7 @@ class Odd(NamedTuple):
     @classmethod
     def of(cls, record: LogRecord) -> Odd:
         """Return a record without its content."""
-        offset, timestamp, append_time, body, gap, unreadable = record
+        offset, timestamp, body, append_time, gap, unreadable = record
         key = None
         if body is not None:
             with suppress(CorruptBatch):  # no key shows what the cleaner did

@@ -121,6 +121,8 @@ def _gaps(records: Sequence[Odd]) -> int:
 
 def _common(slot: Slot) -> list[Place]:
     """Return the indexes of the longest part that both sides have in the same order."""
+    if not slot.source or not slot.destination:
+        return []
     places = places_of(slot.destination)
     pairs = [
         Place(here, there)
