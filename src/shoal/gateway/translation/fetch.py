@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from ...error_codes import ErrorCode
@@ -61,18 +61,6 @@ class _Passed(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Converted:
-    """A partition's part of an answer, and its record set as it will be sent."""
-
-    fetched: FetchedPartition
-    records: DownConversion | None
-
-    @property
-    def size(self) -> int:
-        return len(self.records) if self.records is not None else 0
-
-
 class FetchTranslation:
     """
     The fetches of one client connection.
@@ -106,19 +94,13 @@ class FetchTranslation:
             for each in topic.partitions
         }
         self._forget_others(wanted)
-        converted = self._fetch(request, body, wanted)
-        response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
+        response = FetchResponse(0, 0, 0, self._fetch(request, body, wanted))
         parts = encode_fetch_response(response, version, request.header.correlation_id)
         return cast(Sequence[Part], parts)
 
-    def _encodable(self, each: _Converted) -> FetchedPartition:
-        # The codec uses the length only, and passes the object on.
-        records = each.records if each.records is not None else _NOTHING
-        return replace(each.fetched, record_set=cast(memoryview, records))
-
     # From the broker
 
-    def _fetch(self, request: TranslatedRequest, body: Any, wanted: _Asked) -> list[_Converted]:
+    def _fetch(self, request: TranslatedRequest, body: Any, wanted: _Asked) -> list[FetchedPartition]:
         """Fetch until there are records, an error, or the client's maximum wait is over."""
         deadline = time.monotonic() + max(body.max_wait_ms, 0) / 1000
         version = request.header.api_version
@@ -130,7 +112,7 @@ class FetchTranslation:
             self._end_turns(response)
             converted = self._convert_all(request.upstream.client.network, response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
-            if not any(moved) or any(each.size or each.fetched.error_code for each in converted):
+            if not any(moved) or any(len(each.record_set) or each.error_code for each in converted):
                 return converted
             if time.monotonic() >= deadline:
                 return converted
@@ -176,23 +158,26 @@ class FetchTranslation:
 
     def _convert_all(
         self, network: str, response: FetchResponse, wanted: _Asked, magic: int
-    ) -> list[_Converted]:
+    ) -> list[FetchedPartition]:
         """Convert each partition's first batch, and hold only one of them converted."""
-        converted: list[_Converted] = []
+        converted: list[FetchedPartition] = []
         is_held = False
         for fetched in response.partitions:
             each = self._convert(network, fetched, wanted, magic)
             converted.append(each)
-            if each.records is not None and each.size:
+            records = _conversion(each)
+            if records is not None and len(records):
                 if is_held:
-                    each.records.release()
+                    records.release()
                 is_held = True
         return converted
 
-    def _convert(self, network: str, fetched: FetchedPartition, wanted: _Asked, magic: int) -> _Converted:
+    def _convert(
+        self, network: str, fetched: FetchedPartition, wanted: _Asked, magic: int
+    ) -> FetchedPartition:
         key = TopicPartition(fetched.topic, fetched.partition)
         if fetched.error_code != ErrorCode.NONE:
-            return _Converted(self._failed(key, fetched), None)
+            return self._failed(key, fetched)
         try:
             records = begin(
                 network,
@@ -205,9 +190,9 @@ class FetchTranslation:
             )
         except NotConvertible as error:
             self._warn(f"{key}: {error}. Old clients cannot read further")
-            refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
-            return _Converted(refused, None)
-        return _Converted(replace(fetched, record_set=_NOTHING), records)
+            return replace(fetched, error_code=int(error.code), record_set=_NOTHING)
+        # The encoder uses the length only, and passes the object on.
+        return replace(fetched, record_set=cast(memoryview, records))
 
     def _failed(self, key: TopicPartition, fetched: FetchedPartition) -> FetchedPartition:
         code = old_code(fetched.error_code)
@@ -223,15 +208,14 @@ class FetchTranslation:
         offset = wanted[key].offset if key in wanted else -1
         return passed.end if passed and passed.start <= offset < passed.end else offset
 
-    def _pass_over(self, each: _Converted, wanted: _Asked) -> bool:
+    def _pass_over(self, each: FetchedPartition, wanted: _Asked) -> bool:
         """Remember the end of offsets without records; return whether it is a new one."""
-        key = TopicPartition(each.fetched.topic, each.fetched.partition)
-        if each.records is None or each.size or key not in wanted:
+        key, records = TopicPartition(each.topic, each.partition), _conversion(each)
+        if records is None or len(records) or key not in wanted:
             return False
-        start = self._start(key, wanted)
-        if each.records.next_offset <= start:
+        if records.next_offset <= self._start(key, wanted):
             return False
-        self._passed[key] = _Passed(wanted[key].offset, each.records.next_offset)
+        self._passed[key] = _Passed(wanted[key].offset, records.next_offset)
         return True
 
     def _forget_others(self, wanted: Iterable[TopicPartition]) -> None:
@@ -253,3 +237,9 @@ class FetchTranslation:
             if len(each.record_set) and key in self._turns:
                 del self._turns[key]
                 self._turns[key] = None
+
+
+def _conversion(each: FetchedPartition) -> DownConversion | None:
+    """Return the conversion in the place of a record set; None for an error."""
+    found: object = each.record_set
+    return found if isinstance(found, DownConversion) else None
