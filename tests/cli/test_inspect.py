@@ -95,7 +95,6 @@ def test_topic_that_is_missing_is_a_warning_and_exit_code_1(
         ["--topics", "nothing.*"],
         ["--sample", "12x"],
         ["--sample", "0"],
-        ["--ratio-batches", "-1"],
         ["--report", "/no/such/directory/a.html"],
         ["--sample", "1m", "--all"],
     ],

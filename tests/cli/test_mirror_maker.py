@@ -138,7 +138,8 @@ def test_raw_properties_may_repeat_the_option(read: Read, capsys: pytest.Capture
 def test_in_flight_above_5_is_reduced_with_a_warning(
     read: Read, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    mirror = read("--repartition", producer="max.in.flight.requests.per.connection=20\n").mirror
+    handler = "--message.handler=a:B"
+    mirror = read(handler, producer="max.in.flight.requests.per.connection=20\n").mirror
     texts(capsys.readouterr().err)
     assert mirror.max_in_flight == 5
     assert mirror.handling is not None
@@ -212,7 +213,6 @@ def test_include_overrides_whitelist(read: Read) -> None:
         (["--include=("], {}, "--include (: not a regular expression"),
         (["--num.streams=0"], {}, "--num.streams '0': not between 1 and"),
         (["--offset.commit.interval.ms=0"], {}, "not between 1 and"),
-        (["--repartition", "--use.raw.bytes"], {}, "--repartition and --use.raw.bytes"),
         (
             ["--message.handler.args=x"],
             {},
@@ -229,7 +229,6 @@ def test_include_overrides_whitelist(read: Read) -> None:
         ([], {"consumer": "interceptor.classes=x\n"}, "interceptor.classes=x is not supported"),
         ([], {"producer": "transactional.id=x\n"}, "transactional.id=x is not supported"),
         ([], {"producer": "compression.type=x\n"}, "compression.type=x is none of"),
-        (["--repartition"], {"producer": "partitioner.class=x\n"}, "partitioner.class=x is not supported"),
         ([], {"consumer": "fetch.raw.bytes=true\n"}, "need to be turned on together"),
         ([], {"producer": "send.raw.bytes=true\n"}, "need to be turned on together"),
         (["--use.raw.bytes"], {"consumer": "fetch.raw.bytes=false\n"}, "need to be turned on together"),

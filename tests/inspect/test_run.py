@@ -49,19 +49,11 @@ def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
         log.store(
             batches.batch([value] * 4, base_offset=log.next_offset, codec=Codec.GZIP, base_timestamp=NOW_MS)
         )
-    report = topic(broker, ratio_batches=8)
+    report = topic(broker)
     # A partition has a fourth of the topic's number.
     sample = report.facts.ratios["gzip"]
     assert (sample.batches, report.ratio is not None and report.ratio > 20) == (2, True)
     assert sample.uncompressed > 4 * len(value) * sample.batches
-
-
-def test_nothing_is_decompressed_without_ratio_batches(broker: Broker) -> None:
-    log = history(broker)
-    # The payload is no gzip stream, and cannot be decompressed.
-    log.log.store(memoryview(batches.raw_batch(b"no stream", attributes=Codec.GZIP)))
-    report = topic(broker, ratio_batches=0)
-    assert (report.facts.batches, report.ratio) == (1, None)
 
 
 def test_batch_that_cannot_be_decompressed_counts_without_a_ratio(broker: Broker) -> None:
@@ -74,12 +66,12 @@ def test_damaged_batches_are_opened_no_more_often_than_others(broker: Broker) ->
     log = history(broker)
     for number in range(20):
         log.store(batches.raw_batch(b"no stream", attributes=Codec.GZIP, base_offset=number))
-    assert topic(broker, ratio_batches=8).facts.opened == {"gzip": 2}
+    assert topic(broker).facts.opened == {"gzip": 2}
 
 
 def test_first_batch_of_each_codec_is_opened(broker: Broker) -> None:
     history(broker).plain(*[9] * 10, codec=Codec.GZIP).plain(*[9] * 10, codec=Codec.ZSTD)
-    report = topic(broker, ratio_batches=8)
+    report = topic(broker)
     assert (report.facts.opened, report.ratio is None) == ({"gzip": 2, "zstd": 1}, False)
 
 

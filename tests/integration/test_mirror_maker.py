@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 import pytest
@@ -77,6 +78,7 @@ class Setting:
         *options: str,
         commit_ms: int = 500,
         session_ms: int = SESSION_MS,
+        modules: Path | None = None,
         **producer: object,
     ) -> Shoal:
         """Start `shoal mirror-maker`, with the same files."""
@@ -91,7 +93,8 @@ class Setting:
             file.chmod(0o600)
             files += [f"--{name}.config", str(file)]
         verb = ("mirror-maker", "--json", *files)
-        return Shoal(*verb, *common(topic, commit_ms), *options, state=self._state)
+        environment = None if modules is None else {"PYTHONPATH": str(modules)}
+        return Shoal(*verb, *common(topic, commit_ms), *options, state=self._state, environment=environment)
 
     def load(self, topic: str) -> None:
         for number in range(BATCHES):
@@ -152,7 +155,20 @@ def is_mirrored(setting: Setting, topic: str) -> Callable[[], bool]:
     return check
 
 
-def test_copy_and_commits_equal_those_of_mirror_maker_1(setting: Setting, topic: str) -> None:
+#: A handler that lets keys decide about partitions.
+HASHING = """
+from dataclasses import replace
+
+from shoal.handlers import MirrorMakerMessageHandler, ProducerRecord
+
+
+class Hashing(MirrorMakerMessageHandler):
+    def handle(self, record):
+        return [replace(ProducerRecord.of(record), partition=None)]
+"""
+
+
+def test_copy_and_commits_equal_those_of_mirror_maker_1(setting: Setting, topic: str, tmp_path: Path) -> None:
     create_both(setting, topic)
     setting.load(topic)
     with setting.old(topic, f"{topic}.old") as old:
@@ -167,7 +183,9 @@ def test_copy_and_commits_equal_those_of_mirror_maker_1(setting: Setting, topic:
     create_topic(setting.destination.bootstrap, again, PARTITIONS)
     for partition, records in setting.sent(topic).items():
         load_batch(setting.source.bootstrap, again, partition, records)
-    with setting.new(again, f"{topic}.new", "--repartition") as new:
+    (tmp_path / "hashing.py").write_text(HASHING)
+    handler = ["--message.handler", "hashing:Hashing"]
+    with setting.new(again, f"{topic}.new", *handler, modules=tmp_path) as new:
         wait_until(is_mirrored(setting, again), "shoal's copies", TIMEOUT_S)
         new.send_signal(signal.SIGTERM)
         new.wait(TIMEOUT_S)
@@ -269,7 +287,7 @@ def test_killed_member_leaves_an_exact_copy(setting: Setting, topic: str) -> Non
     create_both(setting, topic)
     setting.load(topic)
     # The shortest that a broker accepts: the second takes over when the first one's session ends.
-    short = {"session_ms": 6_000}
+    short: dict[str, Any] = {"session_ms": 6_000}
     with setting.new(topic, topic, **short) as first, setting.new(topic, topic, **short) as second:
         for each in (first, second):
             each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)

@@ -353,9 +353,16 @@ def test_outputs_after_a_failed_one_are_not_sent(makers: Makers) -> None:
     assert {number: len(records) for number, records in enumerate(makers.copied())} == makers.committed()
 
 
-def test_repartition_hashes_keys_like_a_producer(makers: Makers) -> None:
+class Hashing(MirrorMakerMessageHandler):
+    """As docs/from-mirrormaker.md shows it: each record goes to the partition of its key."""
+
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        return [replace(ProducerRecord.of(record), partition=None)]
+
+
+def test_output_without_a_partition_has_that_of_its_key(makers: Makers) -> None:
     makers.produce(60)
-    maker = makers.start("--repartition")
+    maker = makers.start("--message.handler", f"{__name__}:Hashing")
     wait_until(lambda: sum(map(len, makers.copied())) == 60, 30)
     maker.end()
     for number, records in enumerate(makers.copied()):

@@ -25,7 +25,7 @@ class Constructed(MirrorMakerMessageHandler):
 
 
 def handling(handler: type, args: str | None) -> Handling:
-    return Handling(f"{__name__}:{handler.__name__}", args, False, False, {}, {})
+    return Handling(f"{__name__}:{handler.__name__}", args, False, {}, {})
 
 
 @pytest.mark.parametrize(

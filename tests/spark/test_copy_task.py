@@ -82,7 +82,7 @@ def test_copy_task_that_is_sent_keeps_all_settings() -> None:
         multi_batch=False,
         rebatch=Rebatch(1_000, Codec.ZSTD, everything=True),
         keep_append_time=True,
-        handling=Handling("a:B", None, True, False, {"x": "1"}, {}),
+        handling=Handling("a:B", None, True, {"x": "1"}, {}),
     )
     first_start = FirstStart(1, (("orders", None),))
     settings = CopySettings.of(

@@ -6,6 +6,7 @@ import argparse
 import logging
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING
 
 from .. import kinds
 from ..declare import add_options, declared, given, option
-from ..errors import ConfigError
+from ..errors import ConfigError, Stopped
 from ..gateway.settings import GatewaySettings
+from ..mirroring.driver.signals import Signals
 from ..net.address import Address
 from ..printable import printable_lines
 from .conversion_metrics import MetricsOptions, serve_metrics
 from .options import Subparsers, add_output_options, parse_cluster
 from .output import print_json, say, warn
-from .serving import allow_many_files, give_freed_memory_back, signals_held
+from .serving import allow_many_files, give_freed_memory_back
 
 if TYPE_CHECKING:
     from ..client.config import ClientConfig
@@ -178,16 +180,18 @@ def run(args: argparse.Namespace) -> int:
     give_freed_memory_back()
     metrics = serve_metrics(args)
     gateway = Gateway(settings)
-    with signals_held() as signals:
+    stop = threading.Event()
+    with Signals(stop, on_retry=lambda: None) as signals:
         try:
-            if not signals.begin(gateway.start):
-                upstream = settings.upstream
-                say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
-                return 0
+            with signals.interrupting():
+                gateway.start()
             _announce(gateway, as_json=args.json)
             _announce_the_user(settings)
             with metrics, _events_told(as_json=args.json, verbose=args.verbose):
-                signals.wait()
+                stop.wait()
+        except Stopped:
+            upstream = settings.upstream
+            say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
         finally:
             gateway.stop()
     return 0

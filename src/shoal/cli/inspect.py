@@ -33,7 +33,7 @@ def add_parser(verbs: Subparsers) -> None:
         "transactions, timestamps, gaps of compaction, formats and leader epochs, by topic. It ends with the "
         "settings of producers that would help. A sample is read by default. "
         "Nothing is written, and nothing is decompressed, except for a few batches of each topic whose ratio "
-        "is measured (--ratio-batches 0: none). Exit codes: 0 done; 1 a partition could not be read, or the "
+        "is measured. Exit codes: 0 done; 1 a partition could not be read, or the "
         "cluster did not respond; 2 usage or configuration.",
         epilog="Example:\n\n  shoal inspect --from old:9092 --topics 'orders.*' --report batches.html",
         allow_abbrev=False,

@@ -62,9 +62,8 @@ _ALWAYS_PRODUCED: _Always = {
     "linger.ms": (("0",), "the outputs of one poll share batches"),
     # Kafka 0.8's producer and KIP-3; Java's producer has max.block.ms instead.
     "block.on.buffer.full": (("true",), "a full buffer makes the mirror wait, and loses nothing"),
+    "partitioner.class": ((), "partitions are the source's, or a handler's"),
 }
-
-_ALWAYS_COPIED: _Always = {"partitioner.class": ((), "partitions are the source's")}
 
 #: No batch is smaller than its header.
 _LEAST_BATCH_BYTES = 1024
@@ -80,11 +79,10 @@ def add_parser(verbs: Subparsers) -> None:
         description="Copy topics from one cluster to another, with MirrorMaker 1's command line and "
         "files. The mirror joins the consumer group of the consumer's file, and shares the topics' "
         "partitions with the group's other members. The mirror runs until SIGINT or SIGTERM, then "
-        "finishes the batches in flight and commits. Without --repartition, records keep "
-        "their partitions. Exit codes: 0 ended by a signal; 1 failed, after a commit of all "
-        "acknowledged batches; 2 usage or configuration, and nothing was done; 4 ended by a "
-        "signal, after skipped batches or other incidents. docs/from-mirrormaker.md lists the"
-        " differences from MirrorMaker.",
+        "finishes the batches in flight and commits. Records keep their partitions. Exit codes: 0 ended "
+        "by a signal; 1 failed, after a commit of all acknowledged batches; 2 usage or configuration, and "
+        "nothing was done; 4 ended by a signal, after skipped batches or other incidents. "
+        "docs/from-mirrormaker.md lists the differences from MirrorMaker.",
         epilog="Example:\n\n"
         "  shoal mirror-maker --consumer.config consumer.properties \\\n"
         "    --producer.config producer.properties --include 'orders.*' --use.raw.bytes",
@@ -106,7 +104,6 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 _KAFKA = "MirrorMaker 1, KIP-3 and KIP-712"
-_OWN = "shoal"
 
 #: An empty text is a text.
 _TEXT = kinds.text("TEXT", lambda _, value: str(value))
@@ -213,13 +210,6 @@ class _Command:
         group=_KAFKA,
         name="new.consumer",
     )
-    repartition: bool = option(
-        kinds.FLAG,
-        "choose each record's partition by the hash of its key, as MirrorMaker 1 does. Records are then "
-        "mirrored at least once (default: the source's partition)",
-        default=False,
-        group=_OWN,
-    )
 
 
 def parse(args: argparse.Namespace) -> MirrorMakerOptions:
@@ -238,7 +228,7 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
         warn("--new.consumer is ignored: shoal always uses the new consumer")
     raw = command.use_raw_bytes == "true"
     source, consumer, consumer_texts = _read_consumer(command.consumer_config, raw)
-    destination, producer, producer_texts = _read_producer(command.producer_config, raw, command.repartition)
+    destination, producer, producer_texts = _read_producer(command.producer_config, raw)
     if consumer.membership is None:
         raise ConfigError(
             f"--consumer.config {command.consumer_config}: no group.id. Set it to the name of the consumer "
@@ -292,15 +282,7 @@ def _handling(
     named = _named(
         command.message_handler, command.message_handler_args, "--message.handler.args", "--message.handler"
     )
-    if command.repartition and raw:
-        raise ConfigError(
-            "--repartition and --use.raw.bytes exclude each other: a batch has records with many keys. "
-            "Remove one of them"
-        )
-    if named is None and not command.repartition:
-        return None
-    name, text = named or (None, None)
-    return Handling(name, text, raw, command.repartition, consumer, producer)
+    return None if named is None else Handling(*named, raw, consumer, producer)
 
 
 def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
@@ -318,11 +300,8 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
     return client, settings, kept
 
 
-def _read_producer(
-    file: str, raw: bool, repartition: bool
-) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
-    always = _ALWAYS_PRODUCED if repartition else {**_ALWAYS_PRODUCED, **_ALWAYS_COPIED}
-    where, properties = _read("--producer.config", file, "send.raw.bytes", raw, always)
+def _read_producer(file: str, raw: bool) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
+    where, properties = _read("--producer.config", file, "send.raw.bytes", raw, _ALWAYS_PRODUCED)
     in_flight = properties.get(_IN_FLIGHT, "").strip()
     # With more, Java's producer is silently not idempotent.
     if in_flight.isdecimal() and len(in_flight) < 10 and int(in_flight) > MOST_IN_FLIGHT:
@@ -337,7 +316,7 @@ def _read_producer(
         if given != value and name != _IN_FLIGHT:
             warn(
                 f"{where}: {name} is overridden to {given}: data loss or message reordering is possible with "
-                "a handler or --repartition. Without them it has no effect"
+                "a handler. Without one it has no effect"
             )
     client, kept, settings = _settings(
         "destination", where, properties, PRODUCER_PROPERTIES, ProducerSettings.from_properties
@@ -390,8 +369,8 @@ def run(args: argparse.Namespace) -> int:
     with report_to(as_json=args.json, is_service=True) as report:
         if options.mirror.handling is not None:
             report.notice(
-                "with a handler or --repartition, records are mirrored at least once: some may be "
-                "duplicated after a failure or a rebalance"
+                "with a handler, records are mirrored at least once: some may be duplicated after a failure "
+                "or a rebalance"
             )
         summary = run_mirror_maker(
             options,

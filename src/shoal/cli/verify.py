@@ -21,12 +21,12 @@ from ..mirroring.prepare.descriptions import decompression_limit, describe_topic
 from ..mirroring.prepare.unmatched import glob_warnings, select_topics
 from ..option_values import parse_key_values, parse_text
 from ..result_file import check_result_file, write_result_file
-from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, verify
+from ..verify import DEFAULT_PATIENCE_S, Extent, verify
 from ..verify.page import report_html
 from ..verify.run import Compare
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, warn
-from .verify_report import DEFAULT_RANGES, done_of, print_report
+from .verify_report import done_of, print_report
 from .working import Working
 
 __all__ = ["add_parser", "run"]
@@ -65,12 +65,6 @@ def add_parser(verbs: Subparsers) -> None:
 class _Command:
     """Options of the command alone."""
 
-    all_ranges: bool = option(
-        kinds.FLAG,
-        "print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
-        default=False,
-        group="report",
-    )
     since: str | None = option(
         kinds.time("TIMESTAMP", parse_text),
         "compare from the first record of this time on: milliseconds since 1970, or ISO 8601. Ranges of less "
@@ -173,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report.to_json_object())
     else:
-        print_report(report, most_ranges=MOST_RANGES if args.all_ranges else DEFAULT_RANGES)
+        print_report(report)
     return report.exit_code
 
 

@@ -11,7 +11,6 @@ __all__ = ["InspectOptions"]
 
 _MIB = 1024 * 1024
 _MOST_BYTES = 2**50
-_MOST_BATCHES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,6 @@ class InspectOptions:
         group="reading",
     )
     all: bool = option(kinds.FLAG, "read all batches", default=False, group="reading")
-    ratio_batches: int = option(
-        kinds.whole(0, _MOST_BATCHES),
-        "batches of each topic to decompress for the compression ratio, which no header has",
-        default=8,
-        group="reading",
-    )
 
     def __post_init__(self) -> None:
         read_fields(self)

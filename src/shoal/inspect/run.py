@@ -25,8 +25,8 @@ __all__ = ["InspectProgress", "inspect"]
 
 _PATIENCE_S = 30.0
 
-#: The partitions of a topic in which batches are decompressed for the ratio.
-_RATIO_PARTITIONS = 4
+#: The batches of a topic that are decompressed for the ratio, which no header has, and their partitions.
+_RATIO_BATCHES, _RATIO_PARTITIONS = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def inspect(
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     names = sorted(topics)
     with Cluster(source) as cluster:
-        plans, refused = plan_partitions(cluster, names, options)
+        plans, refused = plan_partitions(cluster, names)
         cluster_name = str(cluster)
     stop, facts, failures = threading.Event(), dict[TopicPartition, Facts](), list(refused)
     opened: list[OpenTransaction] = []
@@ -140,7 +140,7 @@ def _sum(now_ms: int, facts: Mapping[TopicPartition, Facts], topic: str) -> Fact
 
 
 def plan_partitions(
-    cluster: Cluster, topics: Sequence[str], options: InspectOptions
+    cluster: Cluster, topics: Sequence[str]
 ) -> tuple[list[PartitionPlan], list[NotInspected]]:
     """
     Ask for the offsets of all partitions of topics.
@@ -161,7 +161,7 @@ def plan_partitions(
         if isinstance(log, ShoalError):
             failures.append(NotInspected(each, str(log)))
         else:
-            plans.append(PartitionPlan(each, log, _ratio_quota(each, options)))
+            plans.append(PartitionPlan(each, log, _ratio_quota(each)))
     missing = [each for each in topics if each not in cluster.metadata.topics]
     failures += [
         NotInspected(TopicPartition(each, 0), "no such topic, or no DESCRIBE on it") for each in missing
@@ -169,7 +169,6 @@ def plan_partitions(
     return plans, failures
 
 
-def _ratio_quota(partition: TopicPartition, options: InspectOptions) -> int:
-    """Return how many batches of a partition are decompressed: the topic's number, over a few partitions."""
-    share, more = divmod(options.ratio_batches, _RATIO_PARTITIONS)
-    return share + (partition.partition < more) if partition.partition < _RATIO_PARTITIONS else 0
+def _ratio_quota(partition: TopicPartition) -> int:
+    """Return how many batches of a partition are decompressed."""
+    return _RATIO_BATCHES // _RATIO_PARTITIONS if partition.partition < _RATIO_PARTITIONS else 0

@@ -23,14 +23,12 @@ class DestinationTopics:
         self._source = source
         self._destination = destination
         self._settings = settings
-        self._repartition = settings.handling.repartition
         #: The number of partitions of each topic that has enough of them.
         self._there: dict[str, int] = {}
 
     def make_ready(self, output: ProducerRecord | RawRecord, source_topic: str) -> None:
         """Create a missing destination topic or missing partitions, as copies of the source topic."""
-        is_hashed = output.partition is None or self._repartition
-        wanted = 1 if is_hashed else (output.partition or 0) + 1
+        wanted = 1 if output.partition is None else output.partition + 1
         if self._there.get(output.topic, 0) >= wanted:
             return
         there = self.count_partitions(output.topic)

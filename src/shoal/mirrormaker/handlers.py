@@ -131,8 +131,6 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     kind: type[MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler] = (
         MirrorMakerRawBytesMessageHandler if handling.raw else MirrorMakerMessageHandler
     )
-    if handling.handler is None:
-        return kind()
     return load("--message.handler", handling.handler, handling.args, kind, takes_init=True)
 
 

@@ -272,7 +272,7 @@ class _HandlerTask:
         try:
             outputs = self._handle(record)
         except Exception as error:
-            reason = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
+            reason = f"the message handler {self._handling.handler} failed: {type(error).__name__}: {error}"
             partition.fail(pending, reason)
             return
         pending.left = len(outputs)
@@ -281,10 +281,6 @@ class _HandlerTask:
                 pending.left -= len(outputs) - sent
                 return
             self._send(partition, pending, output, producer)
-
-    @property
-    def _name(self) -> str:
-        return self._handling.handler or "of --repartition"
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
         # A list, since a handler may return a generator, which yields its outputs only once.
@@ -340,7 +336,7 @@ class _HandlerTask:
         if isinstance(error, BrokerError):
             return str(error)
         said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
-        return f"an output of the message handler {self._name} cannot be sent: {said}"
+        return f"an output of the message handler {self._handling.handler} cannot be sent: {said}"
 
     def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
@@ -349,7 +345,7 @@ class _HandlerTask:
             output.topic,
             output.value,
             key=output.key,
-            partition=None if self._handling.repartition else output.partition,
+            partition=output.partition,
             headers=output.headers,
             timestamp_ms=None if output.timestamp < 0 else output.timestamp,
         )

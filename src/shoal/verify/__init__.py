@@ -13,7 +13,6 @@ partitions. :mod:`.across` finds records that are in another copy. :mod:`.state`
 far copies are equal.
 """
 
-from .explain import MOST_RANGES
 from .extent import WHOLE, Extent
 from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, VerifyProgress, VerifyReport
@@ -21,7 +20,6 @@ from .run import DEFAULT_PATIENCE_S, verify
 
 __all__ = [
     "DEFAULT_PATIENCE_S",
-    "MOST_RANGES",
     "WHOLE",
     "Aligned",
     "Alignment",

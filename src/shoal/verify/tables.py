@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..static_page import Column, Row, Table
+from .explain import MOST_RANGES
 from .report import ComparedRange, Outcome, PartitionReport, VerifyReport
 
-__all__ = ["TERMINAL_COLUMNS", "details", "name_of", "partitions_table", "the_same", "total"]
+__all__ = ["details", "name_of", "partitions_table", "the_same", "total"]
 
 _COLUMNS = {
     "partition": Column.NAME,
@@ -20,9 +21,6 @@ _COLUMNS = {
     "begins at": Column.TEXT,
     "why there": Column.REASON,
 }
-
-#: The number of columns that a narrow and a wide terminal get: lines of details repeat the others.
-TERMINAL_COLUMNS = (4, 6)
 
 
 def partitions_table(report: VerifyReport) -> Table:
@@ -88,7 +86,7 @@ def _first(ranges: Sequence[object], omitted: int, most: int, what: str) -> Iter
     yield from map(str, ranges[:most])
     more = max(0, len(ranges) - most) + omitted
     if more:
-        remedy = " (--all-ranges prints up to 100)" if most < len(ranges) else ""
+        remedy = f" (--json lists up to {MOST_RANGES})" if most < len(ranges) else ""
         yield f"and {more:,} more {'range' if more == 1 else 'ranges'} {what}{remedy}"
 
 

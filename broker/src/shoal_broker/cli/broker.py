@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Sequence
 
 from shoal.cli.options import add_output_options
 from shoal.cli.output import print_json
 from shoal.cli.parser import Parser
 from shoal.cli.program import run_program
-from shoal.cli.serving import allow_many_files, signals_held
+from shoal.cli.serving import allow_many_files
 from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_DONE
+from shoal.mirroring.driver.signals import Signals
 from shoal.option_values import parse_key_values, parse_listen
 
 __all__ = ["main", "make_parser", "run"]
@@ -66,14 +68,15 @@ def run(args: argparse.Namespace) -> int:
     host, port = parse_listen("--listen", args.listen)
     allow_many_files()
     broker = Broker(host, port, config={**_DEFAULTS, **dict(parse_key_values("--config", args.config))})
-    with signals_held() as signals:
+    stop = threading.Event()
+    with Signals(stop, on_retry=lambda: None):
         try:
             broker.start()
         except OSError as error:
             raise ConfigError(f"--listen {args.listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            signals.wait()
+            stop.wait()
         finally:
             broker.stop()
     return EXIT_DONE

@@ -29,6 +29,7 @@ from .partition_seen import PartitionSeen
 
 __all__ = [
     "GATES",
+    "MOST_LAG",
     "PASSED",
     "Gate",
     "GateRule",
@@ -150,6 +151,9 @@ class Verdict(NamedTuple):
 
 PASSED = Verdict(State.PASSED)
 
+#: The most offsets that may be left to copy at the first gate.
+MOST_LAG = 100_000
+
 _STOP_PRODUCERS = "Stop the producers of the source, and cut over again."
 
 
@@ -166,7 +170,6 @@ def mirror_verdict(
     holder: str | None,
     partitions: Sequence[PartitionSeen],
     begun: Mapping[TopicPartition, int],
-    most_lag: int,
 ) -> Verdict:
     """
     Demand a mirror that runs and has almost caught up.
@@ -176,7 +179,6 @@ def mirror_verdict(
     Args:
         holder: The member of the group; None if no mirror runs.
         begun: How far the partitions were copied at the first look of this gate.
-        most_lag: The largest number of offsets that may be left to copy.
 
     """
     recreated = [f"{each.source}: {each.problem}" for each in partitions if each.problem]
@@ -186,8 +188,8 @@ def mirror_verdict(
         return Verdict(State.WAITING, [f"no mirror runs: group {group!r} has no member"])
     reasons = []
     lag = sum(each.behind for each in partitions)
-    if lag > most_lag:
-        reasons.append(f"{lag:,} offsets are not copied yet, and --max-lag is {most_lag:,}")
+    if lag > MOST_LAG:
+        reasons.append(f"{lag:,} offsets are not copied yet, more than {MOST_LAG:,}")
     reasons += [
         f"{each.source} is {each.behind:,} offsets behind and has not moved since this gate began"
         for each in partitions

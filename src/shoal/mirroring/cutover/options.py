@@ -18,9 +18,6 @@ DRIFT_KINDS = ("configs", "acls")
 
 _LONGEST_S = 86_400
 
-#: A lag has no bound: this is the largest offset of Kafka.
-_MOST_LAG = 2**63 - 1
-
 
 def _parse_kinds(option: str, value: str | Iterable[str]) -> frozenset[str]:
     found = [each.strip() for each in value.split(",")] if isinstance(value, str) else list(value)
@@ -70,12 +67,6 @@ class CutoverOptions:
         default=300.0,
         group="gates",
         name="timeout",
-    )
-    max_lag: int = option(
-        kinds.whole(0, _MOST_LAG),
-        "the number of offsets that may be left to copy at the first gate",
-        default=100_000,
-        group="gates",
     )
     allow_drift: frozenset[str] = option(
         kinds.names("KIND[,KIND]", _parse_kinds),

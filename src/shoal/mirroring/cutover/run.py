@@ -206,7 +206,7 @@ class CutoverRun:
         seen = self._observer.partitions()
         begun = self._copied_at_first = self._copied_at_first or {each.source: each.copied for each in seen}
         holder = self._observer.holder()
-        return mirror_verdict(self._observer.group, holder, seen, begun, self._options.max_lag)
+        return mirror_verdict(self._observer.group, holder, seen, begun)
 
     def _in_step(self) -> Verdict:
         groups = self._observer.groups()

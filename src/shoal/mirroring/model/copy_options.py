@@ -100,19 +100,17 @@ class Handling:
     A mirror maker's message handler, and the properties of its consumer and producer.
 
     Attributes:
-        handler: ``package.module:Class``; None for the one that changes nothing.
+        handler: ``package.module:Class``.
         args: The text that the class receives; None for none.
         raw: Whether the handler receives batches (KIP-712) instead of decoded records.
-        repartition: Whether records go to the partition of their keys, as a producer's do.
         consumer: Java's properties of the consumer, without those of the connection.
         producer: Java's properties of the producer, without those of the connection.
 
     """
 
-    handler: str | None
+    handler: str
     args: str | None
     raw: bool
-    repartition: bool
     consumer: Mapping[str, str]
     producer: Mapping[str, str]
 
