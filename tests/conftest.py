@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from shoal.error_codes import ErrorCode
+from shoal.protocol.apis import ApiKey
 from tests.conformance.servers import add_option as add_server_option
 from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
@@ -28,7 +30,6 @@ settings.load_profile("shoal")
 _OF_EXTRA_TEST = {
     "botocore": ["*/client/security/test_aws.py"],
     "coverage": ["*/tests/mutants/*"],
-    "grafana_foundation_sdk": ["*/monitoring/test_dashboard.py"],
     "selenium": ["*_browser.py"],
 }
 _MISSING = [package for package in _OF_EXTRA_TEST if importlib.util.find_spec(package) is None]
@@ -57,6 +58,11 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test by its error code or its API, not by its number."""
+    return val.name if isinstance(val, ErrorCode | ApiKey) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by these marks

@@ -29,6 +29,7 @@ __all__ = [
     "busy_metrics",
     "labels_by_metric",
     "parsed",
+    "partition_of",
     "report",
     "samples",
 ]
@@ -50,36 +51,32 @@ JVM = ProcessUsage(
 _takes = itertools.count(1)
 
 
+def partition_of(partition: TopicPartition, **changes: Any) -> dict[str, Any]:
+    """Return the report of a task that has just taken a partition, as JSON: a count not named here is 0."""
+    values = CopyReport(partition).as_json() | {"since": next(_takes)} | changes
+    made = (n for name, n in values["decisions"].items() if not name.startswith(("dropped", "skipped")))
+    return {**values, "batches": sum(made)}
+
+
 def report(
     partition: TopicPartition = FIRST, *, process: Mapping[str, Any] | None = None, **changes: Any
 ) -> TaskReport:
     """Return the report of a task that has just taken a partition."""
-    of_partition: dict[str, Any] = {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "source_offset": 5,
-        "end_offset": 10,
-        "committed_offset": None,
-        "newest_ms": None,
-        "since": next(_takes),
-        "decisions": {"copied": 2},
-        "records": 4,
-        "bytes_in": 110,
-        "bytes_out": 100,
-        "retries": 1,
-        "runs": [],
-        "waiting_for": None,
-        "commit_waits_for": None,
-        "held_back": None,
-        "stopped": None,
-        "incidents": [],
-    }
-    used = ProcessReport(WORKER, 0.5, 900, 1000, is_native=False)
-    decisions = changes.get("decisions", of_partition["decisions"])
-    of_partition["batches"] = sum(
-        n for name, n in decisions.items() if not name.startswith(("dropped", "skipped"))
+    of_partition = partition_of(
+        partition,
+        **{
+            "source_offset": 5,
+            "end_offset": 10,
+            "decisions": {"copied": 2},
+            "records": 4,
+            "bytes_in": 110,
+            "bytes_out": 100,
+            "retries": 1,
+            **changes,
+        },
     )
-    return TaskReport([CopyReport.of_json(of_partition | changes)], replace(used, **(process or {})))
+    used = ProcessReport(WORKER, 0.5, 900, 1000, is_native=False)
+    return TaskReport([CopyReport.of_json(of_partition)], replace(used, **(process or {})))
 
 
 def busy_metrics() -> Metrics:

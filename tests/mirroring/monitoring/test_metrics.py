@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import threading
 from typing import Any
 
 import pytest
 
-from rig.copying import Uncontrolled
 from shoal.mirroring.model.acknowledged import AcknowledgedRun
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
-from shoal.mirroring.model.reports import TaskReport, left_out_report
+from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.model.state import PartitionStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
-from tests.two_brokers import ABORT, History, TwoBrokers
 
 
 def test_incidents_are_shown_in_their_order() -> None:
@@ -41,19 +38,6 @@ def test_newest_100_incidents_are_shown_and_the_others_counted() -> None:
     assert metrics.state([]).incidents[IncidentKind.FOREIGN_RECORDS.value] == 250
 
 
-def test_counts_are_summed_and_positions_are_the_last() -> None:
-    metrics = Metrics()
-    metrics.apply(report())
-    metrics.apply(report(source_offset=8, end_offset=9))
-    metrics.apply(report(SECOND, decisions={"copied": 1, "dropped: control": 3}))
-    progress = metrics.progress()
-    assert (progress.records, progress.bytes_out, progress.bytes_in, progress.retries) == (12, 300, 330, 3)
-    assert progress.batches == 5
-    assert progress.decisions == {"copied": 5, "dropped: control": 3}
-    assert progress.lag_records == (9 - 8) + (10 - 5)  # an end may move back: a log lost its tail
-    assert (metrics.task_cpu_s, metrics.task_peak_rss_bytes) == (1.5, 1000)
-
-
 def test_expected_partitions_count_before_the_first_report() -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 3}, {FIRST: 10, SECOND: 7})
@@ -61,13 +45,6 @@ def test_expected_partitions_count_before_the_first_report() -> None:
     assert (progress.partitions, progress.states["up to date"], progress.lag_records) == (2, 0, 7)
     metrics.apply(report(source_offset=10))
     assert metrics.progress().states["up to date"] == 1
-
-
-def test_unaligned_partition_keeps_its_position() -> None:
-    metrics = Metrics()
-    metrics.expect({FIRST: 3}, {FIRST: 10})
-    metrics.apply(report(source_offset=None))
-    assert metrics.progress().lag_records == 7
 
 
 def test_waiting_ends_with_a_report_and_stopped_remains() -> None:
@@ -156,13 +133,6 @@ def test_timestamp_from_the_future_does_not_count_for_the_lag(clock: Clock) -> N
     assert lag_s(metrics, clock) == pytest.approx(5.0)
     metrics.apply(report(source_offset=7, newest_ms=clock.ms_ago(-20)))  # two clocks are never the same
     assert lag_s(metrics, clock) == 0.0
-
-
-def test_largest_lag_in_time_includes_that_of_a_stopped_partition(clock: Clock) -> None:
-    metrics = Metrics()
-    metrics.apply(report(newest_ms=clock.ms_ago(4_000)))
-    metrics.apply(report(SECOND, newest_ms=clock.ms_ago(9_000), stopped=[5, "because"]))
-    assert metrics.progress().lag_s == pytest.approx(9.0)
 
 
 def test_each_partition_is_in_one_state_and_states_add_up() -> None:
@@ -316,16 +286,6 @@ def test_counts_of_partitions_are_separate() -> None:
     assert metrics.partitions()[SECOND].counts.batches == 2
 
 
-def test_snapshot_of_the_partitions_does_not_change() -> None:
-    metrics = Metrics()
-    metrics.apply(report())
-    before = metrics.partitions()
-    metrics.apply(report())
-    metrics.apply(report(SECOND))
-    assert before.keys() == {FIRST}
-    assert before[FIRST].records == 4
-
-
 def test_counts_of_a_task_replace_its_earlier_ones() -> None:
     metrics = Metrics()
     for records, decisions in ((4, {"copied": 2}), (4, {"copied": 2}), (9, {"copied": 3, "cropped": 1})):
@@ -333,13 +293,6 @@ def test_counts_of_a_task_replace_its_earlier_ones() -> None:
     progress = metrics.progress()
     assert (progress.records, progress.decisions) == (9, {"copied": 3, "cropped": 1})
     assert metrics.partitions()[FIRST].counts.counts() == metrics.progress().counts()
-
-
-def test_lost_report_of_a_task_loses_no_count() -> None:
-    metrics = Metrics()
-    metrics.apply(report(since=7, records=4))
-    metrics.apply(report(since=7, records=40))  # the one with 12 did not arrive
-    assert metrics.progress().records == 40
 
 
 def test_late_report_of_a_former_task_counts_only_its_news() -> None:
@@ -422,22 +375,6 @@ def test_runs_are_forwarded_outside_the_lock() -> None:
     assert done == [0, 0]
 
 
-def test_reports_of_many_threads_are_all_counted() -> None:
-    metrics = Metrics()
-
-    def work() -> None:
-        for _ in range(200):
-            metrics.apply(report())
-            metrics.progress()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert metrics.progress().records == 4 * 200 * 4
-
-
 def test_rate_covers_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.monotonic", lambda: now)
@@ -450,27 +387,6 @@ def test_rate_covers_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metrics.progress().remaining_s == pytest.approx(100.0, rel=0.15)
     now += 60.0
     assert metrics.progress().records_per_s == pytest.approx(0.0, abs=0.5)
-
-
-def test_registry_reads_the_reports_of_a_worker(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2).transaction(2, ends=ABORT)
-    metrics = Metrics()
-
-    class Reporting(Uncontrolled):
-        def report(self, report: TaskReport) -> None:
-            metrics.apply(report)
-
-    brokers.run(control=Reporting())
-    progress = metrics.progress()
-    assert (progress.records, progress.batches, progress.states["up to date"], progress.partitions) == (
-        5,
-        2,
-        1,
-        1,
-    )
-    assert progress.lag_records == 0
-    assert progress.bytes_out < progress.bytes_in
-    assert metrics.copying_s is not None
 
 
 def test_waiting_commit_shows_its_partition_as_waiting() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from tests.two_brokers import wait_until
 _BURN = (
     "import sys, time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\nsys.stdin.read()"
 )
-
-
-def burn(seconds: float) -> None:
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        pass
 
 
 @pytest.fixture
@@ -48,21 +41,6 @@ def only(usages: list[ProcessUsage], role: ProcessRole) -> list[ProcessUsage]:
 def of(usages: list[ProcessUsage], java: subprocess.Popen[str]) -> list[ProcessUsage]:
     """The usage of this one: clusters and Sparks of other tests may be this process' children, too."""
     return [each for each in only(usages, ProcessRole.JVM) if each.name == process_name(java.pid)]
-
-
-def test_driver_counts_from_the_mirror_s_start() -> None:
-    burn(0.2)
-    began_s = time.process_time()
-    local = LocalProcesses()
-    (before,) = only(local(), ProcessRole.DRIVER)
-    own_s = time.process_time() - began_s
-    burn(0.2)
-    (after,) = only(local(), ProcessRole.DRIVER)
-    assert before.name == process_name()
-    assert before.cpu_s <= own_s + 0.02  # the kernel counts in ticks of 10 ms
-    assert after.cpu_s >= before.cpu_s + 0.15
-    assert after.rss_bytes > 1024 * 1024
-    assert after.last_report_at == pytest.approx(time.time(), abs=5)
 
 
 def test_later_jvm_is_found_and_an_ended_one_forgotten(request: pytest.FixtureRequest) -> None:

@@ -55,6 +55,5 @@ def test_reaction_to_a_refused_writer_leaves_nothing_out(code: ErrorCode) -> Non
     assert reaction_to(code, SKIPPING) is Reaction.STOP
 
 
-@pytest.mark.parametrize("code", ErrorCode)
-def test_reaction_to_every_code_has_a_line(code: ErrorCode) -> None:
-    assert isinstance(reaction_to(code, ALONE), Reaction)
+def test_reaction_to_every_code_has_a_line() -> None:
+    assert {type(reaction_to(code, ALONE)) for code in ErrorCode} == {Reaction}

@@ -87,16 +87,6 @@ def test_path_is_answered_by_its_route() -> None:
     }
 
 
-def test_route_s_own_headers_come_first() -> None:
-    with serving() as server:
-        assert ask(server.address, "/cached").headers["Cache-Control"] == "no-cache"
-
-
-def test_query_does_not_change_the_route() -> None:
-    with serving() as server:
-        assert ask(server.address, "/?a=b").body == b"hello"
-
-
 @pytest.mark.parametrize("path", ["/cached/", "/cached.html", "/%2e%2e/cached", "/etc/passwd"])
 def test_unknown_path_is_404(path: str) -> None:
     with serving() as server:
@@ -159,21 +149,6 @@ def test_taken_address_is_refused_with_a_remedy() -> None:
 def test_foreign_host_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--look.*{host}:9308"):
         Door().listen("look", Address(host, 9308), ROUTES)
-
-
-def test_own_host_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("getfqdn", "gethostbyaddr", "getnameinfo"):
-        monkeypatch.setattr(socket, name, lambda *_: pytest.fail("the name service is asked"))
-    with serving() as server:
-        assert ask(server.address).status == 200
-
-
-def test_address_is_free_after_close_with_a_connected_client() -> None:
-    with serving() as server:
-        silent = socket.create_connection(server.address)
-        assert ask(server.address).status == 200
-    with silent, serving(server.address) as again:
-        assert ask(again.address).status == 200
 
 
 def test_two_addresses_have_routes_of_their_own() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
+from tests import metrics_fed
 from tests.two_brokers import Watched
 
 __all__ = ["ServedPage", "Told", "expected", "partition_of", "report_of"]
@@ -74,31 +74,19 @@ def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
     return TaskReport([CopyReport.of_json(each) for each in partitions], replace(used, **task))
 
 
-#: Each report is the first of another task, so that their counts add up.
-_takes = itertools.count(1)
-
-
 def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
     """A task's report of one partition."""
-    return {
-        "topic": topic,
-        "partition": partition,
-        "source_offset": 1000,
-        "end_offset": 1500,
-        "committed_offset": 1000,
-        "newest_ms": None,
-        "since": next(_takes),
-        "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
-        "batches": 21,
-        "records": 1000,
-        "bytes_in": 120_000,
-        "bytes_out": 110_000,
-        "retries": 1,
-        "runs": [],
-        "waiting_for": None,
-        "commit_waits_for": None,
-        "held_back": None,
-        "stopped": None,
-        "incidents": [],
-        **changes,
-    }
+    return metrics_fed.partition_of(
+        TopicPartition(topic, partition),
+        **{
+            "source_offset": 1000,
+            "end_offset": 1500,
+            "committed_offset": 1000,
+            "decisions": {"copied": 20, "rebuilt: holes": 1, "dropped: control": 3},
+            "records": 1000,
+            "bytes_in": 120_000,
+            "bytes_out": 110_000,
+            "retries": 1,
+            **changes,
+        },
+    )

@@ -13,13 +13,12 @@ import pytest
 from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.http_access import HttpAccess
-from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Phase, Summary
+from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Summary
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
 from shoal.net.address import Address
 from shoal.records import Codec
-from shoal.topic_partition import TopicPartition
 from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
@@ -81,17 +80,6 @@ def is_drawn(browser: Browser) -> bool:
     return bool(drawn == 10)
 
 
-def curves(browser: Browser, chart: str) -> list[list[tuple[float, float]]]:
-    """Return the points of a chart's curves, in pixels."""
-    found = browser.script(
-        "return [...document.querySelectorAll(`#chart-${arguments[0]} polyline`)]"
-        ".map((each) => each.getAttribute('points'))",
-        chart,
-    )
-    points = [[each.split(",") for each in str(curve).split()] for curve in found]
-    return [[(float(x), float(y)) for x, y in each] for each in points]
-
-
 # The live page
 
 
@@ -128,58 +116,6 @@ def test_page_shows_a_task_from_its_start_to_its_end(browser: Browser, brokers: 
             url(shown),
             url(shown) + "state.json",
         }
-
-
-def test_charts_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) -> None:
-    history = brokers.topic()[0]
-    for _ in range(50):
-        history.plain(20)
-    metrics = expected(brokers.ranges())
-    with watch(metrics) as shown:
-        browser.open(url(shown))
-        brokers.run(control=Told(metrics))
-        total = metrics.progress().bytes_in
-
-        def all_of_it(browser: Browser) -> bool:
-            # The rates, each times its duration, add up to the copied bytes.
-            drawn = browser.script(
-                "if (latest === null) return 0;"
-                "const times = latest.history.at_ms;"
-                "const [, , , [[, into]]] = charts(latest).find(([id]) => id === 'rate');"
-                "return into.reduce((sum, rate, at) =>"
-                " sum + (at ? rate * (times[at] - times[at - 1]) / 1000 : 0), 0)"
-            )
-            return bool(abs(drawn - total) < 1)
-
-        browser.wait_for(all_of_it)
-        browser.wait_for(is_drawn)
-        into, _ = curves(browser, "rate")
-        assert min(y for _, y in into) < 170  # the y of the line for 0
-        assert "MB" in browser.text("#chart-memory")
-
-
-def test_one_state_that_arrives_twice_gives_no_rate(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(lambda each: bool(each.script("return latest !== null")))
-        rates = browser.script(
-            "looks.length = 0; remember(latest); remember(latest);"
-            "return latest.rows.map((row) => String(rateOf(row)));"
-        )
-    assert set(rates) == {"null"}
-
-
-def test_pointer_over_a_chart_shows_the_values_of_its_time(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(lambda browser: len((curves(browser, "memory") or [[]])[0]) >= 3)
-        browser.script(
-            "const chart = document.querySelector('#chart-memory svg'), box = chart.getBoundingClientRect();"
-            "chart.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 80, clientY: box.top}))"
-        )
-        assert re.search(
-            r"driver [\d.]+ MB.*\d\d:\d\d:\d\d", browser.text("#chart-memory .legend"), re.DOTALL
-        )
 
 
 def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBrokers) -> None:
@@ -284,13 +220,6 @@ def test_phone_shows_names_and_reasons_whole(browser: Browser, width: int) -> No
         assert browser.script("return document.querySelector('#stopped table').getAttribute('role')")
 
 
-def test_counts_of_the_states_add_up_on_the_page(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("1,200", "#tiles")
-        assert re.search(r"0.*1,198.*1.*waiting", browser.text("#tiles"))
-
-
 def test_cluster_that_does_not_answer_makes_the_page_red(browser: Browser) -> None:
     metrics = busy()
     down = ClusterSilence("destination", 1_700_000_000.0, "Connection refused")
@@ -306,63 +235,6 @@ def test_cluster_that_does_not_answer_makes_the_page_red(browser: Browser) -> No
         assert browser.text("#headline") == sentence
         metrics.set_clusters({"source": None, "destination": None})
         browser.wait_for_text("1 partition stopped", "#state")
-
-
-def test_phase_of_the_start_is_shown_and_no_partition_copies_yet(browser: Browser) -> None:
-    metrics = Metrics()
-    metrics.expect({TopicPartition("topic", 0): 0}, {TopicPartition("topic", 0): 5})
-    metrics.enter(Phase.STARTING_SPARK)
-    with watch(metrics) as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("Starting Java and Spark for ", "#headline")
-        assert "Starting" in browser.text("#state")
-        assert "behind" in browser.text("#partitions")
-        assert "copying" not in browser.text("#partitions")
-        assert "No batch" in browser.text("#decisions")
-
-
-def test_curves_differ_by_dashes_and_times_name_their_zone(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(is_drawn)
-        dashes = browser.script(
-            "return [...document.querySelectorAll('#chart-memory polyline')]"
-            ".map((each) => getComputedStyle(each).strokeDasharray)"
-        )
-        assert len(set(dashes)) == 3
-        zone = browser.script("return time(0).split(' ').pop()")
-        assert zone
-        assert re.search(rf"since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(zone)}", browser.text("#about"))
-        # Also in the hours with one digit, whatever the machine's time zone is.
-        times = browser.script("return Array.from({length: 24}, (_, hour) => time(hour * 3600000))")
-        assert {re.sub(r"\d", "0", each.rsplit(" ", 1)[0]) for each in times} == {"0000-00-00 00:00:00"}
-
-
-def test_open_transaction_has_its_own_section(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics = Metrics()
-    before = time.time() - 50
-    with monkeypatch.context() as patch:
-        patch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: before)
-        metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
-    with watch(metrics) as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("20 more in open transactions", "#tiles")
-        assert browser.script("return document.getElementById('held_back').hidden")
-        browser.wait_for_text("topic-0", "#held_back")
-
-
-def test_comparison_has_the_colour_of_a_warning_only_with_differences(browser: Browser) -> None:
-    metrics = Metrics()
-    metrics.apply(report_of(partition_of("topic", 0)))
-    metrics.followed[Follower.ACLS] = FollowRound(time.time(), True, 0)
-    is_warning = "return document.getElementById('followed').classList.contains('warn')"
-    with watch(metrics) as shown:
-        browser.open(url(shown))
-        browser.wait_for_text("no differences", "#followed")
-        assert not browser.script(is_warning)
-        metrics.followed[Follower.ACLS] = FollowRound(time.time(), True, 1, ("a difference",))
-        browser.wait_for_text("1 differ", "#followed")
-        assert browser.script(is_warning)
 
 
 def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browser, tmp_path: Path) -> None:
@@ -395,15 +267,35 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
     assert browser.complaints() == []
 
 
-def test_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
+def test_1200_partitions_are_shown_on_demand_sorted_and_searched(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for_text("100 of 1,200 partitions", "#partitions")
-        assert rows(browser) == 100
+        assert re.search(r"0.*1,198.*1.*waiting", browser.text("#tiles"))
+        assert first_cells(browser, 2) == ["topic-00-3", "topic-00-7"]
         browser.click("#all")
         browser.wait_for(lambda browser: rows(browser) == 1200)
         browser.click("#all")
         browser.wait_for(lambda browser: rows(browser) == 100)
+        sort = (
+            "const buttons = document.querySelectorAll('#partitions th button');"
+            "[...buttons].find((each) => each.textContent === arguments[0]).click()"
+        )
+        for heading, order in (
+            ("Lag, records", ["topic-49-23", "topic-49-22"]),
+            ("Lag, records", ["topic-00-0", "topic-00-1"]),
+            ("Partition", ["topic-00-0", "topic-00-1"]),
+            ("Partition", ["topic-49-23", "topic-49-22"]),
+        ):
+            browser.script(sort, heading)
+            assert first_cells(browser, 2) == order
+        for words, count in (("topic-07", 24), ("TOPIC-07-1 behind", 11), ("nothing", 0)):
+            browser.script(
+                "const search = document.getElementById('search'); search.value = arguments[0];"
+                "search.dispatchEvent(new Event('input'))",
+                words,
+            )
+            assert rows(browser) == count
 
 
 def first_cells(browser: Browser, count: int) -> list[str]:
@@ -413,45 +305,6 @@ def first_cells(browser: Browser, count: int) -> list[str]:
         "return [...cells].map((each) => each.innerText)"
     )
     return list(found)[:count]
-
-
-def test_partitions_are_sorted_by_the_heading_that_is_clicked(browser: Browser) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(lambda browser: first_cells(browser, 2) == ["topic-00-3", "topic-00-7"])
-        sort = (
-            "const buttons = document.querySelectorAll('#partitions th button');"
-            "[...buttons].find((each) => each.textContent === arguments[0]).click()"
-        )
-        for heading, descending, order in (
-            ("Lag, records", True, ["topic-49-23", "topic-49-22"]),
-            ("Lag, records", False, ["topic-00-0", "topic-00-1"]),
-            ("Partition", False, ["topic-00-0", "topic-00-1"]),
-            ("Partition", True, ["topic-49-23", "topic-49-22"]),
-        ):
-            browser.script(sort, heading)
-            assert first_cells(browser, 2) == order
-            direction = "descending" if descending else "ascending"
-            sorted_by = browser.script(
-                "return document.querySelector(`#partitions th[aria-sort=${arguments[0]}]`).textContent",
-                direction,
-            )
-            assert sorted_by == heading
-
-
-@pytest.mark.parametrize(
-    ("words", "count"), [("topic-07", 24), ("TOPIC-07-1 behind", 11), ("does not answer", 1), ("nothing", 0)]
-)
-def test_search_finds_partitions_by_all_of_its_words(browser: Browser, words: str, count: int) -> None:
-    with watch(busy()) as shown:
-        browser.open(url(shown))
-        browser.wait_for(lambda browser: rows(browser) == 100)
-        browser.script(
-            "const search = document.getElementById('search'); search.value = arguments[0];"
-            "search.dispatchEvent(new Event('input'))",
-            words,
-        )
-        assert rows(browser) == count
 
 
 def rows(browser: Browser) -> int:
