@@ -17,28 +17,6 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-@pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE])
-def test_bound_before_login_is_small_with_any_settings(api_key: ApiKey) -> None:
-    assert AnswerSizes(answer_bytes=64 * MIB).largest(api_key) == 128 * KIB
-
-
-def test_every_other_api_has_the_bound_of_the_property() -> None:
-    for api_key in ApiKey:
-        if api_key not in BEFORE_LOGIN | {ApiKey.FETCH}:
-            assert AnswerSizes().largest(api_key) == 64 * MIB
-            assert AnswerSizes(answer_bytes=80 * MIB).largest(api_key) == 80 * MIB
-
-
-BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-
-
-def test_bound_of_fetch_is_max_bytes_or_one_batch() -> None:
-    sizes = AnswerSizes()
-    assert sizes.largest(ApiKey.FETCH, 16 * MIB) == (100 + 4 + 16) * MIB
-    assert sizes.largest(ApiKey.FETCH, 400 * MIB) == (400 + 100 + 16) * MIB
-    assert AnswerSizes(batch_bytes=2 * MIB).largest(ApiKey.FETCH, 4 * MIB) == 21 * MIB
-
-
 def config(**properties: str) -> ClientConfig:
     named = {name.replace("_", "."): value for name, value in properties.items()}
     found, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **named})

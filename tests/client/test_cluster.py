@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
@@ -48,14 +47,6 @@ def unreachable() -> Address:
 # Metadata
 
 
-def test_refresh_fetches_metadata_of_all_or_some_topics(broker: Broker, cluster: Cluster) -> None:
-    broker.create_topic("other")
-    assert set(cluster.refresh().topics) == {"topic", "other"}
-    assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
-    assert cluster.metadata.cluster_id == broker.cluster_id
-    assert cluster.partition(FIRST).leader == broker.node_id
-
-
 def test_refresh_of_some_topics_keeps_the_others(broker: Broker, cluster: Cluster) -> None:
     broker.create_topic("other")
     cluster.refresh()
@@ -64,13 +55,6 @@ def test_refresh_of_some_topics_keeps_the_others(broker: Broker, cluster: Cluste
     assert set(cluster.refresh(["other"]).topics) == {"topic"}
     with pytest.raises(BrokerError, match=r"other-0.*UNKNOWN_TOPIC_OR_PARTITION"):
         cluster.partition(TopicPartition("other", 0))
-
-
-def test_missing_partition_is_retriable(cluster: Cluster) -> None:
-    cluster.refresh(["topic"])
-    with pytest.raises(BrokerError) as raised:
-        cluster.partition(TopicPartition("topic", 2))
-    assert is_transient(raised.value)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
@@ -97,14 +81,6 @@ def test_partition_without_a_leader_is_retriable(broker: Broker, cluster: Cluste
     assert cluster.partition(FIRST).leader == broker.node_id
 
 
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_refresh_uses_any_bootstrap_server(broker: Broker, position: int) -> None:
-    addresses = [unreachable(), unreachable()]
-    addresses.insert(position, Address(broker.host, broker.port))
-    with Cluster(ClientConfig("source", tuple(addresses))) as cluster:
-        assert "topic" in cluster.refresh().topics
-
-
 def test_refresh_without_reachable_bootstrap_server_names_each() -> None:
     addresses = (unreachable(), unreachable())
     with Cluster(ClientConfig("source", addresses)) as cluster:
@@ -115,24 +91,6 @@ def test_refresh_without_reachable_bootstrap_server_names_each() -> None:
         assert "the source cluster" in str(raised.value)
         with pytest.raises(Disconnected):
             cluster.any_connection()
-
-
-def test_refresh_without_bootstrap_servers_uses_known_brokers(broker: Broker) -> None:
-    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
-        cluster.refresh()
-        broker.stop()
-        assert cluster.refresh().brokers.keys() == {second.node_id}
-        with_one = Cluster(config_of("source", broker))
-        with_one._metadata = cluster.metadata
-        assert with_one.refresh().brokers.keys() == {second.node_id}
-        with_one.close()
-
-
-@pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_refresh_after_lost_connection_uses_another(broker: Broker, cluster: Cluster, drop: str) -> None:
-    cluster.refresh()
-    broker.faults.add(ApiKey.METADATA, drop=drop, times=1)  # type: ignore[arg-type]
-    assert "topic" in cluster.refresh().topics
 
 
 # Brokers that stall
@@ -215,14 +173,6 @@ def test_refresh_waits_for_slow_brokers_if_all_are_slow(broker: Broker) -> None:
             assert "topic" in cluster.refresh().topics
 
 
-def test_refresh_waits_for_the_only_broker(broker: Broker) -> None:
-    delay = broker.faults.add(ApiKey.METADATA, delay_s=0.5, times=None)
-    config = replace(config_of("source", broker), timing=Timing(anyone_patience_s=0.1))
-    with Cluster(config) as cluster:
-        assert "topic" in cluster.refresh().topics
-    assert delay.hits == 1
-
-
 def test_connecting_is_visible_to_other_threads(stalled: Stalled) -> None:
     config = ClientConfig("source", (stalled.address,))
     with Cluster(config) as cluster, ThreadPoolExecutor() as threads:
@@ -239,37 +189,11 @@ def test_connecting_is_visible_to_other_threads(stalled: Stalled) -> None:
 # Connections
 
 
-def test_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> None:
-    cluster.refresh(["topic"])
-    before = cluster.connection(broker.node_id)
-    assert cluster.connection(broker.node_id) is before
-    before.close()
-    after = cluster.connection(broker.node_id)
-    assert after is not before
-    assert not after.closed
-
-
 def test_unknown_node_is_retriable(cluster: Cluster) -> None:
     cluster.refresh()
     with pytest.raises(Disconnected, match=r"17.*cluster") as raised:
         cluster.connect(17)
     assert is_transient(raised.value)
-
-
-def test_topic_changes_go_to_the_controller_or_any_broker(broker: Broker, cluster: Cluster) -> None:
-    assert cluster.controller().address.port == broker.port
-    cluster._metadata = replace(cluster.metadata, controller=-1)
-    assert cluster.controller().address.port == broker.port
-
-
-def test_coordinator_is_cached_until_forgotten(broker: Broker, cluster: Cluster) -> None:
-    found = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
-    cluster.coordinator("group")
-    cluster.coordinator("group")
-    assert found.hits == 1
-    cluster.forget_coordinator("group")
-    cluster.coordinator("group")
-    assert found.hits == 2
 
 
 @pytest.mark.parametrize(
@@ -318,18 +242,6 @@ def test_partition_missing_in_a_response_has_an_error(broker: Broker, cluster: C
         answered = log_end_offsets(cluster, partitions)
     assert answered[FIRST] == 0
     assert isinstance(answered[partitions[1]], ProtocolError)
-
-
-@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
-def test_leader_of_another_epoch_is_retriable(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
-    broker.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, error=code, partition=0)
-    cluster.refresh(["topic"])
-    answered = log_end_offsets(cluster, [FIRST, TopicPartition("topic", 1)])
-    error = answered[FIRST]
-    assert isinstance(error, BrokerError)
-    assert error.code is code
-    assert is_transient(error)
-    assert answered[TopicPartition("topic", 1)] == 0
 
 
 def test_unknown_leader_epoch_is_retriable(broker: Broker, cluster: Cluster) -> None:
@@ -381,21 +293,3 @@ def test_unknown_server_error_is_retried(code: int) -> None:
 def test_permanent_error_raises_at_once(error: ShoalError) -> None:
     with pytest.raises(type(error)):
         failing([error])
-
-
-def test_retry_ends_after_its_patience() -> None:
-    def fail() -> None:
-        raise Disconnected("a:1", "gone")
-
-    waits: list[float] = []
-    with pytest.raises(Disconnected):
-        patiently(fail, patience_s=0.05, pause=waits.append)
-    assert waits == []
-
-
-def test_backoff_after_success_starts_over() -> None:
-    backoff = Backoff(10, 100)
-    for _ in range(50):
-        assert 0 < backoff.next_delay_s() <= 0.1
-    backoff.reset()
-    assert backoff.next_delay_s() <= 0.01

@@ -16,8 +16,7 @@ import pytest
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.connection import Connection
 from shoal.client.receiving import ReceiveBuffer
-from shoal.error_codes import ErrorCode
-from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
+from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError
 from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
@@ -128,22 +127,9 @@ def to(broker: Broker) -> Connection:
 # The handshake
 
 
-def test_version_common_to_both_sides_is_the_newest(broker: Broker) -> None:
-    with to(broker) as connection:
-        assert connection.version(ApiKey.METADATA) == 12
-        assert connection.version(ApiKey.PRODUCE) == 13
-        assert connection.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
-
-
 def test_produce_version_announced_but_refused_is_not_used(listen: Listen) -> None:
     with connect(listen(after_versions(lambda sock: None))) as connection:
         assert connection.versions[ApiKey.PRODUCE] == (3, 12)
-
-
-def test_version_of_missing_api_raises_with_its_name(listen: Listen) -> None:
-    address = listen(after_versions(lambda sock: None))
-    with connect(address) as connection, pytest.raises(ProtocolError, match=rf"{address.port} .*FETCH"):
-        connection.version(ApiKey.FETCH)
 
 
 def test_connection_with_refused_api_versions_raises_broker_error(listen: Listen) -> None:
@@ -205,16 +191,6 @@ def test_connection_to_invalid_host_raises_disconnected(host: str) -> None:
 # Requests and answers
 
 
-def test_receive_returns_pipelined_responses_in_order(broker: Broker) -> None:
-    with to(broker) as connection:
-        for _ in range(5):
-            connection.send(ApiKey.METADATA, topics=[])
-        assert connection.in_flight == 5
-        for left in (4, 3, 2, 1, 0):
-            assert len(connection.receive()) > 4
-            assert connection.in_flight == left
-
-
 def test_receive_without_request_raises(broker: Broker) -> None:
     with to(broker) as connection, pytest.raises(ProtocolError, match="nothing was asked"):
         connection.receive()
@@ -235,14 +211,6 @@ def test_receive_of_other_correlation_id_closes_connection(listen: Listen) -> No
 
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_request_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    with to(broker) as connection:
-        monkeypatch.setattr(connection, "receive", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            connection.request(ApiKey.METADATA, topics=[])
-        assert connection.closed
 
 
 def test_receive_interrupted_in_a_frame_closes_connection(
@@ -385,18 +353,6 @@ def test_response_before_login_has_the_small_bound(listen: Listen) -> None:
 
     with pytest.raises(ProtocolError, match=r"response.*131073"):
         connect(listen(claim_much))
-
-
-@pytest.mark.parametrize("sent", range(12))
-def test_receive_of_incomplete_response_closes_connection(listen: Listen, sent: int) -> None:
-    def serve(sock: socket.socket) -> None:
-        read_frame(sock)
-        sock.sendall(framed(1, b"\0" * 10)[:sent])
-
-    with connect(listen(after_versions(serve))) as connection:
-        with pytest.raises(Disconnected, match=r"closed the connection|reset"):
-            connection.request(ApiKey.METADATA, topics=[])
-        assert connection.closed
 
 
 @pytest.mark.parametrize("buffered", [False, True])
@@ -558,22 +514,3 @@ def test_parse_bootstrap_returns_addresses(servers: str, addresses: list[Address
 def test_parse_bootstrap_of_invalid_server_names_it(servers: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_bootstrap(servers)
-
-
-def test_raise_for_error_code_has_the_brokers_message() -> None:
-    raise_for(0, "nowhere")
-    with pytest.raises(BrokerError, match=r"REQUEST_TIMED_OUT \(too slow\)") as raised:
-        raise_for(7, "here", "too slow")
-    assert (raised.value.code, raised.value.where) == (ErrorCode.REQUEST_TIMED_OUT, "here")
-
-
-# The end of a connection
-
-
-def test_has_hung_up_after_broker_closed_is_true(listen: Listen) -> None:
-    hang_up = threading.Event()
-    with connect(listen(after_versions(lambda _: hang_up.wait(20)))) as connection:
-        assert not connection.has_hung_up()
-        hang_up.set()
-        assert select.select([connection.fileno()], [], [], 20)[0]
-        assert connection.has_hung_up()

@@ -143,43 +143,6 @@ def test_request_lists_only_changed_partitions(fetcher: Fetcher, broker: Broker,
     ]
 
 
-def test_unchanged_partition_is_not_listed(fetcher: Fetcher, asked: list[Asked]) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 0))
-    turn(fetcher, FetchFrom(FIRST, 0, known_end=0))
-    fetcher.forget(OTHER)
-    turn(fetcher)
-    fetcher.forget(SECOND)
-    turn(fetcher, FetchFrom(SECOND, 0))
-    assert [(each.listed, each.forgotten) for each in asked[1:]] == [([], [])] * 3
-
-
-def test_changed_leader_epoch_is_listed(fetcher: Fetcher, asked: list[Asked]) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0))
-    found = turn(fetcher, FetchFrom(FIRST, 0, leader_epoch=3))
-    assert found[FIRST].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-def test_send_without_wanted_partitions_sends_nothing(fetcher: Fetcher, asked: list[Asked]) -> None:
-    assert not fetcher.send()
-    turn(fetcher, FetchFrom(FIRST, 0))
-    fetcher.forget(FIRST)
-    assert not fetcher.send()
-    assert not fetcher.is_waiting
-    turn(fetcher, FetchFrom(SECOND, 0))
-    assert [is_full(each) for each in asked] == [True, True]
-
-
-def test_wanted_is_that_of_the_last_request(fetcher: Fetcher) -> None:
-    fetcher.ask(FetchFrom(FIRST, 0))
-    assert dict(fetcher.wanted) == {}
-    turn(fetcher)
-    fetcher.ask(FetchFrom(SECOND, 1))
-    fetcher.forget(FIRST)
-    assert dict(fetcher.wanted) == {FIRST: FetchFrom(FIRST, 0)}
-    turn(fetcher)
-    assert dict(fetcher.wanted) == {SECOND: FetchFrom(SECOND, 1)}
-
-
 # Full requests
 
 
@@ -198,25 +161,6 @@ def test_full_request_begins_with_the_longest_unserved_partition(
     assert fetcher.first_of_full == THIRD
     turn(fetcher)
     assert fetcher.first_of_full is None
-
-
-def test_full_request_begins_with_the_given_partition(fetcher: Fetcher, asked: list[Asked]) -> None:
-    turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
-    fetcher.start_over(THIRD)
-    turn(fetcher)
-    fetcher.start_over(OTHER)  # not requested
-    turn(fetcher)
-    assert [each.partitions for each in asked[1:]] == [[THIRD, FIRST, SECOND], [FIRST, SECOND, THIRD]]
-
-
-def test_start_over_closes_the_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0))
-    turn(fetcher)
-    fetcher.start_over()
-    turn(fetcher)
-    turn(fetcher)
-    assert asked[2].session_id == asked[1].session_id != asked[3].session_id
-    assert len(broker.fetch_sessions) == 1
 
 
 def test_close_closes_the_session(fetcher: Fetcher, broker: Broker) -> None:
@@ -253,18 +197,6 @@ def test_requests_without_session_are_full(
     assert without_session.first_of_full == SECOND
 
 
-def test_session_begins_once_the_broker_has_room(
-    fetcher: Fetcher, broker: Broker, asked: list[Asked]
-) -> None:
-    broker.fetch_sessions.slots = 0
-    turn(fetcher, FetchFrom(FIRST, 0))
-    turn(fetcher)
-    broker.fetch_sessions.slots = 1
-    turn(fetcher)
-    turn(fetcher)
-    assert [is_full(each) for each in asked] == [True, True, True, False]
-
-
 # Sessions that end
 
 
@@ -279,15 +211,6 @@ def test_session_forgotten_by_the_broker_begins_again(
     assert turn(fetcher).keys() == {FIRST, SECOND}
     assert (asked[-1].session_id, asked[-1].epoch) == (0, 0)
     assert asked[-1].listed == [(SECOND, 0), (FIRST, 2)]
-
-
-def test_unexpected_epoch_begins_a_new_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0))
-    error = FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, ())
-    answers(broker, ApiKey.FETCH, lambda _: error)
-    assert turn(fetcher) == {}
-    assert turn(fetcher).keys() == {FIRST}
-    assert len(broker.fetch_sessions) == 1
 
 
 @pytest.mark.parametrize(
@@ -330,13 +253,6 @@ def test_response_of_another_session_ends_the_session(
     turn(fetcher)
     turn(fetcher)
     assert [is_full(each) for each in asked] == [True, False, True]
-
-
-def test_negative_session_id_begins_no_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
-    answers(broker, ApiKey.FETCH, lambda response: replace(response, session_id=-5), times=2)
-    for _ in range(2):
-        turn(fetcher, FetchFrom(FIRST, 0))
-    assert [(each.session_id, each.epoch) for each in asked] == [(0, 0), (0, 0)]
 
 
 # An answer that has nothing of a partition proves nothing
@@ -439,10 +355,3 @@ def test_partition_with_recent_records_counts_as_busy(
     turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD, OTHER)])
     turn(fetcher, FetchFrom(FIRST, 1), FetchFrom(SECOND, 1))
     assert set(asked[-1].max_bytes.values()) == {(8 * MIB - 65_536) // share}
-
-
-def test_max_bytes_of_a_partition_are_at_least_a_usual_batch(
-    new_fetcher: NewFetcher, asked: list[Asked]
-) -> None:
-    turn(new_fetcher(buffer_bytes=2 * MIB), *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
-    assert min(asked[-1].max_bytes.values()) > MIB

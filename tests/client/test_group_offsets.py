@@ -226,16 +226,6 @@ def test_read_after_the_coordinator_died_finds_the_next_one(broker: Broker) -> N
         assert offsets_of(reader, "group") == {0: CommittedValue(1, "m", 0)}
 
 
-def test_find_coordinators_asks_once_for_many_groups(broker: Broker, cluster: Cluster) -> None:
-    asked = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
-    names = [f"g{number}" for number in range(150)]
-    assert cluster.find_coordinators(names) == {}
-    assert asked.hits == 1
-    assert {cluster.coordinator_node(name) for name in names} == {broker.node_id}
-    assert cluster.find_coordinators(names) == {}
-    assert asked.hits == 1
-
-
 def test_find_coordinators_returns_the_error_of_each_group(broker: Broker, cluster: Cluster) -> None:
     broker.faults.add(ApiKey.FIND_COORDINATOR, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     errors = cluster.find_coordinators(["g", "h"])

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
-from shoal.client.groups import GroupType, ListedGroup, list_groups
+from shoal.client.groups import GroupType, ListedGroup, describe_holder, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
@@ -30,11 +29,6 @@ FRAME_5 = bytes.fromhex(
     "0873686172652d6706736861726507537461626c6506736861726500"
     "076e6f6e652d6709636f6e73756d657206456d70747908636c617373696300"
     "00"
-)
-FRAME_4 = bytes.fromhex(
-    "0000000500000000000000050b636f6e73756d65722d6709636f6e73756d657206456d707479000a636c61737369632d6709636f6e"
-    "73756d657206456d707479000873686172652d6706736861726507537461626c6500076e6f6e652d6709636f6e73756d657206456d"
-    "7074790000"
 )
 
 
@@ -68,17 +62,6 @@ def test_list_groups_of_a_broker_returns_types_and_states() -> None:
     assert cluster.coordinators == dict.fromkeys(("consumer-g", "classic-g", "share-g", "none-g"), 1)
 
 
-def test_list_groups_of_an_older_broker_has_classic_groups() -> None:
-    cluster: Any = OneAnswer(4, FRAME_4)
-    found = list_groups(cluster).groups
-    assert {each.type for each in found.values()} == {GroupType.CLASSIC}
-    assert [each.name for each in found.values() if each.commits_offsets] == [
-        "consumer-g",
-        "classic-g",
-        "none-g",
-    ]
-
-
 @pytest.mark.parametrize(
     ("group_type", "protocol_type", "state", "is_active", "commits"),
     [
@@ -99,18 +82,6 @@ def test_listed_group_by_type_and_state(
 ) -> None:
     group = ListedGroup("g", GroupType.of(group_type), protocol_type, state)
     assert (group.is_active, group.commits_offsets) == (is_active, commits)
-
-
-def test_list_groups_shows_members_of_a_client(broker: Broker, cluster: Cluster) -> None:
-    commit_offsets(cluster, "idle", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "busy"})
-    consumer.subscribe(["topic"])
-    while not consumer.assignment():
-        consumer.poll(0.1)
-    found = list_groups(cluster).groups
-    assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
-    consumer.close()
-    assert not list_groups(cluster).groups["busy"].is_active
 
 
 def test_list_groups_with_states_describes_the_groups_of_an_old_broker(
@@ -144,3 +115,11 @@ def test_list_groups_of_a_dead_broker_returns_its_error(broker: Broker, cluster:
     assert listing.groups == {}
     (error,) = listing.failures.values()
     assert isinstance(error, Disconnected)
+
+
+@pytest.mark.parametrize("user_data", [b"\x00\x00\x00\x01", b"\xff", b"shoal\n", None])
+def test_describe_holder_without_description_returns_client_id(
+    cluster: Cluster, user_data: bytes | None
+) -> None:
+    GroupMember(cluster, "group", protocol="ours", instance_id="ours", user_data=user_data).join()
+    assert describe_holder(cluster, "group") == "client 'shoal' at 127.0.0.1"

@@ -11,7 +11,6 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.error_codes import ErrorCode
-from shoal.errors import Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
@@ -55,16 +54,6 @@ def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None =
             producer.close()
 
 
-@pytest.mark.parametrize("broker", [MULTI_BATCH], indirect=True)
-def test_multi_batch_broker_answers_for_each_topic(broker: Broker) -> None:
-    assert answers(broker, PLAIN, ODD) == {PLAIN: True, ODD: True}
-
-
-@pytest.mark.parametrize("broker", [STOCK], indirect=True)
-def test_stock_broker_takes_no_multi_batch(broker: Broker) -> None:
-    assert answers(broker, PLAIN, ODD) == {PLAIN: False, ODD: False}
-
-
 def test_unmarked_client_is_refused_multi_batch(broker: Broker) -> None:
     assert answers(broker, PLAIN, client_id="shoal") == {PLAIN: False}
 
@@ -82,17 +71,6 @@ def test_broker_that_checks_acks_first_counts_as_stock(broker: Broker) -> None:
 
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
     assert answers(broker, PLAIN) == {PLAIN: False}
-
-
-def test_missing_partition_has_no_answer(broker: Broker) -> None:
-    unknown = TopicPartition("unknown", 0)
-    assert answers(broker, unknown, PLAIN) == {PLAIN: True}
-
-
-def test_missing_response_is_a_lost_connection(broker: Broker) -> None:
-    broker.faults.add(ApiKey.PRODUCE, drop="before")
-    with pytest.raises(Disconnected):
-        answers(broker, PLAIN)
 
 
 @pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)

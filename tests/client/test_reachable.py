@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -112,11 +111,6 @@ def test_unreachable_brokers_beside_a_reachable_one_are_warnings(broker: Broker,
     assert all(f"Server {broker.bootstrap} of the destination" in each for each in warnings)
 
 
-def test_reachable_cluster_gives_no_warning(broker: Broker) -> None:
-    with Cluster(config_of("source", broker)) as cluster:
-        assert check_advertised(cluster) == []
-
-
 def test_check_of_an_unresolvable_bootstrap_server_raises(
     refusing: Address,
 ) -> None:
@@ -154,8 +148,3 @@ def test_broker_reached_before_is_not_reported_as_misadvertised(broker: Broker) 
             with pytest.raises(Unreachable) as raised:
                 cluster.connection(bootstrap.node_id + 1)
     assert all(each in str(raised.value) for each in (str(there), "Connection"))
-
-
-def test_unreachable_error_can_be_pickled() -> None:
-    error = pickle.loads(pickle.dumps(Unreachable("a:1", "gone", unresolved=True)))
-    assert (error.address, error.reason, error.unresolved) == ("a:1", "gone", True)

@@ -11,11 +11,10 @@ from shoal.client.config import IsolationLevel
 from shoal.client.connection import Connection
 from shoal.client.fetch import Fetcher
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.client.scan import PartitionReader, read_decided, read_one_batch_each
-from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Unreachable
+from shoal.client.scan import read_decided, read_one_batch_each
+from shoal.errors import Unreachable
 from shoal.protocol.apis import ApiKey
-from shoal.records import Decision, RecordBatch, split
+from shoal.records import Decision, RecordBatch
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
@@ -24,21 +23,6 @@ from tests.two_brokers import History, batches_of
 
 PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED
-
-
-def test_reader_returns_batches_from_the_offset(broker: Broker, cluster: Cluster) -> None:
-    History(broker.log(*PARTITION)).plain(1, 2)
-    reader = PartitionReader(cluster, PARTITION, COMMITTED)
-    for offset in (0, 1, 3):
-        reader.ask(offset)
-        fetched = reader.receive()
-        found = [each.header.base_offset for each in split(fetched.record_set)]
-        assert (found, fetched.high_watermark) == ([each for each in (0, 1) if each >= offset], 3)
-    reader.ask(4)
-    with pytest.raises(BrokerError, match="at offset 4") as caught:
-        reader.receive()
-    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    reader.close()
 
 
 def test_reader_repeats_a_throttled_request(broker: Broker, cluster: Cluster) -> None:
@@ -120,25 +104,6 @@ def test_partitions_of_a_leader_that_does_not_answer_get_its_error(
 
 
 # The connection
-
-
-def test_read_decided_uses_the_connection_of_its_cluster(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    History(broker.log(*PARTITION)).plain(1, 2)
-    connection = cluster.connection(cluster.partition(PARTITION).leader)
-
-    def refuse(node_id: int) -> Connection:
-        raise AssertionError("it connects")
-
-    monkeypatch.setattr(cluster, "connect", refuse)
-    for _, batch in read_decided(cluster, PARTITION, 0, COMMITTED):
-        # Between two batches, the cluster can be asked for anything.
-        assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}
-        assert batch.header.magic == 2
-    next(read_decided(cluster, PARTITION, 0, COMMITTED))
-    assert not connection.closed
-    assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}
 
 
 def test_read_decided_interrupted_before_the_response_leaves_no_response_for_others(

@@ -16,12 +16,10 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
-from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests import batches
 from tests.client.turns import turn
 from tests.two_brokers import History, answers
 
@@ -109,21 +107,6 @@ def test_session_with_one_topic_without_id_uses_names(
     assert [version for _, version in versions] == [13, 12, 12, 12, 13]
 
 
-def test_older_broker_is_fetched_from_by_name(
-    broker: Broker, cluster: Cluster, versions: list[tuple[ApiKey, int]]
-) -> None:
-    broker.apis = {**broker.apis, ApiKey.FETCH: replace(broker.apis[ApiKey.FETCH], newest=12)}
-    fetcher = Fetcher(
-        cluster.connect(broker.node_id),
-        buffer_bytes=4 * 1024 * 1024,
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        max_wait_ms=10,
-    )
-    assert turn(fetcher, by_id(broker, FIRST)).keys() == {FIRST}
-    fetcher.close()
-    assert versions[0] == (ApiKey.FETCH, 12)
-
-
 def test_former_topic_id_is_refused_and_the_new_one_is_fetched(fetcher: Fetcher, broker: Broker) -> None:
     turn(fetcher, by_id(broker, FIRST), by_id(broker, OTHER))
     recreate(broker, "topic")
@@ -138,17 +121,6 @@ def test_former_topic_id_is_refused_and_the_new_one_is_fetched(fetcher: Fetcher,
     assert (found.error_code, found.high_watermark, len(found.record_set) > 0) == (ErrorCode.NONE, 3, True)
 
 
-def test_session_with_topic_id_error_begins_again(fetcher: Fetcher, broker: Broker) -> None:
-    turn(fetcher, by_id(broker, FIRST))
-    answers(
-        broker,
-        ApiKey.FETCH,
-        lambda _: FetchResponse(0, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 0, ()),
-    )
-    assert turn(fetcher) == {}
-    assert turn(fetcher).keys() == {FIRST}
-
-
 def test_response_for_an_unrequested_topic_id_closes_the_connection(fetcher: Fetcher, broker: Broker) -> None:
     def of_another(response: FetchResponse) -> FetchResponse:
         changed = [replace(each, topic_id=uuid.UUID(int=7)) for each in response.partitions]
@@ -160,13 +132,3 @@ def test_response_for_an_unrequested_topic_id_closes_the_connection(fetcher: Fet
     with pytest.raises(ProtocolError, match=r"request.*list"):
         fetcher.receive()
     assert fetcher.connection.closed
-
-
-# Produce
-
-
-def stamped(sequence: int) -> memoryview:
-    data = memoryview(batches.batch(1))
-    (batch,) = split(data)
-    stamp(batch, 9, 0, sequence)
-    return data

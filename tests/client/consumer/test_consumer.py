@@ -9,11 +9,10 @@ from confluent_kafka import Consumer as TheirConsumer
 from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirPartition
 
-from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, TopicPartition
+from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord
 from shoal.client.consumer import TimestampType
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, NoPosition
-from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
 from shoal_broker import Broker
 from tests import batches
@@ -55,14 +54,6 @@ def test_records_equal_those_of_confluent_kafka(broker: Broker) -> None:
         )
 
 
-def test_record_has_the_log_append_time_of_its_batch(log: History, broker: Broker) -> None:
-    log.plain(3, flags=batches.LOG_APPEND_TIME)
-    with consumer(broker) as ours:
-        ours.assign([FIRST])
-        times = {(record.timestamp, record.timestamp_type) for record in take(ours, 3)}  # type: ignore[union-attr]
-    assert times == {(log.base_timestamp + 2, TimestampType.LOG_APPEND_TIME)}
-
-
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
 def test_poll_returns_at_most_max_poll_records(log: History, broker: Broker, fetch_raw_bytes: bool) -> None:
     log.plain(*[3] * 20)
@@ -70,14 +61,6 @@ def test_poll_returns_at_most_max_poll_records(log: History, broker: Broker, fet
         ours.assign([FIRST])
         found = [len(ours.poll(20)) for _ in range(2)]
     assert found == [7, 7]
-
-
-def test_old_messages_are_decoded(log: History, broker: Broker) -> None:
-    inner = [batches.message(1, b"a", offset=0), batches.message(1, b"b", offset=1)]
-    log.store(batches.wrapper(1, Codec.GZIP, [bytes(each) for each in inner], offset=1))
-    with consumer(broker) as ours:
-        ours.assign([FIRST])
-        assert [(record.offset, record.value) for record in take(ours, 2)] == [(0, b"a"), (1, b"b")]
 
 
 # Whole batches
@@ -98,32 +81,6 @@ def test_raw_record_has_the_bytes_of_the_batch(log: History, broker: Broker, cod
     assert record.value.readonly
     with pytest.raises(TypeError):
         record.value[0] = 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [(0, TimestampType.CREATE_TIME), (batches.LOG_APPEND_TIME, TimestampType.LOG_APPEND_TIME)],
-)
-def test_raw_record_of_a_batch_has_its_timestamp_type(
-    log: History, broker: Broker, flags: int, expected: TimestampType
-) -> None:
-    log.plain(2, flags=flags)
-    with consumer(broker, fetch_raw_bytes=True) as ours:
-        ours.assign([FIRST])
-        (record,) = raw(ours, 1)
-    assert record.timestamp_type is expected
-
-
-def test_values_stay_valid_after_later_polls_and_close(log: History, broker: Broker) -> None:
-    with consumer(broker, fetch_raw_bytes=True) as ours:
-        ours.assign([FIRST])
-        kept, expected = [], []
-        for _ in range(20):
-            stored = log.batch(3)
-            log.store(stored)
-            expected.append(bytes(stored))
-            kept += raw(ours, 1)
-    assert [bytes(record.value) for record in kept] == expected
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -183,21 +140,6 @@ def test_control_batches_are_dropped_and_aborted_ones_if_read_committed(
     assert count == len(expected)
 
 
-def test_batch_larger_than_all_limits_is_returned(broker: Broker) -> None:
-    broker.create_topic("large", 1, {"max.message.bytes": "20000000"})
-    large = History(broker.log("large", 0))
-    stored = large.batch(1)
-    value = b"x" * 6_000_000
-    stored = batches.batch([value], base_offset=0, base_timestamp=large.base_timestamp)
-    large.store(stored)
-    large.plain(1)
-    with consumer(broker, fetch_raw_bytes=True, fetch_max_bytes=1024, max_partition_fetch_bytes=1024) as ours:
-        ours.assign([TopicPartition("large", 0)])
-        first, second = raw(ours, 2)
-    assert first.value == stored
-    assert second.offset == 1
-
-
 # Positions
 
 
@@ -227,16 +169,6 @@ def test_out_of_range_offset_is_reset(log: History, broker: Broker, reset: str, 
         # From the earliest on there is something to read, and the first of it comes at once.
         wait_until(lambda: bool(ours.poll(0.05)) or (reset == "latest" and ours.position(FIRST) != 100))
         assert ours.position(FIRST) == offset
-
-
-def test_out_of_range_offset_without_reset_raises(log: History, broker: Broker) -> None:
-    log.plain(2)
-    with consumer(broker, auto_offset_reset="none") as ours:
-        ours.assign([FIRST])
-        ours.seek(FIRST, 100)
-        with pytest.raises(BrokerError, match=r"topic-0.* 100\b") as raised:
-            take(ours, 1)
-        assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_seek_pause_and_resume_change_the_next_records(log: History, broker: Broker) -> None:
@@ -306,15 +238,6 @@ def test_commit_during_iteration_covers_only_seen_records(log: History, broker: 
     with pytest.raises(ValueError, match=r"consumer.*closed"):
         ours.poll()
     assert list(ours) == []
-
-
-def test_commit_after_transient_error_is_repeated(log: History, broker: Broker) -> None:
-    with consumer(broker, group_id="group") as ours:
-        for code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-            broker.faults.add(ApiKey.OFFSET_COMMIT, error=code)
-        broker.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
-        ours.commit({FIRST: 3})
-        assert ours.committed(FIRST) == {FIRST: Committed(3, "")}
 
 
 def test_commit_with_too_large_metadata_raises(broker: Broker) -> None:

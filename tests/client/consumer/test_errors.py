@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 import pytest
@@ -16,7 +15,7 @@ from shoal.records import Codec
 from shoal_broker import Broker, BrokerCluster
 from tests import batches
 from tests.client.consumer.consumed import FIRST, consumer, raw, take
-from tests.two_brokers import History, answers, lose_tail, wait_until
+from tests.two_brokers import History, lose_tail, wait_until
 
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
@@ -200,19 +199,3 @@ def test_unauthorized_topic_raises(log: History, broker: Broker) -> None:
         with pytest.raises(BrokerError, match=r"fetching.*topic-0.*0"):
             take(ours, 1)
         take(ours, 1)
-
-
-def test_poll_returns_at_records_or_timeout(log: History, broker: Broker) -> None:
-    with consumer(broker, fetch_max_wait_ms=25_000) as ours:
-        ours.assign([FIRST])
-        answered: list[object] = []
-
-        def noted(response: object) -> object:
-            answered.append(response)
-            return response
-
-        answers(broker, ApiKey.FETCH, noted)
-        assert ours.poll(0.3) == []
-        assert answered == []  # the broker waits for 25 s
-        threading.Timer(0.2, log.plain, [1]).start()
-        assert len(ours.poll(20)) == 1

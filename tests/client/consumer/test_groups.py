@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import pytest
@@ -104,16 +103,3 @@ def test_commit_of_an_expired_member_raises(broker: Broker, log: History) -> Non
             assert raised.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
             slow.poll(0.0)
             assert slow.assignment == frozenset()
-
-
-def test_pattern_subscription_assigns_each_matching_topic(broker: Broker, log: History) -> None:
-    log.plain(2)
-    with consumer(broker, group_id="group") as ours:
-        ours.subscribe(re.compile("t.p.c"))
-        take(ours, 2)
-        assert ours.assignment == {FIRST, SECOND}
-        ours.unsubscribe()
-        assert ours.assignment == frozenset()
-        assert broker.groups.read("group", lambda group: len(group.members)) == 0
-        ours.assign([FIRST])
-        assert len(take(ours, 2)) == 2

@@ -176,22 +176,6 @@ def test_pattern_includes_new_topics(broker: Broker) -> None:
         assert "other-0" not in member.owned
 
 
-def test_pattern_needs_one_rebalance_at_the_start(broker: Broker) -> None:
-    for number in range(20):
-        given = settings(group=f"group {number}")
-        with polled(broker, given, re.compile("top.*")) as member:
-            wait_until(lambda member=member: member.owned == ALL)  # type: ignore[misc]
-            wait_until(lambda member=member: not member.membership.is_rebalancing)  # type: ignore[misc]
-        assert member.told.events == [("assigned", ALL), ("revoked", ALL)]
-
-
-def test_leader_assigns_new_partitions(broker: Broker) -> None:
-    with polled(broker, settings(metadata_max_age_ms=100)) as member:
-        wait_until(lambda: member.owned == ALL)
-        broker.topics.grow(broker.topics.topic("topic"), 5)
-        wait_until(lambda: member.owned == [*ALL, "topic-4"])
-
-
 def test_subscribe_to_other_topics_rebalances(broker: Broker) -> None:
     broker.create_topic("other")
     with polled(broker, settings()) as member:
@@ -246,15 +230,6 @@ def test_membership_shares_a_group_with_confluent_kafka(broker: Broker, strategy
             wait_until(lambda: parts(consumer) == ALL)
 
 
-def test_rebalance_revokes_all_partitions(broker: Broker) -> None:
-    with polled(broker, settings("range")) as first:
-        wait_until(lambda: first.owned == ALL)
-        with polled(broker, settings("range")) as second:
-            wait_until(lambda: len(second.owned) == 2)
-        wait_until(lambda: first.owned == ALL)
-    assert first.told.events[:2] == [("assigned", ALL), ("revoked", ALL)]
-
-
 def test_commit_during_revocation_is_accepted(broker: Broker) -> None:
     first = TopicPartition("topic", 0)
     with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
@@ -269,17 +244,6 @@ def test_commit_during_revocation_is_accepted(broker: Broker) -> None:
         with polled(broker, settings()):
             wait_until(lambda: bool(refused))
         assert refused[0] == {}
-
-
-def test_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
-    first = TopicPartition("topic", 0)
-    with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
-        wait_until(lambda: member.owned == ALL)
-        old = member.membership.identity
-        with polled(broker, settings()) as other:
-            wait_until(lambda: len(other.owned) == 2)
-            with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-                commit_offsets(cluster, "group", {first: Committed(5, "")}, old)
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])

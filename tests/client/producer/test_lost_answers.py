@@ -94,22 +94,6 @@ def test_unknown_producer_id_is_recovered(broker: Broker) -> None:
     assert values(broker) == [b"a", b"b", b"b"]
 
 
-def test_producer_follows_moved_leaders_under_load() -> None:
-    with BrokerCluster(3) as cluster:
-        cluster.create_topic("topic", 4)
-        with producer(cluster, batch_size=200) as ours:
-            futures = []
-            for number in range(2000):
-                if number % 100 == 50:
-                    cluster.move_leader("topic", number // 100 % 4, number // 100 % 3 + 1)
-                futures.append(ours.send("topic", b"%d" % number, partition=number % 4))
-            assert ours.flush(30)
-        for partition in range(4):
-            stored = values(cluster.nodes[0], partition)
-            assert stored == [b"%d" % number for number in range(2000) if number % 4 == partition]
-        assert all(future.result().offset >= 0 for future in futures)
-
-
 def test_producer_waits_for_restarted_nodes() -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 2)

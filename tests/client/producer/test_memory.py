@@ -86,24 +86,6 @@ def test_close_waits_for_all_records_or_its_timeout(broker: Broker) -> None:
     assert error.is_in_doubt
 
 
-def test_threads_can_send_concurrently(broker: Broker) -> None:
-    with producer(broker) as ours:
-
-        def run(number: int) -> None:
-            for each in range(200):
-                ours.send("topic", b"%d %d" % (number, each), partition=0)
-
-        threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    stored = values(broker)
-    for number in range(5):
-        mine = [value for value in stored if value and value.startswith(b"%d " % number)]
-        assert mine == [b"%d %d" % (number, each) for each in range(200)]
-
-
 def test_callback_that_sends_does_not_deadlock(broker: Broker) -> None:
     with producer(broker) as ours:
         ours.send("topic", b"1", partition=0).add_done_callback(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import array
 import re
 
 import pytest
 
-from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
+from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata
 from shoal.client.producer.producer import partition_of_key
 from shoal.errors import (
     BrokerError,
@@ -16,7 +15,7 @@ from shoal.errors import (
     UnsupportedBatch,
 )
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, fingerprint, read_header
+from shoal.records import Codec, fingerprint
 from shoal_broker import Broker
 from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
@@ -290,14 +289,6 @@ def test_argument_of_wrong_type_is_refused_and_the_producer_continues(
         assert ours.send("topic", b"x", partition=0).result(10).offset == 0
 
 
-def test_memoryview_of_other_items_is_sent_as_its_bytes(broker: Broker) -> None:
-    with producer(broker) as ours:
-        numbers = memoryview(array.array("H", [1, 2, 3]))
-        ours.send("topic", numbers, key=numbers, partition=0).result(10)  # type: ignore[arg-type]
-    (record,) = content_of(broker.log("topic", 0))
-    assert (record.key, record.value) == (numbers.tobytes(), numbers.tobytes())
-
-
 # Configuration
 
 
@@ -332,8 +323,3 @@ def test_send_without_reachable_broker_times_out() -> None:
     properties = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 200}
     with RawProducer(properties) as ours, pytest.raises(BrokerError, match="not there in"):
         ours.send("topic", b"x")
-
-
-def test_exported_types_have_the_documented_fields() -> None:
-    assert TopicPartition("t", 1) == ("t", 1)
-    assert read_header(memoryview(some_batches(1)[0])).producer_id == 4711

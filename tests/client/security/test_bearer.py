@@ -30,20 +30,6 @@ def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> BearerEx
     return BearerExchange(OAuthLogin(TokenFile("/run/token"), extensions), tokens)
 
 
-def test_first_message_is_that_of_rfc_7628() -> None:
-    begun = exchange()
-    assert begun.next_token() == b"n,,\x01auth=Bearer abc.def-1\x01\x01"
-    begun.receive(b"")
-    assert begun.is_done
-
-
-def test_extensions_follow_the_token() -> None:
-    begun = exchange("abc", ("logicalCluster", "lkc-1"), ("identityPoolId", "pool-2"))
-    assert begun.next_token() == (
-        b"n,,\x01auth=Bearer abc\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01"
-    )
-
-
 @pytest.mark.parametrize(
     ("answer", "status"), [(INVALID, " (invalid_token)"), (b"no", ""), (b"[1]", ""), (b'{"status":1}', "")]
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.client.security.login import OAuthLogin, TokenClass, TokenFile
+from shoal.client.security.login import OAuthLogin, TokenClass
 from shoal.client.security.token import AccessToken, NoToken
 from shoal.client.security.tokens import HeldTokens
 
@@ -61,12 +61,6 @@ def test_token_without_a_lifetime_serves_for_one_login() -> None:
     source = Source(lives_s=None)
     tokens = source.held()
     assert [tokens.current(LOGIN).value for _ in range(2)] == ["token-1", "token-2"]
-
-
-def test_token_file_is_read_at_each_login(source: Source) -> None:
-    tokens = source.held()
-    login = OAuthLogin(TokenFile("/run/token"))
-    assert [tokens.current(login).value for _ in range(2)] == ["token-1", "token-2"]
 
 
 def test_old_token_serves_while_the_source_fails(source: Source) -> None:

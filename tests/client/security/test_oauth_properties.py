@@ -161,84 +161,55 @@ def test_http_can_be_allowed() -> None:
     assert login.source == TokenEndpoint(url, MIRROR)
 
 
-@pytest.mark.parametrize(
-    ("properties", "sentence"),
-    [
-        (
-            oauth(**{URL: ""}),
-            f"no {URL}. Set the https: URL of the token endpoint, or the file: URL of a token",
-        ),
-        (
-            oauth(**{URL: "http://keycloak:8080/token?k=hidden-7f"}),
-            f"{URL}=http://keycloak:8080/token has no TLS: everyone .* Use https, or set shoal.oauth",
-        ),
-        (oauth(**{URL: "https://mirror:hidden-7f@idp/token"}), f"{URL} is not the URL of a token endpoint"),
-        (oauth(**{URL: "ftp://idp/token"}), f"{URL} is not the URL of a token endpoint"),
-        (oauth(**{URL: "https://idp:port/token"}), f"{URL} is not the URL of a token endpoint"),
-        (oauth(**{URL: "https://idp/t oken"}), f"{URL} is not the URL of a token endpoint"),
-        (oauth(**{URL: "https:///token"}), f"{URL} is not the URL of a token endpoint"),
-        (
-            oauth(**{URL: "file:token"}),
-            f"{URL}=file:token is not the URL of a file. Write file:///path/to/token",
-        ),
-        (oauth(**{URL: "file://host/token"}), "is not the URL of a file"),
-        (oauth('clientId="mirror"'), f"no {SECRET_KEY}, and no clientSecret in sasl.jaas.config"),
-        (oauth('clientSecret="hidden-7f"'), f"no {ID}, and no clientId in sasl.jaas.config"),
-        (
-            oauth(**{HANDLER: "io.strimzi.Handler"}),
-            f"{HANDLER}=io.strimzi.Handler is not supported. Use Kafka's own",
-        ),
-        (
-            oauth(**{"sasl.client.callback.handler.class": "com.example.Own"}),
-            "sasl.client.callback.handler.class=com.example.Own is not supported. Remove it",
-        ),
-        (oauth(**{HANDLER: "tests.none:Tokens"}), f"{HANDLER} tests.none:Tokens: No module named"),
-        (oauth(**{HANDLER: "json:JSONDecoder"}), r"it has no method token\(\)"),
-        (oauth(**{HANDLER: "json:Nothing"}), "there is no such class"),
-        (
-            oauth(**{"sasl.oauthbearer.jwt.retriever.class": "com.example.Own"}),
-            "sasl.oauthbearer.jwt.retriever.class=com.example.Own is not supported. Remove it, and name",
-        ),
-        (
-            oauth(**{"sasl.oauthbearer.jwt.retriever.class": f"{OAUTH}.JwtBearerJwtRetriever"}),
-            "JwtBearerJwtRetriever is not supported. Remove it, and name a file of tokens by",
-        ),
-        (
-            oauth(**{"sasl.oauthbearer.jwt.validator.class": "com.example.Own"}),
-            "jwt.validator.class=com.example.Own",
-        ),
-        (oauth(**{"sasl.login.read.timeout.ms": "soon"}), "sasl.login.read.timeout.ms=soon is not a number"),
-        (oauth(**{"sasl.oauthbearer.header.urlencode": "ja"}), "urlencode=ja is neither true nor false"),
-        (
-            oauth('clientId="a" clientSecret="b" extension_auth="x"'),
-            "extension_auth is not an extension of SASL",
-        ),
-        (oauth('clientId="a" clientSecret="b" extension_a1="x"'), "extension_a1 is not an extension of SASL"),
-        (
-            oauth('clientId="a" clientSecret="b" extension_a="\\001"'),
-            "extension_a is not an extension of SASL",
-        ),
-        (
-            oauth('clientId="a" clientSecret="b" ssl.truststore.location="/missing"'),
-            "sasl.jaas.config: ssl.truststore.location /missing cannot be read",
-        ),
-        (
-            oauth(**{"sasl.jaas.config": f"{PLAIN} required;"}),
-            f"has not the login module of OAUTHBEARER: {MODULE}",
-        ),
-        (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
-            f"no sasl.jaas.config, which names the login module. Set it to: {MODULE} required …;",
-        ),
-    ],
-)
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
+VALIDATOR = "sasl.oauthbearer.jwt.validator.class"
+OWN = "com.example.Own"
+
+#: Properties, and what the refusal of them names.
+UNUSABLE = [
+    ({URL: ""}, f"no {URL}"),
+    ({URL: "http://keycloak:8080/token?k=hidden-7f"}, f"{URL}=http://keycloak:8080/token has no TLS"),
+    ({URL: "https://mirror:hidden-7f@idp/token"}, f"{URL} is not"),
+    ({URL: "ftp://idp/token"}, f"{URL} is not"),
+    ({URL: "https://idp:port/token"}, f"{URL} is not"),
+    ({URL: "https://idp/t oken"}, f"{URL} is not"),
+    ({URL: "https:///token"}, f"{URL} is not"),
+    ({URL: "file:token"}, f"{URL}=file:token is not the URL of a file"),
+    ({URL: "file://host/token"}, "is not the URL of a file"),
+    ({HANDLER: "io.strimzi.Handler"}, f"{HANDLER}=io.strimzi.Handler"),
+    ({"sasl.client.callback.handler.class": OWN}, f"sasl.client.callback.handler.class={OWN}"),
+    ({HANDLER: "tests.none:Tokens"}, f"{HANDLER} tests.none:Tokens: No module named"),
+    ({HANDLER: "json:JSONDecoder"}, r"no method token\(\)"),
+    ({HANDLER: "json:Nothing"}, "no such class"),
+    ({RETRIEVER: OWN}, f"{RETRIEVER}={OWN}"),
+    ({RETRIEVER: f"{OAUTH}.JwtBearerJwtRetriever"}, "JwtBearerJwtRetriever"),
+    ({VALIDATOR: OWN}, f"{VALIDATOR}={OWN}"),
+    ({"sasl.login.read.timeout.ms": "soon"}, "sasl.login.read.timeout.ms=soon"),
+    ({"sasl.oauthbearer.header.urlencode": "ja"}, "urlencode=ja"),
+    ({"sasl.jaas.config": f"{PLAIN} required;"}, f"login module of OAUTHBEARER: {MODULE}"),
+    ('clientId="mirror"', f"no {SECRET_KEY}, and no clientSecret in sasl.jaas.config"),
+    ('clientSecret="hidden-7f"', f"no {ID}, and no clientId in sasl.jaas.config"),
+    ('clientId="a" clientSecret="b" extension_auth="x"', "extension_auth"),
+    ('clientId="a" clientSecret="b" extension_a1="x"', "extension_a1"),
+    ('clientId="a" clientSecret="b" extension_a="\\001"', "extension_a"),
+    ('clientId="a" clientSecret="b" ssl.truststore.location="/missing"', "ssl.truststore.location /missing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), UNUSABLE)
 def test_unusable_property_of_oauth_is_named_without_secrets(
-    properties: dict[str, str], sentence: str
+    changes: dict[str, str] | str, sentence: str
 ) -> None:
+    properties = oauth(changes) if isinstance(changes, str) else oauth(**changes)
     with pytest.raises(ConfigError, match=sentence) as refused:
         read_security(properties, "the file")
     assert SECRET not in str(refused.value)
     assert str(refused.value).startswith("the file: ")
+
+
+def test_missing_login_module_is_named() -> None:
+    with pytest.raises(ConfigError, match=rf"no sasl\.jaas\.config.*{MODULE} required"):
+        read_security({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "the file")
 
 
 def test_handlers_of_tokens_are_refused_with_passwords() -> None:
@@ -250,12 +221,6 @@ def test_handlers_of_tokens_are_refused_with_passwords() -> None:
     }
     with pytest.raises(ConfigError, match=rf"{HANDLER}.*PLAIN"):
         read_security(properties, "the file")
-
-
-def test_misspelt_property_of_oauth_warns() -> None:
-    properties = {"bootstrap.servers": "a:1", **oauth(**{"sasl.oauthbearer.scopes": "read"})}
-    (warning,) = ClientConfig.from_properties("source", properties)[1]
-    assert "sasl.oauthbearer.scopes" in warning
 
 
 def test_secrets_of_oauth_travel_sealed_alone() -> None:

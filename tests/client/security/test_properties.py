@@ -101,10 +101,6 @@ def test_unusable_security_property_is_named_without_secrets(
     assert str(refused.value).startswith("the file: ")
 
 
-def test_plaintext_cluster_has_no_security() -> None:
-    assert read_security({"security.protocol": "PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "the file") is None
-
-
 def test_secrets_are_absent_from_repr() -> None:
     config, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
     assert warnings == []
