@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kafka.record.default_records import ControlRecord, DefaultRecordBatch
 
 from shoal.errors import CorruptBatch
 from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, scan
 from shoal.records.aborted import Marker, read_marker
-from tests.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, patched, payload, raw_batch, view
+from tests.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, payload, raw_batch, view
 from tests.strategies import damaged
 
 ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
@@ -34,44 +33,8 @@ def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
     ]
 
 
-def test_aborted_transaction_is_dropped() -> None:
-    log = [data(1, 0), data(1, 1), marker(ABORT, 1, base_offset=2), data(1, 3)]
-    assert kept(log, [(1, 0)]) == [3]
-
-
-def test_aborted_transaction_after_a_committed_one_is_dropped() -> None:
-    log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2), marker(ABORT, 1, base_offset=3)]
-    assert kept(log, [(1, 2)]) == [0]
-
-
-def test_committed_transaction_after_an_aborted_one_is_kept() -> None:
-    log = [data(1, 0), marker(ABORT, 1, base_offset=1), data(1, 2), marker(COMMIT, 1, base_offset=3)]
-    assert kept(log, [(1, 0)]) == [2]
-
-
-def test_consecutive_aborted_transactions_are_dropped() -> None:
-    log = [
-        data(1, 0),
-        marker(ABORT, 1, base_offset=1),
-        data(1, 2),
-        marker(ABORT, 1, base_offset=3),
-        data(1, 4),
-    ]
-    assert kept(log, [(1, 2), (1, 0)]) == [4]
-
-
-def test_aborted_transaction_from_before_the_fetch_offset_is_dropped() -> None:
-    log = [data(1, 10), marker(ABORT, 1, base_offset=11), data(1, 12)]
-    assert kept(log, [(1, 3)]) == [12]
-
-
 def test_aborted_transaction_that_begins_within_a_batch_is_dropped() -> None:
     assert kept([data(1, 5, count=4)], [(1, 8)]) == []
-
-
-def test_marker_of_another_producer_ends_no_transaction() -> None:
-    log = [data(1, 0), marker(ABORT, 2, base_offset=1), data(1, 2), data(2, 3)]
-    assert kept(log, [(1, 0)]) == [3]
 
 
 def test_commit_marker_ends_no_aborted_transaction() -> None:
@@ -190,14 +153,6 @@ def test_exactly_the_batches_of_aborted_transactions_are_dropped(draw: random.Ra
 # Control records.
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2, 6, 300, -1])
-def test_marker_type_is_decoded_as_by_kafka_python(kind: int) -> None:
-    written = marker(kind, 1)
-    (theirs,) = DefaultRecordBatch(bytes(written))
-    assert isinstance(theirs, ControlRecord)
-    assert read_marker(view(written)) == theirs.type == kind
-
-
 def test_marker_type_is_read_from_literal_bytes() -> None:
     """An abort, as Kafka's ``MemoryRecords.writeEndTransactionalMarker`` writes it."""
     record = bytes.fromhex("20 00 00 00 08 00000000 0c 000000000001 00")
@@ -241,9 +196,3 @@ def test_marker_that_is_cut_short_is_corrupt() -> None:
 def test_arbitrary_control_records_have_a_type_or_are_corrupt(records: bytes) -> None:
     with contextlib.suppress(CorruptBatch):
         assert -(2**15) <= read_marker(control(records)) < 2**15
-
-
-def test_read_marker_does_not_check_the_crc() -> None:
-    """Reading trusts the CRC: the mirror checks that before it drops a batch."""
-    flipped = patched(marker(ABORT, 1), 61 + 8, b"\1")
-    assert read_marker(view(flipped)) == COMMIT

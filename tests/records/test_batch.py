@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch
-from kafka.record.memory_records import MemoryRecords
 
 from shoal.errors import CorruptBatch
-from shoal.records import HEADER_SIZE, BatchHeader, Codec, read_header, split
-from tests.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, raw_batch, view
+from shoal.records import BatchHeader, Codec, split
+from tests.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, message, raw_batch, view
 from tests.strategies import record_sets
 
 # One record of a transaction, compressed with zstd, as aiokafka 0.14 wrote it;
@@ -64,18 +60,6 @@ def test_batch_builder_of_the_tests_writes_the_literal_bytes() -> None:
     assert raw_batch(LITERAL[61:], **fields) == LITERAL
 
 
-def test_read_header_at_any_position_checks_nothing() -> None:
-    assert read_header(memoryview(b"x" * 7 + LITERAL), 7) == LITERAL_HEADER
-    assert read_header(memoryview(b"\xff" * HEADER_SIZE)).batch_length == -1
-
-
-def test_header_has_size_and_offsets() -> None:
-    header = view(LITERAL).header
-    assert header.size == len(LITERAL)
-    assert header.last_offset == 1001
-    assert header.next_offset == 1002
-
-
 @pytest.mark.parametrize(
     ("attributes", "codec_id", "log_append_time", "transactional", "control"),
     [
@@ -105,41 +89,6 @@ def test_batch_with_fewer_records_than_offsets_has_holes(
     count: int, holes: tuple[int, ...], expected: bool
 ) -> None:
     assert view(batch(count, holes=holes)).header.has_holes is expected
-
-
-def test_empty_record_set_is_split_into_no_batches() -> None:
-    assert list(split(memoryview(b""))) == []
-
-
-def test_split_returns_batches_in_log_order_as_views() -> None:
-    first, second = batch(2, base_offset=5), batch(1, base_offset=7, codec=Codec.GZIP)
-    record_set = first + second
-    found = list(split(memoryview(record_set)))
-    assert [each.view for each in found] == [first, second]
-    assert [each.header.base_offset for each in found] == [5, 7]
-    record_set[len(first)] = 0x7F
-    assert found[1].view[0] == 0x7F
-
-
-def test_record_set_may_mix_magics() -> None:
-    parts = [message(0, offset=1), message(1, offset=2), batch(1, base_offset=3), message(1, offset=4)]
-    found = list(split(memoryview(bytearray().join(parts))))
-    assert [each.view for each in found] == parts
-    assert [each.header.magic for each in found] == [0, 1, 2, 1]
-    assert [each.header.next_offset for each in found] == [2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("last", [LITERAL, batch(3), marker(0, 1), message(0), message(1)])
-def test_last_batch_cut_anywhere_is_ignored(last: bytes) -> None:
-    whole = batch(2)
-    for cut in range(len(last)):
-        assert [each.view for each in split(memoryview(whole + last[:cut]))] == [whole]
-    assert [each.view for each in split(memoryview(whole + last))] == [whole, last]
-
-
-@pytest.mark.parametrize("trailing", [b"\0", b"\xff" * 16, LITERAL[:60], batch(1)[:-1], message(1)[:-1]])
-def test_trailing_piece_after_whole_batches_is_ignored(trailing: bytes) -> None:
-    assert [each.view for each in split(memoryview(LITERAL + trailing))] == [LITERAL]
 
 
 @pytest.mark.parametrize(
@@ -173,12 +122,6 @@ def test_malformed_batch_is_corrupt_with_its_position(data: bytearray, reason: s
     assert caught.value.position == len(before)
 
 
-def test_batch_with_maximum_offsets_and_records_is_accepted() -> None:
-    header = view(raw_batch(last_offset_delta=2**31 - 2, records_count=2**31 - 1)).header
-    assert not header.has_holes
-    assert view(raw_batch(last_offset_delta=2**31 - 1, records_count=0)).header.next_offset == 2**31
-
-
 def test_codecs_have_kafkas_numbers() -> None:
     assert {codec.name: codec.value for codec in Codec} == {
         "NONE": 0,
@@ -187,62 +130,6 @@ def test_codecs_have_kafkas_numbers() -> None:
         "LZ4": 3,
         "ZSTD": 4,
     }
-
-
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("transactional", [False, True])
-def test_batches_of_another_library_are_read_as_by_two_libraries(codec: Codec, transactional: bool) -> None:
-    builder = DefaultRecordBatchBuilder(2, codec, transactional, 77, 3, 12, 1 << 20)
-    for offset in range(3):
-        builder.append(offset, 1_600_000_000_000 + offset, b"key", b"value " * 50, headers=[("name", b"x")])
-    data = bytes(builder.build())
-    header = view(data).header
-    third = DefaultRecordBatch(data)
-    assert header == BatchHeader(
-        base_offset=third.base_offset,
-        batch_length=len(data) - 12,
-        leader_epoch=third.leader_epoch,
-        magic=third.magic,
-        crc=third.crc,
-        attributes=codec | (TRANSACTIONAL if transactional else 0),
-        last_offset_delta=2,
-        base_timestamp=1_600_000_000_000,
-        max_timestamp=1_600_000_000_002,
-        producer_id=77,
-        producer_epoch=3,
-        base_sequence=12,
-        records_count=3,
-    )
-    assert header.next_offset == third.next_offset
-    assert header.size == third.size_in_bytes
-    assert header.codec_id == third.compression_type == codec
-
-
-@pytest.mark.parametrize(
-    ("magic", "codec"),
-    [
-        (0, Codec.NONE),
-        (0, Codec.GZIP),
-        (0, Codec.SNAPPY),
-        (1, Codec.NONE),
-        (1, Codec.GZIP),
-        (1, Codec.SNAPPY),
-        (1, Codec.LZ4),
-    ],
-)
-def test_old_message_sets_are_split_as_by_another_library(magic: int, codec: Codec) -> None:
-    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
-    for offset in range(3):
-        builder.append(offset, 1_600_000_000_000, b"key", b"value " * 50)
-    data = bytes(builder.build())
-    found = list(split(memoryview(data)))
-    third = MemoryRecords(data)
-    sizes = []
-    while (each := third.next_batch()) is not None:
-        sizes.append(each.size_in_bytes)
-    assert [batch.header.size for batch in found] == sizes
-    assert len(found) == (3 if codec == Codec.NONE else 1)
-    assert {batch.header.magic for batch in found} == {magic}
 
 
 @given(record_sets())

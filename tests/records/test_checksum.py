@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
-from shoal.records import Codec, crc32c, stamp, verify_crc
+from shoal.records import Codec, crc32c, verify_crc
 from shoal.records.checksum import crc_of_difference
 from tests.batches import batch, marker, message, view
 
@@ -16,11 +15,6 @@ from tests.batches import batch, marker, message, view
 def test_crc32c_equals_the_published_check_value() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(b"") == 0
-
-
-@given(st.binary(max_size=300), st.binary(max_size=300))
-def test_crc_continued_equals_that_of_another_library(first: bytes, second: bytes) -> None:
-    assert crc32c(memoryview(second), crc32c(first)) == calc_crc32c(first + second)
 
 
 @pytest.mark.parametrize("following", [0, 1, 61, 65_535, 65_536, 65_537, 3 * 65_536, 1_000_003])
@@ -52,11 +46,6 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("whole", WHOLE)
-def test_verify_crc_of_a_sound_batch_passes(whole: bytearray) -> None:
-    verify_crc(view(whole))
-
-
-@pytest.mark.parametrize("whole", WHOLE)
 def test_verify_crc_detects_any_flipped_bit(whole: bytearray) -> None:
     magic = whole[16]
     covered_from = 21 if magic == 2 else 17  # the magic itself decides how the rest is read
@@ -74,12 +63,3 @@ def test_verify_crc_error_has_the_offset_of_the_batch() -> None:
     with pytest.raises(CorruptBatch) as caught:
         verify_crc(view(damaged))
     assert caught.value.position == 42
-
-
-def test_verify_crc_after_a_stamp_reads_the_current_bytes() -> None:
-    found = view(batch(2))
-    stamp(found, 1, 2, 3)
-    verify_crc(found)
-    found.view[-1] ^= 1
-    with pytest.raises(CorruptBatch):
-        verify_crc(found)

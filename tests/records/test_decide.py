@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.records import AbortedTransactions, Codec, Decision, decide
+from shoal.records import AbortedTransactions, Decision, decide
 from tests.batches import (
     CONTROL,
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
     TRANSACTIONAL,
     batch,
     marker,
@@ -25,15 +23,6 @@ ABORTED_PRODUCER = 7
 def decision(data: bytearray, start_offset: int = 0, aborted: bool = True) -> Decision:
     transactions = AbortedTransactions([(ABORTED_PRODUCER, 0)]) if aborted else None
     return decide(view(data).header, start_offset, transactions)
-
-
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("flags", [0, LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON])
-@pytest.mark.parametrize("aborted", [False, True])
-def test_whole_batch_is_copied(codec: Codec, flags: int, aborted: bool) -> None:
-    whole = batch(3, base_offset=5, codec=codec, flags=flags, producer_id=1)
-    assert decision(whole, 5, aborted) is Decision.COPY
-    assert decision(whole, 0, aborted) is Decision.COPY
 
 
 @pytest.mark.parametrize(
@@ -56,16 +45,6 @@ def test_incomplete_batch_is_dropped_or_rebuilt(data: bytearray, expected: Decis
     assert decision(data) is expected
 
 
-@pytest.mark.parametrize("holes", [(), (1,), (0,), (0, 2)])
-def test_batch_that_begins_before_the_range_is_cropped(
-    holes: tuple[int, ...],
-) -> None:
-    data = batch(4, base_offset=10, holes=holes)
-    assert decision(data, 11) is Decision.CROP
-    assert decision(data, 13) is Decision.CROP
-    assert decision(data, 10) is not Decision.CROP
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -80,11 +59,6 @@ def test_batch_that_begins_before_the_range_is_cropped(
 )
 def test_dropped_or_old_batch_is_not_cropped(data: bytearray, expected: Decision) -> None:
     assert decision(data, 11) is expected
-
-
-def test_aborted_batch_is_copied_if_uncommitted_records_are_read() -> None:
-    data = batch(2, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER)
-    assert decision(data, aborted=False) is Decision.COPY
 
 
 @given(batches(), st.integers(0, 2**62))

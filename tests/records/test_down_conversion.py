@@ -16,7 +16,6 @@ from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion, convert
 from tests.batches import (
     CONTROL,
-    DELETE_HORIZON,
     LOG_APPEND_TIME,
     TIMESTAMP,
     TRANSACTIONAL,
@@ -44,12 +43,10 @@ from tests.records.down_conversions import (
     conversion,
     converted,
     data_records,
-    messages_and_padding,
     of,
     offsets_of,
     read,
     read_by_kafka_python,
-    transactions,
 )
 from tests.strategies import INT64, damaged
 from tests.vectors import Vector, old_vectors, vectors
@@ -75,15 +72,6 @@ def as_messages(records: Sequence[Record], magic: int, *, base: int, **fields: i
 # The conversion of one batch, byte by byte.
 
 
-@EVERY_MAGIC
-def test_uncompressed_records_become_one_message_each(magic: int) -> None:
-    expected = b"".join(as_messages(MIXED, magic, base=1000))
-    assert messages_and_padding(converted(of(MIXED, base_offset=1000), magic, fetch_offset=1000)) == (
-        expected,
-        b"",
-    )
-
-
 def test_messages_have_literal_bytes() -> None:
     """As kafka-python's builder of the time writes them."""
     source = of([Record(b"v", b"k")], base_offset=5)
@@ -93,14 +81,6 @@ def test_messages_have_literal_bytes() -> None:
     assert whole_messages(converted(source, 1)) == [
         bytes.fromhex("0000000000000005 00000018 5eaf63dc 01 00 00000174876e8000 00000001 6b 00000001 76")
     ]
-
-
-@pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_compressed_records_in_magic_1_have_relative_offsets(codec: Codec) -> None:
-    (wrapping,) = whole_messages(converted(of(MIXED, codec, base_offset=1000), 1))
-    inner = wrapping[34:]
-    assert decompress(codec, inner, LIMIT) == b"".join(as_messages(MIXED, 1, base=0))
-    assert wrapping == message(1, inner, offset=1004, attributes=codec, timestamp=TIMESTAMP + 300_000)
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS[1:])
@@ -115,13 +95,6 @@ def test_compressed_records_in_magic_0_have_absolute_offsets(codec: Codec) -> No
         stream = wrapping[26:]
     assert decompress(codec, stream, LIMIT) == plain
     assert wrapping == message(0, wrapping[26:], offset=1004, attributes=codec)
-
-
-@EVERY_MAGIC
-@EVERY_CODEC
-def test_converted_records_read_by_kafka_python_are_the_same(magic: int, codec: Codec) -> None:
-    source = of(MIXED, codec, base_offset=2**40)
-    assert read_by_kafka_python(converted(source, magic)) == as_seen(read(source), magic)
 
 
 @EVERY_CODEC
@@ -143,36 +116,11 @@ def test_log_append_time_is_that_of_every_message(codec: Codec) -> None:
     assert {timestamp for _, timestamp, _, _ in read_by_kafka_python(data)} == {1_700_000_000_000}
 
 
-@EVERY_CODEC
-def test_magic_0_has_neither_timestamp_nor_append_time(codec: Codec) -> None:
-    source = of(MIXED, codec, flags=LOG_APPEND_TIME, max_timestamp=1_700_000_000_000)
-    data = converted(source, 0)
-    assert data[17] == codec
-    assert {timestamp for _, timestamp, _, _ in read_by_kafka_python(data)} == {-1}
-
-
-def test_missing_timestamp_stays_minus_one() -> None:
-    source = of([Record(), Record(offset_delta=1)], Codec.GZIP, base_timestamp=-1, max_timestamp=-1)
-    data = converted(source, 1)
-    assert data[18:26] == b"\xff" * 8
-    assert [timestamp for _, timestamp, _, _ in read_by_kafka_python(data)] == [-1, -1]
-
-
 @pytest.mark.parametrize("base_timestamp", [-(2**63), -(2**63) + 9, 2**63 - 10, 2**63 - 1])
 def test_timestamps_wrap_around_at_64_bits_as_they_do_for_a_consumer(base_timestamp: int) -> None:
     records = [Record(timestamp_delta=-10), Record(offset_delta=1, timestamp_delta=10)]
     source = of(records, base_timestamp=base_timestamp, max_timestamp=0)
     assert read(converted(source, 1)) == read(source)
-
-
-@EVERY_MAGIC
-@EVERY_CODEC
-def test_offsets_of_compacted_batches_are_kept(magic: int, codec: Codec) -> None:
-    """At the begin, in the middle and at the end; the end's are lost, as there is nothing to show them."""
-    source = batch(9, base_offset=100, codec=codec, flags=DELETE_HORIZON, holes=(0, 1, 4, 7, 8))
-    data = converted(source, magic, fetch_offset=100)
-    assert [offset for offset, *_ in read_by_kafka_python(data)] == [102, 103, 105, 106]
-    assert read_by_kafka_python(data) == as_seen(read(source), magic)
 
 
 # Unchanged messages, and messages of magic 1.
@@ -204,13 +152,6 @@ def test_messages_of_magic_1_become_messages_of_magic_0(recorded: tuple[Vector, 
     assert read_by_kafka_python(data) == as_seen(read(record_set), 0)
     kinds = {each.header.codec_id for each in split(memoryview(record_set))}
     assert {whole[17] for whole in whole_messages(data)} == kinds
-
-
-@pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_wrapper_of_magic_1_gets_absolute_offsets_in_magic_0(codec: Codec) -> None:
-    source = wrapper(1, codec, as_messages(MIXED, 1, base=0), offset=1004)
-    assert converted(source, 0)[:8] == (1004).to_bytes(8)
-    assert [offset for offset, *_ in read_by_kafka_python(converted(source, 0))] == [*range(1000, 1005)]
 
 
 def test_log_with_all_three_formats_is_converted_to_one() -> None:
@@ -284,15 +225,6 @@ def test_transaction_markers_and_emptied_batches_are_dropped(magic: int) -> None
     )
 
 
-def test_aborted_records_are_dropped_if_transactions_are_given() -> None:
-    assert offsets_of(converted(transactions(), aborted=[(7, 0)])) == [3, 5, 6]
-    assert offsets_of(converted(transactions(), aborted=[])) == [0, 1, 2, 3, 5, 6]
-
-
-def test_aborted_records_are_kept_if_no_transactions_are_given() -> None:
-    assert offsets_of(converted(transactions())) == [0, 1, 2, 3, 5, 6]
-
-
 @EVERY_MAGIC
 def test_uncompressed_records_before_the_fetch_offset_are_dropped(magic: int) -> None:
     """Some clients take each message for one that they asked for."""
@@ -340,12 +272,6 @@ def test_record_set_without_convertible_records_has_only_a_next_offset(
     assert found.size == 0
     assert found.next_offset == next_offset
     assert list(found.chunks()) == []
-
-
-def test_aborted_transaction_alone_converts_to_no_bytes() -> None:
-    source = batch(5, flags=TRANSACTIONAL, producer_id=7) + marker(0, 7, base_offset=5)
-    found = conversion(source, aborted=[(7, 0)])
-    assert (found.size, found.next_offset) == (0, 6)
 
 
 # Whatever the records.

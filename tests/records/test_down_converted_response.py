@@ -38,12 +38,6 @@ from tests.records.down_conversions import (
 # The size and the padding.
 
 
-def test_announced_size_is_that_of_the_source() -> None:
-    source = of([Record(b"x", None, (("name", b"header" * 100),))])
-    found = conversion(source)
-    assert found.size == len(source)
-
-
 def test_announced_size_includes_a_larger_first_batch() -> None:
     source = of([Record(b"", None, offset_delta=delta) for delta in range(100)])
     data = converted(source)
@@ -60,23 +54,6 @@ def test_remaining_bytes_are_the_front_of_a_longer_batch(missing: int) -> None:
     padding = (OVERFLOW_OFFSET + length.to_bytes(4)).ljust(missing, b"\0")[:missing]
     assert data == wrapping + padding
     assert read_by_kafka_python(data) == read(wrapping)
-
-
-def test_padding_larger_than_a_chunk_is_split_into_chunks() -> None:
-    """Each with a front of its own, as from Kafka; a client skips them with the first."""
-    source = of([Record(b"x")])
-    first = converted(source)[: 12 + int.from_bytes(converted(source)[8:12])]
-    found = DownConversion(
-        memoryview(source), magic=1, fetch_offset=0, source_bytes=len(first) + 250, chunk_bytes=100
-    )
-    chunks = [bytes(chunk) for chunk in found.chunks()]
-    assert chunks == [
-        first,
-        (OVERFLOW_OFFSET + (251).to_bytes(4)).ljust(100, b"\0"),
-        (OVERFLOW_OFFSET + (151).to_bytes(4)).ljust(100, b"\0"),
-        (OVERFLOW_OFFSET + (61).to_bytes(4)).ljust(50, b"\0"),
-    ]
-    assert whole_messages(b"".join(chunks)) == [first]
 
 
 def test_messages_beyond_the_announced_size_are_cut() -> None:
@@ -121,16 +98,6 @@ def test_chunks_have_whole_batches_of_at_most_chunk_bytes() -> None:
     assert offsets_of(b"".join(chunks)) == [*range(60)]
 
 
-def test_batch_larger_than_a_chunk_is_its_own_chunk() -> None:
-    small, large = batch(1), batch([b"x" * 5000], base_offset=1)
-    source = small + large + batch(1, base_offset=2) + batch(1, base_offset=3)
-    found = DownConversion(
-        memoryview(source), magic=1, fetch_offset=0, source_bytes=len(source) + 500, chunk_bytes=1000
-    )
-    chunks = [len(whole_messages(bytes(chunk))) for chunk in found.chunks()]
-    assert chunks[:3] == [1, 1, 2]
-
-
 def test_chunks_are_alive_one_at_a_time() -> None:
     batches = [batch([b"x" * 15_000], base_offset=number) for number in range(300)]
     source = b"".join(batches)
@@ -148,15 +115,6 @@ def test_chunks_are_alive_one_at_a_time() -> None:
     # Other threads of this process allocate meanwhile, which is in some of the measurements.
     assert min(peak(16 * 1024) for _ in range(5)) < 7 * 16 * 1024
     assert peak(1 << 30) > len(source)
-
-
-def test_source_is_read_only_as_far_as_announced() -> None:
-    source = b"".join(
-        of([Record(b"", None, offset_delta=d) for d in range(50)], base_offset=50 * n) for n in range(40)
-    )
-    found = DownConversion(memoryview(source), magic=1, fetch_offset=0, chunk_bytes=1000)
-    assert sum(len(chunk) for chunk in found.chunks()) == len(source)
-    assert found.next_offset < 20 * 50
 
 
 def test_next_offset_follows_the_last_read_batch() -> None:

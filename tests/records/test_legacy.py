@@ -91,50 +91,6 @@ def test_recorded_messages_are_read_as_by_kafka_s_tool_and_other_libraries(
 
 
 @each_case("recorded", RECORDED, _name)
-def test_recorded_messages_are_read_as_by_librdkafka(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
-    vector, partition = recorded
-    assert vector.records is not None
-    found = [
-        {
-            "offset": offset,
-            "timestamp": timestamp,
-            "key": None if key is None else key.decode(),
-            "value": None if value is None else value.decode(),
-        }
-        for batch in split(partition.record_set)
-        for offset, timestamp, key, value in (_values(record) for record in read_records(batch, LIMIT))
-    ]
-    # A response begins with a whole wrapper and ends with its segment.
-    expected = [
-        {
-            "offset": each["offset"],
-            # If there is none, as in magic 0, librdkafka returns 0.
-            "timestamp": -1 if each["timestamp_type"] == "none" else each["timestamp"],
-            "key": each["key"],
-            "value": each["value"],
-        }
-        for each in vector.records[f"{partition.topic}-{partition.partition}"]
-        if found[0]["offset"] <= each["offset"] <= found[-1]["offset"]
-    ]
-    assert found == expected
-
-
-def test_recordings_cover_codecs_magics_append_times_and_holes() -> None:
-    batches = [batch for _, partition in _recorded() for batch in split(partition.record_set)]
-    for magic in (0, 1):
-        assert {each.header.codec_id for each in batches if each.header.magic == magic} == set(Codec) - {4}
-    assert {each.header.codec_id for each in batches if each.header.is_log_append_time} == set(Codec) - {4}
-    holes = 0
-    for each in batches:
-        if each.header.magic != 2:
-            offsets = [record.offset for record in read_records(each, LIMIT)]
-            holes += offsets[-1] - offsets[0] >= len(offsets)
-    assert holes >= 6
-
-
-@each_case("recorded", RECORDED, _name)
 def test_recorded_messages_are_rebuilt_as_one_batch(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
@@ -174,15 +130,6 @@ def test_messages_of_other_libraries_are_read_as_by_them(
         assert theirs == expected
 
 
-def test_uncompressed_message_is_one_record() -> None:
-    old = view_of(message(0, b"v", key=b"k", offset=5))
-    assert read_records(old, 0) == [Record(5, -1, bytes.fromhex("02 6b 02 76 00"))]
-    nulls = view_of(message(1, None, key=None, offset=6, timestamp=77))
-    assert read_records(nulls, 0) == [Record(6, 77, bytes.fromhex("01 01 00"))]
-    empty = view_of(message(1, b"", key=b"", offset=7, attributes=LOG_APPEND_TIME, timestamp=88))
-    assert read_records(empty, 0) == [Record(7, 88, bytes.fromhex("00 00 00"))]
-
-
 def _inner(magic: int, offsets: list[int]) -> list[bytearray]:
     return [message(magic, b"%d" % offset, offset=offset, timestamp=1000 + offset) for offset in offsets]
 
@@ -198,13 +145,6 @@ def test_relative_offsets_end_at_the_wrapper_s_offset(codec: Codec) -> None:
     # After compaction, the last remaining message has the wrapper's offset.
     found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [1, 4]), offset=104))
     assert found == [(101, 1001), (104, 1004)]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-def test_absolute_offsets_of_inner_messages_are_kept(magic: int, codec: Codec) -> None:
-    found = _offsets_and_timestamps(wrapper(magic, codec, _inner(magic, [100, 101, 104]), offset=104))
-    assert [offset for offset, _ in found] == [100, 101, 104]
 
 
 def test_append_time_of_a_wrapper_applies_to_messages_of_magic_1() -> None:
@@ -318,18 +258,6 @@ def test_wrapper_beyond_the_limit_is_refused() -> None:
     with pytest.raises(UnsupportedBatch, match=r"1000.*records.*64"):
         read_records(found, 63_999)
     assert len(read_records(found, 64_000)) == 1000
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_header_of_old_messages_has_only_codec_and_append_time(magic: int) -> None:
-    header = view_of(message(magic, attributes=0xFF)).header
-    assert header.codec_id == 7
-    assert header.is_log_append_time is bool(magic)
-    assert not header.is_control
-    assert not header.is_transactional
-    # Cut off right before its attributes it is no message yet, and still none after them.
-    for length in (17, 18, 19):
-        assert list(split(memoryview(message(magic)[:length]))) == []
 
 
 @st.composite

@@ -119,10 +119,6 @@ def test_oversized_record_is_written_in_its_own_batch(codec: Codec) -> None:
     assert read_key_value_headers(read_records(found[1][1], LIMIT)[0])[1] == noise
 
 
-def test_no_records_are_written_as_no_batches() -> None:
-    assert list(write_batches([], Codec.NONE, 1000)) == []
-
-
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_many_small_batches_take_no_quadratic_time(codec: Codec) -> None:
     """20,000 records one by one: encoding all that is left for each of them was 200 million."""

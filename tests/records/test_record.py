@@ -28,7 +28,7 @@ from shoal.records import (
     write_batch,
     write_body,
 )
-from tests.batches import LOG_APPEND_TIME, batch, marker, payload, raw_batch
+from tests.batches import LOG_APPEND_TIME, batch, payload, raw_batch
 from tests.batches import Record as Written
 from tests.batches import view as view_of
 from tests.each_case import each_case
@@ -122,50 +122,6 @@ def test_recorded_batches_are_read_as_by_other_libraries(
             assert found == others
 
 
-@each_case("recorded", [each for each in RECORDED if each[0].records is not None], _name)
-def test_recorded_batches_are_read_as_by_librdkafka(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
-    vector, partition = recorded
-    assert vector.records is not None
-    batches = list(split(partition.record_set))
-    expected = [
-        each
-        for each in vector.records[f"{partition.topic}-{partition.partition}"]
-        if each["offset"] <= batches[-1].header.last_offset  # a response ends with its segment
-    ]
-    offsets = {each["offset"] for each in expected}
-    found = [
-        record
-        for each in batches
-        for record in read_records(each, LIMIT)
-        if record.offset in offsets  # without markers and aborted records
-    ]
-    plain = []
-    for record in found:
-        key, value, headers = read_key_value_headers(record)
-        plain.append(
-            {
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "timestamp_type": "CreateTime",
-                "key": None if key is None else key.decode(),
-                "value": None if value is None else value.decode(),
-                "headers": [[name.decode(), content and content.decode()] for name, content in headers],
-            }
-        )
-    assert plain == expected
-
-
-def test_recordings_cover_holes_codecs_append_times_and_empty_batches() -> None:
-    headers = [batch.header for _, partition in _recorded() for batch in split(partition.record_set)]
-    assert {header.codec_id for header in headers} == set(Codec)
-    assert any(header.has_holes and header.records_count and header.codec_id for header in headers)
-    assert any(header.has_holes and header.records_count and not header.codec_id for header in headers)
-    assert any(header.records_count == 0 for header in headers)
-    assert any(header.is_log_append_time for header in headers)
-
-
 def test_batch_with_log_append_time_keeps_create_times() -> None:
     found = view_of(batch(3, flags=LOG_APPEND_TIME, base_timestamp=5000))
     assert [record.timestamp for record in read_records(found, LIMIT)] == [5000, 5001, 5002]
@@ -204,18 +160,6 @@ def test_batches_of_other_libraries_are_read(library: str, codec: Codec) -> None
         expected.append((offset, timestamp, key, value, [(n.encode(), v) for n, v in headers]))
     found = read_records(view_of(bytes(builder.build())), LIMIT)
     assert [_values(record) for record in found] == expected
-
-
-def test_control_batches_are_read() -> None:
-    (record,) = read_records(view_of(marker(1, 77, base_offset=9)), LIMIT)
-    assert record.offset == 9
-    assert read_key_value_headers(record)[0] == b"\0\0\0\1"
-
-
-def test_batch_without_records_is_read_as_empty_with_any_codec() -> None:
-    for codec in range(8):
-        empty = raw_batch(attributes=codec, records_count=0)
-        assert read_records(view_of(empty), 0) == []
 
 
 @pytest.mark.parametrize(
@@ -397,11 +341,6 @@ def test_records_outlive_the_buffer_of_their_view() -> None:
     found = read_records(RecordBatch(view_of(LITERAL).header, memoryview(buffer)), LIMIT)
     buffer[:] = bytes(len(buffer))
     assert found == LITERAL_READ
-
-
-@pytest.mark.parametrize("key", [None, b"", b"key"])
-def test_read_key_is_the_key_alone(key: bytes | None) -> None:
-    assert read_key(Record(0, 0, write_body(key, b"value", [(b"name", b"")]))) == key
 
 
 def test_read_key_that_is_cut_short_is_corrupt() -> None:

@@ -102,16 +102,6 @@ def test_message_cut_anywhere_is_ignored() -> None:
         assert up_convert(memoryview(whole[:size]), LIMIT) is None
 
 
-def test_last_message_cut_is_ignored() -> None:
-    one, two = sent(0, 0, b"k", b"first"), sent(0, 1, b"k", b"second")
-    for size in range(len(two)):
-        assert [value for _, _, _, value in read(one + two[:size])] == [b"first"]
-
-
-def test_offsets_from_a_producer_are_ignored() -> None:
-    assert len(read(sent(1, -1, b"k", b"a") + sent(1, -(2**63), b"k", b"b"))) == 2
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_append_time_of_a_wrapper_applies_to_its_messages(codec: Codec) -> None:
     inner = sent(1, 0, b"k", b"v")
@@ -168,10 +158,6 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_malformed_set_is_refused(name: str) -> None:
     assert refusal(REFUSED[name]) is ErrorCode.CORRUPT_MESSAGE
-
-
-def test_set_without_a_message_gives_no_batch() -> None:
-    assert up_convert(memoryview(b""), LIMIT) is None
 
 
 @pytest.mark.parametrize("codec", CODECS)
