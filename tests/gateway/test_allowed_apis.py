@@ -14,11 +14,6 @@ from tests.gateway.behind import Behind, gateway_before, old_request, served
 _FOR_CLIENTS = {*range(4), *range(8, 17), 18, *range(22, 27), 28, 32, 60}
 
 
-def test_apis_of_producers_and_consumers_are_announced(behind: Behind) -> None:
-    with Wire(behind.address()) as wire:
-        assert served(wire).keys() - {68, 69} == _FOR_CLIENTS  # the embedded broker may lack these two
-
-
 @pytest.mark.parametrize(
     "api_key", [19, 20, 21, 29, 30, 31, 33, 35, 37, 38, 42, 44, 45, 47, 49, 50, 51, 57, 61]
 )
@@ -37,8 +32,3 @@ def test_read_only_gateway_serves_neither_produce_nor_transactions(cluster: Brok
             assert wire.receive_frame() is None
         with Wire(behind.direct(topic)) as direct:
             assert direct.end_offset(topic) == 0
-
-
-def test_create_topics_is_announced_if_it_is_allowed(cluster: BrokerCluster) -> None:
-    with gateway_before(cluster, allow_create_topics=True) as behind, Wire(behind.address()) as wire:
-        assert served(wire)[ApiKey.CREATE_TOPICS][0] == 0

@@ -47,15 +47,6 @@ def test_client_finds_a_moved_leader(behind: Behind, topic: str, connect: Connec
     assert connect(address).fetch(topic, version=version).error_code == ErrorCode.NONE
 
 
-def test_waiting_fetch_after_leader_move_has_an_error_or_is_empty(
-    behind: Behind, topic: str, wire: Wire
-) -> None:
-    wire.send_fetch([(topic, 0, 0)], version=1, min_bytes=1, max_wait_ms=1_000)
-    behind.cluster.move_leader(topic, 0, behind.cluster.leader_of(topic) % 3 + 1)
-    assert wire.receive_frame() is not None
-    assert wire.fetch(topic, version=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
 def test_stopped_broker_disconnects_only_its_clients(behind: Behind, topic: str, connect: Connect) -> None:
     append(behind, topic, batch([b"kept"]))
     leader = behind.cluster.leader_of(topic)
@@ -122,18 +113,6 @@ def test_unknown_coordinator_gets_a_listener(cluster: BrokerCluster, connect: Co
 
 #: From a bootstrap listener's to that of broker 3.
 PORTS = 5
-
-
-def test_broker_has_the_same_port_after_a_gateway_restart(cluster: BrokerCluster) -> None:
-    port = free_ports(PORTS)
-    for _ in range(2):
-        with gateway_before(cluster, port=port) as behind:
-            assert {node_id: address.port for node_id, address in behind.gateway.brokers.items()} == {
-                1: port + 2,
-                2: port + 3,
-                3: port + 4,
-            }
-            assert behind.gateway.bootstrap.port == port
 
 
 def test_used_port_of_a_later_broker_omits_it_alone(

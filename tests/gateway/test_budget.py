@@ -63,12 +63,6 @@ def test_shares_of_equal_clients_go_in_order() -> None:
     assert order_of(budget, asked, budget.take("holder")) == [name for name, _ in asked]
 
 
-def test_share_larger_than_the_budget_is_granted_alone() -> None:
-    budget = Budget(2)
-    first = budget.take("a")
-    assert order_of(budget, [("b", 5)], first) == ["b"]
-
-
 def test_waiting_share_of_a_client_at_its_limit_delays_no_other() -> None:
     budget = Budget(3, most_of_network=1)
     held = budget.take("a")
@@ -104,13 +98,6 @@ def test_simultaneous_shares_do_not_exceed_the_limit() -> None:
 
 
 # Ends of waits
-
-
-def test_share_whose_block_raises_is_given_back() -> None:
-    budget = Budget(1)
-    with pytest.raises(ValueError, match="of the block"), budget.share("a"):
-        raise ValueError("of the block")
-    assert budget.held == 0
 
 
 class Left(Exception):
@@ -203,18 +190,6 @@ def test_share_beyond_its_client_s_limit_ends_one_of_that_client() -> None:
     with pytest.raises(Refused) as refused:
         budget.take("a")
     assert refused.value.is_of_network
-
-
-def test_ended_share_is_waited_for() -> None:
-    budget, is_ended = connections(1), threading.Event()
-    first = budget.take("a", end=is_ended.set)
-    taking = threading.Thread(target=budget.take, args=("a",), daemon=True)
-    taking.start()
-    assert is_ended.wait(PATIENCE_S)
-    assert (budget.held, taking.is_alive()) == (1, True)
-    budget.give_back(first)
-    taking.join(PATIENCE_S)
-    assert (budget.held, taking.is_alive()) == (1, False)
 
 
 def test_another_share_is_ended_if_the_first_is_not_given_back() -> None:

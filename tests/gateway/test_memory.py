@@ -13,13 +13,12 @@ import pytest
 
 from shoal.gateway import rewriting
 from shoal.gateway import upstream as upstream_module
-from shoal.gateway.client_connection import ClientRequest
 from shoal.gateway.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
 from shoal_broker import BrokerCluster
-from tests.batches import batch, message
+from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, append, gateway_before, messages, wait_until
 
@@ -152,33 +151,6 @@ def test_clients_that_do_not_read_hold_one_buffer_each(
                 assert frame is not None
                 assert len(frame) > BUFFER_BYTES // 2
     wait_until(lambda: limited.gateway.connections == 0, "threads are left")
-
-
-def test_forwarded_request_is_not_held(limited: Behind, buffers: Alive) -> None:
-    topic = limited.new_topic(max_message_bytes="10000000")
-    append(limited, topic, batch([b"x" * 5_000_000]))
-    with Wire(limited.address(topic)) as wire:
-        ask_for_much(wire, topic, 12)
-        frame = wire.receive_frame()
-        assert frame is not None
-        assert len(frame) > 5_000_000
-        assert wire.produce(topic, batch([b"x" * 5_000_000]), version=9).error_code == 0
-    assert buffers.total == 0
-
-
-@pytest.mark.parametrize("version", [2, 9])
-def test_last_request_of_an_idle_client_is_not_held(limited: Behind, version: int) -> None:
-    topic = limited.new_topic(max_message_bytes="10000000")
-    value = b"x" * 1_000_000
-    with Wire(limited.address(topic)) as wire:
-        sent = message(1, value) if version == 2 else batch([value])
-        assert wire.produce(topic, sent, version=version).error_code == 0
-        wait_until(lambda: _requests_held() == 0, "the request is still held")
-
-
-def _requests_held() -> int:
-    gc.collect()
-    return sum(type(each) is ClientRequest for each in gc.get_objects())
 
 
 def test_rewritten_response_takes_a_turn(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:

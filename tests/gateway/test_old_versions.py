@@ -13,18 +13,15 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
 from shoal_broker import BrokerCluster
-from tests.batches import TIMESTAMP, TRANSACTIONAL, batch, message, payload, raw_batch, wrapper
-from tests.batches import Record as Written
+from tests.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrapper
 from tests.broker.wire import Wire
 from tests.gateway.behind import (
     Behind,
-    Message,
     append,
     ask,
     gateway_before,
     messages,
     read_all,
-    upstream,
     wait_until,
 )
 
@@ -106,24 +103,6 @@ def test_records_are_fetched_as_old_messages(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_fetch_of_kafka_python_s_old_classes_is_answered(
-    behind: Behind, topic: str, wire: Wire, version: int
-) -> None:
-    append(behind, topic, batch([b"one", b"two"]))
-    limits = (-1, 0, 0) if version < 3 else (-1, 0, 0, 1 << 20)
-    answer = ask(wire, ApiKey.FETCH, version, *limits, [(topic, [(0, 1, 1 << 20)])])
-    ((name, ((partition, error, high_watermark, records),)),) = answer.topics
-    assert (name, partition, error, high_watermark) == (topic, 0, 0, 2)
-    assert b"two" in bytes(records)
-
-
-def test_record_headers_are_dropped_for_old_clients(behind: Behind, topic: str, wire: Wire) -> None:
-    append(behind, topic, raw_batch(payload([Written(b"v", b"k", headers=[("h", b"hidden")])])))
-    fetched = wire.fetch(topic, version=2)
-    assert messages(fetched.record_set) == [Message(0, TIMESTAMP, b"k", b"v")]
-
-
-@pytest.mark.parametrize("version", range(4))
 def test_zstd_is_refused(behind: Behind, topic: str, wire: Wire, version: int) -> None:
     append(behind, topic, batch(3), batch(3, codec=Codec.ZSTD))
     assert len(messages(wire.fetch(topic, version=version).record_set)) == 3
@@ -170,13 +149,6 @@ def test_set_is_limited_after_decompression(cluster: BrokerCluster) -> None:
                 assert wire.produce(topic, expanding, version=0).error_code == code
 
 
-def test_broker_refuses_a_message_beyond_the_limit_of_its_topic(behind: Behind) -> None:
-    topic = behind.new_topic(max_message_bytes="2000")
-    with Wire(behind.address(topic)) as wire:
-        for size, code in ((3000, ErrorCode.MESSAGE_TOO_LARGE), (1500, ErrorCode.NONE)):
-            assert wire.produce(topic, message(0, b"x" * size), version=0).error_code == code
-
-
 def test_error_of_one_partition_leaves_the_others(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch(1))
     answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)
@@ -204,23 +176,6 @@ def test_error_unknown_to_old_clients_is_translated(
     leader.faults.add(ApiKey.PRODUCE, topic=topic, error=code)
     assert wire.fetch(topic, version=2).error_code == told
     assert wire.produce(topic, message(1), version=2).error_code == told
-
-
-def test_fetch_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
-    wire.send_fetch([(topic, 0, 0)], version=1, min_bytes=1, max_wait_ms=20_000)
-    append(behind, topic, batch([b"late"]))
-    frame = wire.receive_frame()
-    assert frame is not None
-    assert b"late" in frame
-
-
-def test_batch_larger_than_the_buffer_is_returned_whole(cluster: BrokerCluster) -> None:
-    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
-        topic = behind.new_topic(max_message_bytes="10000000")
-        append(behind, topic, batch([b"x" * 3_000_000]), batch([b"small"]))
-        with Wire(behind.address(topic)) as wire:
-            assert values(wire.fetch(topic, version=0).record_set) == [b"x" * 3_000_000]
-            assert values(wire.fetch(topic, 1, version=0).record_set) == [b"small"]
 
 
 def test_batch_too_large_for_the_gateway_closes_the_connection(
@@ -279,19 +234,6 @@ def test_partition_without_visible_records_does_not_block_others(
         assert b"mine" in found
 
 
-def test_fetch_v3_returns_partitions_in_the_requested_order(cluster: BrokerCluster) -> None:
-    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
-        topic = behind.new_topic(2)
-        for partition in range(2):
-            behind.cluster.move_leader(topic, partition, 1)
-            append(behind, topic, *[batch([b"x" * 40_000])] * 2, partition=partition)
-        with Wire(behind.address(topic)) as wire:
-            for first in (1, 0, 0):
-                answer = wire.fetch_all([(topic, first, 0), (topic, 1 - first, 0)], version=3)
-                sizes = {each.partition: len(messages(each.record_set)) for each in answer.partitions}
-                assert sizes == {first: 1, 1 - first: 0}
-
-
 # Transactions
 
 
@@ -302,15 +244,6 @@ def test_aborted_records_are_dropped(behind: Behind, topic: str, wire: Wire) -> 
     append(behind, topic, batch([b"after"]))
     found = read_all(wire, topic, 1, count=3)
     assert [(each.offset, each.value) for each in found] == [(0, b"before"), (4, b"committed"), (6, b"after")]
-
-
-def test_fetch_before_a_marker_returns_the_records_behind_it(behind: Behind, topic: str, wire: Wire) -> None:
-    for _ in range(3):
-        abort(behind, topic, [b"never"] * 5)
-    append(behind, topic, batch([b"after"]))
-    assert values(wire.fetch(topic, version=1).record_set) == [b"after"]
-    # The marker of the last transaction alone.
-    assert values(wire.fetch(topic, 17, version=1).record_set) == [b"after"]
 
 
 def test_fetch_before_the_last_marker_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
@@ -328,22 +261,6 @@ def test_fetch_before_the_last_marker_waits_for_records(behind: Behind, topic: s
     assert b"second" in frame
     # One that waited behind the marker, and nothing before it again.
     assert fetches.hits == asked + 1
-
-
-def test_fetch_stops_before_an_open_transaction(behind: Behind, topic: str, wire: Wire) -> None:
-    append(behind, topic, batch([b"before"]))
-    with _transaction(behind, topic, [[b"open"]], committed=None):
-        assert values(wire.fetch(topic, version=1).record_set) == [b"before"]
-        assert len(wire.fetch(topic, 1, version=1).record_set) == 0
-
-
-def test_read_uncommitted_upstream_returns_all_records(cluster: BrokerCluster) -> None:
-    config = upstream(cluster, isolation_level="read_uncommitted")
-    with gateway_before(cluster, config) as behind:
-        topic = behind.new_topic()
-        abort(behind, topic, [b"aborted"])
-        with _transaction(behind, topic, [[b"open"]], committed=None), Wire(behind.address(topic)) as wire:
-            assert [each.value for each in read_all(wire, topic, 1, count=2)] == [b"aborted", b"open"]
 
 
 def test_deleted_skipped_offsets_are_fetched_again(behind: Behind, topic: str, wire: Wire) -> None:
@@ -395,15 +312,6 @@ class MemoryRecordsOf:
                 self.timestamps.append(record.timestamp)
 
 
-@pytest.mark.parametrize("version", range(3))
-def test_produce_of_kafka_python_s_old_classes_is_answered(topic: str, wire: Wire, version: int) -> None:
-    sent = bytes(message(0, b"old"))
-    answer = ask(wire, ApiKey.PRODUCE, version, 1, 1000, [(topic, [(0, sent)])])
-    ((name, (produced,)),) = answer.topics
-    assert name == topic
-    assert tuple(produced)[:3] == (0, 0, 0)
-
-
 def test_damaged_message_set_alone_is_refused(behind: Behind, wire: Wire) -> None:
     topic = behind.new_topic(2)
     for partition in range(2):
@@ -438,10 +346,6 @@ def test_produce_requests_before_a_hang_up_are_written(
 def test_error_in_old_messages_with_acks_0_closes_the_connection(wire: Wire) -> None:
     wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([("no such topic", 0, message(0))], acks=0))
     assert wire.receive_frame() is None
-
-
-def test_invalid_acks_are_refused(topic: str, wire: Wire) -> None:
-    assert wire.produce(topic, message(0), version=0, acks=3).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
 # Offsets

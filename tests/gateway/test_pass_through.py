@@ -5,14 +5,11 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import encode_request, request_class
-from shoal.records import Codec
 from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, served
@@ -20,29 +17,10 @@ from tests.gateway.behind import Behind, served
 Connect = Callable[[str], Wire]
 
 
-def frame(api: ApiKey, version: int, **fields: Any) -> bytes:
-    return encode_request(request_class(api)(version=version, **fields), 77, "a client of mine")
-
-
 def exchange(address: str, request: bytes) -> bytes | None:
     with Wire(address) as wire:
         wire.send_bytes(request)
         return wire.receive_frame()
-
-
-def offsets_request(topic: str) -> dict[str, Any]:
-    wanted = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
-    partition = wanted.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
-    return {"replica_id": -1, "isolation_level": 0, "topics": [wanted(name=topic, partitions=[partition])]}
-
-
-@pytest.mark.parametrize("version", range(1, 9))
-def test_response_is_the_broker_s_bytes(behind: Behind, topic: str, version: int) -> None:
-    request = frame(ApiKey.LIST_OFFSETS, version, **offsets_request(topic))
-    answer = exchange(behind.address(topic), request)
-    assert answer is not None
-    assert answer == exchange(behind.direct(topic), request)
-    assert struct.unpack_from(">i", answer) == (77,)
 
 
 def test_large_fetch_response_is_the_broker_s_bytes(behind: Behind) -> None:
@@ -74,20 +52,6 @@ def test_fetch_by_topic_id_is_forwarded_and_produce_is_by_name(
     assert versions[ApiKey.PRODUCE][1] == 9, "later answers name the addresses of new leaders"
 
 
-def test_pipelined_requests_are_answered_in_order(wire: Wire, topic: str) -> None:
-    for offset in range(5):
-        wire.send_fetch([(topic, 0, offset)], version=4 + offset)
-    wire.send(ApiKey.LIST_OFFSETS, 1, **offsets_request(topic))
-    answers = [wire.receive_frame() for _ in range(6)]
-    assert [int.from_bytes(answer[:4]) for answer in answers if answer] == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("version", [3, 8, 9])
-def test_records_are_produced(wire: Wire, topic: str, version: int) -> None:
-    assert wire.produce(topic, batch(3, codec=Codec.GZIP), version=version).error_code == ErrorCode.NONE
-    assert wire.end_offset(topic) == 3
-
-
 @pytest.mark.parametrize("version", [3, 8, 9])
 def test_acks_0_has_no_response(wire: Wire, topic: str, version: int) -> None:
     for _ in range(2):
@@ -115,14 +79,6 @@ def test_metadata_names_the_gateway_for_each_broker(behind: Behind, topic: str, 
     assert described.partitions[0].leader_id == behind.cluster.leader_of(topic)
 
 
-def test_metadata_v0_names_the_gateway(behind: Behind, topic: str) -> None:
-    with Wire(behind.address()) as wire:
-        for topics in ([], [request_class(ApiKey.METADATA).MetadataRequestTopic(name=topic)]):
-            answer = wire.call(ApiKey.METADATA, 0, topics=topics)
-            assert {each.node_id: (each.host, each.port) for each in answer.brokers} == behind.gateway.brokers
-            assert topic in {each.name for each in answer.topics}
-
-
 @pytest.mark.parametrize("version", range(5))
 def test_find_coordinator_names_the_gateway(behind: Behind, version: int) -> None:
     with Wire(behind.address()) as wire:
@@ -132,22 +88,6 @@ def test_find_coordinator_names_the_gateway(behind: Behind, version: int) -> Non
             answer = wire.call(ApiKey.FIND_COORDINATOR, version, coordinator_keys=["a group"], key_type=0)
             (found,) = answer.coordinators
     assert (found.host, found.port) == behind.gateway.brokers[found.node_id]
-
-
-@pytest.mark.parametrize("version", range(3))
-def test_describe_cluster_names_the_gateway(behind: Behind, version: int) -> None:
-    with Wire(behind.address()) as wire:
-        answer = wire.call(ApiKey.DESCRIBE_CLUSTER, version)
-    assert {each.broker_id: (each.host, each.port) for each in answer.brokers} == behind.gateway.brokers
-
-
-def test_each_listener_leads_to_its_own_broker(behind: Behind, connect: Connect) -> None:
-    topic = behind.new_topic(3)
-    for partition in range(3):
-        for node_id, address in behind.gateway.brokers.items():
-            fetched = connect(str(address)).fetch(topic, partition=partition)
-            leads = behind.cluster.leader_of(topic, partition) == node_id
-            assert (fetched.error_code == ErrorCode.NONE) == leads
 
 
 # Announced versions

@@ -49,11 +49,6 @@ def test_request_with_a_replica_id_closes_the_connection(
     assert not is_answered(behind, topic, request(api, version, topic, replica_id))
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_request_of_a_consumer_is_answered(behind: Behind, topic: str, api: ApiKey, version: int) -> None:
-    assert is_answered(behind, topic, request(api, version, topic, -1))
-
-
 def test_replica_id_after_a_long_client_id_and_tags_is_found(behind: Behind, topic: str) -> None:
     sent = request(ApiKey.FETCH, 12, topic, 2)[4:]
     client_id = b"x" * 32_767
