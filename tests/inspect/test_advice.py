@@ -48,10 +48,6 @@ def numbers(text: str) -> list[str]:
     return re.findall(r"\d[\d,.]*\d|\d", text)
 
 
-def test_topic_of_large_batches_has_no_finding() -> None:
-    assert findings(report()) == []
-
-
 def test_records_that_come_alone_get_a_linger() -> None:
     finding = only(report(records_a_batch=1, bytes_a_batch=200))
     assert (finding.kind, numbers(finding.text)) == ("small-batches", ["200", "1.0"])
@@ -94,10 +90,6 @@ def test_hanging_transaction_has_the_command_that_ends_it() -> None:
     assert finding.remedy.endswith("abort --topic orders --partition 3 --start-offset 500")
 
 
-def test_young_open_transaction_is_no_finding() -> None:
-    assert findings(report(transactions=(transaction(NOW_MS - 1000, is_hanging=False),))) == []
-
-
 @pytest.mark.parametrize(
     ("topic", "kind"),
     [
@@ -111,16 +103,3 @@ def test_young_open_transaction_is_no_finding() -> None:
 )
 def test_each_cause_has_its_finding(topic: TopicReport, kind: str) -> None:
     assert only(topic).kind == kind
-
-
-@pytest.mark.parametrize(
-    "topic",
-    [
-        report(codec="gzip"),
-        report(control_batches=500, transactional=1000),
-        report(backward_batches=100, most_backward_ms=7_200_000),
-        report(idempotent=0),
-    ],
-)
-def test_fact_with_a_column_of_its_own_is_no_finding(topic: TopicReport) -> None:
-    assert findings(topic) == []

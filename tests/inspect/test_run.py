@@ -36,12 +36,6 @@ def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) ->
     assert report.facts.leader_epochs == {0, 4}
 
 
-def test_batches_without_producer_id_count_no_id(broker: Broker) -> None:
-    history(broker).plain(3, 5)
-    report = topic(broker)
-    assert report.producer_ids == 0
-
-
 def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
     value = b"the same words " * 200
     log = history(broker)
@@ -156,19 +150,6 @@ def test_sample_reads_a_part_from_the_start_to_the_end(broker: Broker) -> None:
     assert facts.newest_ms is not None
     assert facts.newest_ms > NOW_MS - 200_000
     assert facts.batches * report.scale == pytest.approx(3000, rel=0.05)
-
-
-def test_sample_of_a_small_partition_is_all_of_it(broker: Broker) -> None:
-    history(broker).plain(*[3] * 50)
-    report = topic(broker, sample=4_000_000)
-    assert (report.facts.batches, report.share_read) == (50, 1.0)
-
-
-def test_open_transactions_are_found_in_a_sample(broker: Broker) -> None:
-    log = history(broker).plain(*[1] * 500)
-    log.store(log.batch(2, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0))
-    log.plain(*[1] * 500)
-    assert [each.first_offset for each in topic(broker, sample=4000).open_transactions] == [500]
 
 
 def test_partitions_of_a_topic_add_up(broker: Broker) -> None:

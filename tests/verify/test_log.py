@@ -21,7 +21,6 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import OffsetRange, Side
 from shoal.verify.errors import DamagedLog
 from shoal.verify.log import Log, LogRecord
-from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
 from tests.verifying import flip
 
@@ -66,41 +65,12 @@ def test_runs_are_of_the_batches_that_a_mirror_copies(log: Log, history: History
     assert log.bytes_read == sum(len(batch.view) for batch in batches_of(history.log))
 
 
-def test_plain_batches_are_one_run_with_a_row_each(log: Log, history: History) -> None:
-    history.plain(3, 2, 4)
-    (run,) = log.runs(0, 9)
-    assert (run.count, run.offset, run.end) == (3, 0, 9)
-    assert (run.take(2), run.offset, run.next_batch().header.base_offset) == (5, 5, 5)
-
-
-def test_batch_at_either_end_of_a_range_is_cut_and_has_no_row(log: Log, history: History) -> None:
-    history.plain(3, 2, 4, 1)
-    assert runs(log, 4, 8) == [(4, 5, 0, False), (5, 8, 0, False)]
-    assert offsets(log, 4, 8) == [4, 5, 6, 7]
-    assert runs(log, 0, 3) == [(0, 3, 0, True)]
-    assert runs(log, 5, 5) == []
-
-
-def test_records_have_the_gaps_before_them(log: Log, history: History) -> None:
-    history.plain(2).gap(3).plain(1)
-    assert [(each.offset, each.gap) for each in log.records(0, 6)] == [(0, 0), (1, 0), (5, 3)]
-
-
 def test_batch_that_is_too_large_stands_for_its_records(log: Log, history: History) -> None:
     history.store(history.batch(2**15, codec=Codec.GZIP))
     (found,) = log.records(0, 2**15)
     assert found.unreadable is not None
     assert (found.records, found.body, found.unreadable.is_damaged) == (2**15, None, False)
     assert "decompressed" in found.unreadable.problem
-
-
-def test_records_of_a_log_append_time_batch_have_both_times(log: Log, history: History) -> None:
-    history.store(history.batch(2, flags=batches.LOG_APPEND_TIME))
-    appended = history.base_timestamp + 1
-    assert [(each.timestamp, each.append_time) for each in log.records(0, 2)] == [
-        (history.base_timestamp, appended),
-        (history.base_timestamp + 1, appended),
-    ]
 
 
 def test_runs_of_many_fetches_are_complete(
@@ -142,29 +112,6 @@ def test_batch_stays_damaged_if_the_second_fetch_fails(
     assert [(each.offset, each.records) for each in damaged(log, 0, 5)] == [(3, 2)]
 
 
-def test_damaged_batch_ends_before_the_next(log: Log, history: History) -> None:
-    history.plain(3, 2, 1)
-    flip(history.log, 1, 24, 3)  # it says that it has half a million offsets more
-    assert runs(log, 0, 6) == [(0, 3, 0, True), (3, 5, 0, False), (5, 6, 0, True)]
-    assert [(each.offset, each.records) for each in damaged(log, 0, 6)] == [(3, 2)]
-
-
-def test_damaged_marker_is_not_left_out(log: Log, history: History) -> None:
-    history.transaction(2, ends=COMMIT).plain(1)
-    flip(history.log, 1, -1)
-    assert [each.offset for each in damaged(log, 0, 4)] == [2]
-
-
-def test_messages_of_old_formats_are_records_without_rows(log: Log, history: History) -> None:
-    history.store(batches.message(0, offset=0))
-    history.store(batches.message(1, offset=1))
-    inner = [batches.message(1, offset=offset) for offset in range(3)]
-    history.store(batches.wrapper(1, Codec.GZIP, inner, offset=4))
-    history.plain(1)
-    assert runs(log, 0, 6) == [(0, 1, 0, False), (1, 2, 0, False), (2, 5, 0, False), (5, 6, 0, True)]
-    assert offsets(log, 0, 6) == [0, 1, 2, 3, 4, 5]
-
-
 def test_bytes_that_are_no_batches_end_the_log(log: Log, history: History) -> None:
     history.plain(3, 2)
     flip(history.log, 1, 16, 3)
@@ -183,13 +130,6 @@ def test_log_that_ends_early_raises_after_patience(log: Log, history: History) -
     with pytest.raises(BrokerError, match=r"answer.*batch") as raised:
         next(found)
     assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
-
-
-def test_transient_errors_are_retried(log: Log, brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    brokers.source.faults.add(ApiKey.FETCH, drop="before")
-    assert offsets(log, 0, 3) == [0, 1, 2]
 
 
 def test_log_without_a_leader_raises_after_patience(log: Log, brokers: TwoBrokers, history: History) -> None:

@@ -14,10 +14,10 @@ from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError, ShoalError
 from shoal.mirroring.model.window import Until
 from shoal.topic_partition import TopicPartition
-from shoal.verify import Aligned, Extent, OffsetRange, Outcome, PartitionReport
+from shoal.verify import Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
 from tests.two_brokers import NOW_MS, History, TwoBrokers
-from tests.verifying import Item, altered, cut, encode, extra, lay_out, missing, partition
+from tests.verifying import Item, altered, cut, extra, lay_out, missing, partition
 
 #: Enough for several ranges of a sample.
 COUNT = 12_000
@@ -70,12 +70,6 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
     assert all(each.end == log.end or log.end - each.end >= LEAST_OFFSETS for each in ranges)
 
 
-def test_samples_differ_from_run_to_run() -> None:
-    log = OffsetRange(0, 1_000_000)
-    first, second = (Extent(sample=0.05).ranges(log, None, None, random.Random(seed)) for seed in (1, 2))
-    assert first != second
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -111,21 +105,6 @@ def test_extent_is_read_and_printed() -> None:
 
 
 # Comparisons
-
-
-def test_last_records_of_a_copy_with_other_batches_are_equal(brokers: TwoBrokers, history: History) -> None:
-    load(brokers, history, items(), items())
-    report = partition(brokers, extent=Extent(last_offsets=3_000))
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 3_000)
-    assert compared(report) == [(9_000, 12_000)]
-    assert report.alignment is not None
-    assert (report.alignment.by, report.alignment.destination_offset) == (Aligned.BY_CONTENT, 9_000)
-
-
-def test_records_since_a_time_are_compared(brokers: TwoBrokers, history: History) -> None:
-    load(brokers, history, items(), items())
-    report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
-    assert (report.outcome, report.records, compared(report)) == (Outcome.EQUAL, 4_000, [(8_000, 12_000)])
 
 
 @pytest.mark.parametrize(
@@ -189,30 +168,12 @@ def test_fault_among_the_last_records_is_found_at_its_offset(
         assert [each for each, _ in altered(report)] == [(at, at + 1)]
 
 
-def test_copy_that_is_behind_within_the_range_is_equal_and_not_mirrored_yet(
-    brokers: TwoBrokers, history: History
-) -> None:
-    load(brokers, history, items(), items()[:10_000])
-    report = partition(brokers, extent=Extent(last_offsets=3_000))
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 1_000)
-    assert report.not_mirrored == (10_000, 12_000)
-
-
 def test_copy_that_is_behind_the_whole_range_has_not_mirrored_it(
     brokers: TwoBrokers, history: History
 ) -> None:
     load(brokers, history, items(), items()[:5_000])
     report = partition(brokers, extent=Extent(last_offsets=3_000))
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 0, (9_000, 12_000))
-
-
-def test_end_that_a_position_has_mirrored_is_missing(brokers: TwoBrokers, history: History) -> None:
-    history.plain(*[100] * 120)
-    brokers.run()
-    kept = [Item(each.timestamp, each.key, each.value) for each in brokers.copied()[:10_000]]
-    lay_out(brokers, cut(kept, *[100] * 99))
-    report = partition(brokers, extent=Extent(last_offsets=3_000))
-    assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(10_000, 12_000)])
 
 
 @pytest.mark.parametrize(
@@ -248,14 +209,6 @@ def test_records_that_repeat_themselves_are_not_compared_by_ranges(
     assert report.outcome is not Outcome.DIFFERENT
 
 
-def test_sample_compares_ranges_and_names_them(brokers: TwoBrokers, history: History) -> None:
-    load(brokers, history, items(60_000), items(60_000))
-    report = partition(brokers, extent=Extent(sample=0.5), draw=random.Random(3))
-    ranges = compared(report)
-    assert (report.outcome, len(ranges)) == (Outcome.EQUAL, 2)
-    assert report.records == sum(each.end - each.start for each in ranges) >= 30_000
-
-
 def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: History) -> None:
     ranges = Extent(sample=0.5).ranges(
         OffsetRange(0, 60_000), None, None, random.Random(random.Random(3).random())
@@ -267,13 +220,6 @@ def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: Hi
     report = partition(brokers, extent=Extent(sample=0.5), draw=random.Random(3))
     assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(end - 10, end)])
     assert report.records == sum(each.end - each.start for each in compared(report)) - 10
-
-
-def test_small_partition_is_compared_as_a_whole(brokers: TwoBrokers, history: History) -> None:
-    history.store(encode(items(10)))
-    lay_out(brokers, [encode(items(10))])
-    report = partition(brokers, extent=Extent(sample=0.05))
-    assert (report.outcome, report.records, report.ranges) == (Outcome.EQUAL, 10, None)
 
 
 # Random topics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.verify import DifferenceKind, OffsetRange
-from shoal.verify.ranges import Explanation, Ranges, Skips, one
+from shoal.verify.ranges import Explanation, Ranges, one
 
 MISSING = Explanation(DifferenceKind.MISSING)
 UNKNOWN = Explanation(None, "no key")
@@ -27,21 +27,6 @@ def test_ranges_that_could_not_be_compared_are_counted_once() -> None:
     ranges.add(MISSING, one(3), place(0))
     assert len(ranges.differences()) == 1
     assert [(each.source, each.records) for each in ranges.not_compared()] == [((1, 3), 2)]
-
-
-def test_records_of_other_explanations_or_places_are_other_ranges() -> None:
-    ranges = Ranges()
-    ranges.add(MISSING, one(1), place(0))
-    ranges.add(MISSING._replace(detail="late"), one(2), place(0))
-    ranges.add(MISSING, one(3), place(1))
-    assert len(ranges.differences()) == 3
-
-
-def test_records_behind_a_marker_are_one_range() -> None:
-    ranges = Ranges(Skips({2: 3}, {}))
-    ranges.add(MISSING, one(1), place(0))
-    ranges.add(MISSING, one(3), place(0))
-    assert [(each.source, each.records) for each in ranges.differences()] == [((1, 4), 2)]
 
 
 def test_doubles_of_records_elsewhere_are_other_ranges() -> None:

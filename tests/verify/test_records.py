@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
-from shoal.verify.findings import Side
 from shoal_broker.storage.log import Log
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import (
@@ -133,16 +131,6 @@ KINDS = [
     *(("wrapper 1", codec) for codec in LEGACY_CODECS),
 ]
 
-#: How the thirteen records of :func:`fill_with` are cut at the destination.
-CUTS = {
-    "as one batch": (3, 6, 4),
-    "split": (3, 2, 3, 1, 4),
-    "together with what is before it": (5, 4, 4),
-    "together with what follows": (3, 1, 9),
-    "together with all": (13,),
-    "one by one": (1,) * 13,
-}
-
 
 @pytest.fixture(params=KINDS, ids=lambda each: f"{each[0]}-{each[1].name.lower()}")
 def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
@@ -154,29 +142,6 @@ def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
 
 
 # Equal
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_verify_of_a_start_within_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
-    sides.plain(5, codec)
-    sides.plain(3)
-    brokers = sides.brokers
-    brokers.run([each._replace(start_offset=2) for each in brokers.ranges()])
-    for group in (brokers.settings.group, "none"):
-        report = sides.report(group=group)
-        assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 6, 3)
-        assert report.source_skipped == (0, 2)
-
-
-@pytest.mark.parametrize("codec", LEGACY_CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-def test_verify_of_a_start_within_an_old_batch_is_equal(sides: Sides, magic: int, codec: Codec) -> None:
-    sides.wrapped(7, magic, codec)
-    sides.plain(3)
-    brokers = sides.brokers
-    brokers.run([each._replace(start_offset=4) for each in brokers.ranges()])
-    report = sides.report()
-    assert (report.outcome, report.records, report.source_skipped) == (Outcome.EQUAL, 6, (0, 4))
 
 
 def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> None:
@@ -210,18 +175,6 @@ def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(side
     assert (altered(report), report.records) == ([((1, 2), (1, 2))], 14)
 
 
-def test_verify_of_a_partly_mirrored_old_batch_is_equal(sides: Sides) -> None:
-    sides.plain(2)
-    sides.wrapped(8, 1, Codec.GZIP)
-    sides.mirror()
-    position = sides.brokers.position()
-    lay_out(sides.brokers, cut(sides.items[:7], 2))
-    assert missing(sides.report()) == [(7, 10)]
-    sides.brokers.commit(replace(position, source_offset=7, destination_offset=7))
-    report = sides.report()
-    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
-
-
 # Compaction after the copy
 
 
@@ -247,11 +200,6 @@ def test_verify_after_compaction_of_the_source_is_equal_if_the_keys_follow(
 ) -> None:
     report = after_compaction(sides, codec, later(items(2, 90)))
     assert (report.outcome, report.records, report.removed) == (Outcome.EQUAL, 8, 2)
-
-
-def test_verify_after_compaction_of_the_source_names_records_whose_keys_do_not_follow(sides: Sides) -> None:
-    report = after_compaction(sides, Codec.NONE, later([*items(1, 91), *items(1, 92)]))
-    assert (report.outcome, extra(report), report.removed) == (Outcome.DIFFERENT, [(4, 5)], 1)
 
 
 def test_verify_after_compaction_names_a_record_whose_key_is_left_before_it(sides: Sides) -> None:
@@ -314,18 +262,6 @@ def test_verify_names_a_lost_record_whose_tombstone_is_not_mirrored_yet(sides: S
     lay_out(sides.brokers, [encode(sides.items[1:2], deltas=[1], size=3)])
     report = sides.report()
     assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(0, 1), (2, 3)])
-
-
-def test_verify_after_compaction_of_the_source_and_retention_of_the_copy_is_equal(sides: Sides) -> None:
-    sides.plain(10)
-    kept = items(40, 200)
-    sides.add(encode(kept, base_offset=sides.end, deltas=range(2, 42), size=42), kept)
-    behind = later(items(2, 90))
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    # The copy has lost the first ten, and still has two that the source has lost.
-    lay_out(sides.brokers, cut([*items(2, 90), *kept, *behind], 7))
-    report = sides.report(group="none")
-    assert (report.outcome, report.records, report.removed) == (Outcome.EQUAL, 42, 2)
 
 
 def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(sides: Sides) -> None:
@@ -429,54 +365,7 @@ def test_verify_after_compaction_of_the_destination_is_equal_only_if_the_keys_fo
     )
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_verify_after_compaction_at_the_end_of_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
-    sides.plain(3)
-    sides.plain(5, Codec.LZ4)
-    behind = later(items(2, 6))
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.mirror()
-    kept = encode(sides.items[3:6], codec, deltas=[0, 1, 2], size=5)
-    lay_out(sides.brokers, [*cut(sides.items[:3]), kept, *cut(behind)])
-    report = sides.report()
-    assert (report.outcome, report.removed) == (Outcome.EQUAL, 2)
-
-
-def test_verify_names_more_missing_records_than_a_gap_has_offsets(sides: Sides) -> None:
-    sides.plain(5)
-    behind = later(items(5))
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.mirror()
-    # Of three missing records two were never written: the gap has one offset.
-    kept = encode([sides.items[0], sides.items[4]], deltas=[0, 2])
-    lay_out(sides.brokers, [kept, *cut(behind)])
-    report = sides.report()
-    assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(1, 4)])
-
-
-def test_verify_after_compaction_compares_the_records_left(sides: Sides) -> None:
-    sides.plain(3)
-    sides.plain(5, Codec.LZ4)
-    sides.plain(2)
-    sides.mirror()
-    kept = [sides.items[3], sides.items[6]._replace(value=b"other"), sides.items[7]]
-    lay_out(
-        sides.brokers,
-        [*cut(sides.items[:3]), encode(kept, deltas=[0, 3, 4]), *cut(sides.items[8:])],
-    )
-    report = sides.report()
-    assert report.outcome is Outcome.DIFFERENT
-    assert (altered(report), missing(report), report.records) == ([((4, 5), (6, 7))], [(5, 7)], 7)
-
-
 # Different
-
-
-def differing(sides: Sides, changed: Sequence[Item], sizes: Sequence[int], codec: Codec) -> PartitionReport:
-    lay_out(sides.brokers, cut(changed, *sizes, codec=codec))
-    report = sides.report()
-    assert report.outcome is Outcome.DIFFERENT
-    return report
 
 
 def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_names_these_alone(
@@ -496,19 +385,6 @@ def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_na
     lay_out(sides.brokers, cut(swapped, *[1] * len(swapped)))
     report = sides.report()
     assert (extra(report), missing(report), len(reordered(report))) == ([], [], 1)
-
-
-def test_verify_names_a_damaged_rebuilt_batch_with_all_its_records(rebuilt: Sides) -> None:
-    found = cut(rebuilt.items, 3, 6)
-    found[1][-1] ^= 1
-    lay_out(rebuilt.brokers, found)
-    report = rebuilt.report()
-    (difference,) = report.differences
-    assert difference.kind is DifferenceKind.ALTERED
-    assert difference.source.start in (3, rebuilt.offsets[3])
-    assert (difference.source.end >= rebuilt.offsets[8], difference.destination) == (True, (3, 9))
-    assert difference.damaged == (Side.DESTINATION,)
-    assert report.records == 7
 
 
 # Anything
@@ -649,35 +525,6 @@ def test_verify_leaves_out_records_of_a_batch_too_large_on_one_side(sides: Sides
     assert [(each.source, each.destination) for each in report.not_compared] == [((2, 6), (2, 6))]
 
 
-def test_verify_of_a_copy_by_consumer_and_producer_names_each_change(sides: Sides) -> None:
-    rng = random.Random(4)
-    for _ in range(400):
-        sides.plain(rng.randint(1, 20), rng.choice(list(Codec)))
-    lay_out(sides.brokers, cut(sides.items, *[rng.randint(1, 50) for _ in range(400)], codec=Codec.LZ4))
-    report = sides.report()
-    assert (report.outcome, report.records) == (Outcome.EQUAL, len(sides.items))
-    changed = list(sides.items)
-    wrong = sorted(rng.sample(range(len(changed)), 30))
-    for at in wrong:
-        changed[at] = changed[at]._replace(value=b"wrong")
-    lay_out(sides.brokers, cut(changed, *[rng.randint(1, 50) for _ in range(400)], codec=Codec.LZ4))
-    report = sides.report()
-    named = {offset for source, _ in altered(report) for offset in range(*source)}
-    assert named == {sides.offsets[at] for at in wrong}
-    assert report.records == len(changed) - 30
-
-
-def test_verify_of_a_recut_copy_that_differs_at_once_names_each_change(sides: Sides) -> None:
-    for _ in range(30):
-        sides.plain(7)
-    changed = [sides.items[0]._replace(value=b"other"), *sides.items[1:100], *sides.items[101:]]
-    sides.mirror()
-    lay_out(sides.brokers, cut(changed, *[5] * 42))
-    report = sides.report()
-    assert (altered(report), missing(report)) == ([((0, 1), (0, 1))], [(100, 101)])
-    assert report.records == 208
-
-
 @pytest.mark.parametrize("count", [1_000, 40_000, 80_000])
 def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides, count: int) -> None:
     sizes = [*range(3, 9), count, *range(3, 9)]
@@ -689,19 +536,6 @@ def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides,
     report = sides.report()
     assert (missing(report), report.records) == ([(33, 33 + count)], 66)
     assert len(report.differences) == 1
-
-
-def test_verify_reports_records_with_other_times_as_altered_in_place(sides: Sides) -> None:
-    for _ in range(10):
-        sides.plain(10)
-    sides.mirror()
-    # Each has the time of the record behind it.
-    moved = [item._replace(timestamp=item.timestamp + 1) for item in sides.items[20:60]]
-    lay_out(sides.brokers, cut([*sides.items[:20], *moved, *sides.items[60:]], *[10] * 10))
-    report = sides.report()
-    assert (altered(report), report.records) == ([((20, 60), (20, 60))], 60)
-    assert ["only the timestamp" in str(each.detail) for each in report.differences] == [True]
-    assert report.counts == {DifferenceKind.ALTERED: 40}
 
 
 def test_verify_of_records_that_differ_throughout_lists_the_first(sides: Sides) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
-from shoal.topic_partition import TopicPartition
-from shoal.verify import DifferenceKind, Outcome, VerifyProgress, locate, verify
+from shoal.verify import DifferenceKind, Outcome, locate, verify
 from shoal.verify.log import LogRecord
 from tests import batches
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
-from tests.verifying import altered, extra, flip, missing, partition, rewrite, verified
+from tests.two_brokers import COMMIT, History, TwoBrokers
+from tests.verifying import altered, extra, flip, partition, rewrite, verified
 
 # Topics and partitions
 
@@ -46,30 +44,6 @@ def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrok
         (2, Outcome.DIFFERENT),
     ]
     assert extra(report.partitions[1]) == [(0, 3)]
-
-
-def test_verify_of_many_partitions_reports_each(brokers: TwoBrokers) -> None:
-    histories = brokers.topic("topic", 10)
-    for number, history in enumerate(histories):
-        history.plain(*range(1, number + 2))
-    brokers.run()
-    seen: list[VerifyProgress] = []
-    report = verified(brokers, on_progress=seen.append)
-    assert report.equal
-    assert [each.source for each in report.partitions] == [TopicPartition("topic", n) for n in range(10)]
-    assert report.records == sum(len(history.committed) for history in histories)
-    last = seen[-1]
-    assert (last.partitions, last.done, last.fraction, last.differences) == (10, 10, 1.0, 0)
-    assert (last.records, last.bytes_read) == (report.records, report.bytes_read)
-
-
-def test_verify_of_a_renamed_topic_is_equal(brokers: TwoBrokers, history: History) -> None:
-    brokers.destination.create_topic("renamed", 1)
-    history.plain(3)
-    brokers.run([each._replace(destination_topic="renamed") for each in brokers.ranges()])
-    settings = brokers.settings
-    report = verify(settings.source, settings.destination, {"topic": "renamed"}, group=settings.group)
-    assert (report.equal, report.records) == (True, 3)
 
 
 # Brokers that fail
@@ -164,16 +138,6 @@ def test_verify_restarts_the_comparison_if_the_log_start_moves(
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
 
 
-def test_verify_uses_the_group_of_the_mirror_by_default(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    named = brokers.with_settings(group="shoal.source.destination")
-    named.run()
-    report = verify(brokers.settings.source, brokers.settings.destination, {"topic": "topic"})
-    assert report.group == "shoal.source.destination"
-    assert report.partitions[0].alignment is not None
-    assert report.partitions[0].alignment.by.value == "origin"
-
-
 # Long ways
 
 
@@ -183,26 +147,6 @@ def singles(numbers: range, base_offset: int = 0) -> bytes:
         batches.batch([b"%d" % number], base_offset=base_offset + index, base_timestamp=number)
         for index, number in enumerate(numbers)
     )
-
-
-def test_verify_names_a_gap_longer_than_the_look_ahead(brokers: TwoBrokers, history: History) -> None:
-    history.store(singles(range(7000)))
-    log = brokers.destination.log("topic")
-    log.store(singles(range(500)))
-    log.store(singles(range(6000, 7000), base_offset=500))
-    report = partition(brokers)
-    assert (missing(report), report.records) == ([(500, 6000)], 1500)
-    assert len(report.differences) == 1
-
-
-def test_verify_names_an_insertion_longer_than_the_look_ahead(brokers: TwoBrokers, history: History) -> None:
-    history.store(singles(range(1500)))
-    log = brokers.destination.log("topic")
-    log.store(singles(range(500)))
-    log.store(singles(range(10_000, 16_000), base_offset=500))
-    log.store(singles(range(500, 1500), base_offset=6500))
-    report = partition(brokers)
-    assert (extra(report), report.records) == ([(500, 6500)], 1500)
 
 
 def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, history: History) -> None:
@@ -227,28 +171,6 @@ def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, histo
     assert (len(report.differences), report.differences_omitted) == (100, 150)
     assert report.counts == {DifferenceKind.ALTERED: 250}
     assert report.records == 250
-
-
-def test_verify_of_a_running_mirror_is_equal(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1)
-    brokers.run()
-    stop = threading.Event()
-
-    def mirror_on() -> None:
-        while not stop.is_set():
-            history.plain(2, 1).transaction(2, ends=COMMIT).transaction(1, ends=ABORT)
-            brokers.run()
-
-    mirroring = threading.Thread(target=mirror_on)
-    mirroring.start()
-    try:
-        reports = [verified(brokers)]
-        while len(reports) < 20 or reports[-1].records == reports[0].records:
-            reports.append(verified(brokers))
-    finally:
-        stop.set()
-        mirroring.join()
-    assert [str(r.partitions) for r in reports if not r.equal] == []
 
 
 # Continuing an earlier comparison
