@@ -106,21 +106,6 @@ def dealt(draw: st.DrawFn) -> tuple[list[CopyRange], int, dict[TopicPartition, t
 
 
 @given(dealt())
-def test_each_range_is_assigned_once_to_tasks_of_similar_weight(
-    deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
-) -> None:
-    ranges, tasks_count, leaders = deal
-    tasks = assign_tasks(ranges, tasks_count, leaders)
-    assert sorted(each for task in tasks for each in task) == sorted(ranges)
-    assert len(tasks) <= tasks_count
-    assert all(tasks)
-    weights = [sum(each.end_offset + 1 for each in task) for task in tasks]
-    target = sum(weights) / tasks_count
-    heaviest = max((each.end_offset + 1 for each in ranges), default=0)
-    assert all(weight <= target + heaviest * (tasks_count + 1) / 2 for weight in weights)
-
-
-@given(dealt())
 def test_partitions_of_the_same_leaders_stay_together(
     deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
 ) -> None:

@@ -33,14 +33,11 @@ from tests.two_brokers import (
     answers,
     batches_of,
     compacted,
-    content_of,
     die_after,
     let_pass,
     lose_tail,
     wait_until,
 )
-
-FOREIGN = Content(batches.TIMESTAMP, b"key 0", b"value 0", ())
 
 
 def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
@@ -132,33 +129,6 @@ def test_damaged_source_batch_after_foreign_records_is_reported_in_order(
     assert ours(brokers) == history.committed
 
 
-def test_damaged_foreign_batch_is_reported_as_foreign(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    brokers.run()
-    history.plain(2)
-    log = brokers.destination.log("topic")
-    log.store(memoryview(batches.raw_batch(b"\x7f", base_offset=3)))
-    stop(brokers, IncidentKind.FOREIGN_RECORDS)
-
-
-def test_foreign_records_among_own_ones_are_recognized(brokers: TwoBrokers, history: History) -> None:
-    brokers.run()
-    history.plain(1, 2, 1, 2, 1)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
-    die_after(brokers, 2)
-    foreign(brokers.destination, 2)
-    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    foreign(brokers.destination, 2)
-    run(brokers, ["foreign-records", 0, True])
-    assert ours(brokers) == history.committed
-    headers = [each.header for each in batches_of(brokers.destination.log("topic"))]
-    sequences = [each.base_sequence for each in headers if each.producer_id >= 0]
-    assert sequences == [0, 1, 3, 4, 6]  # as if there were no other producer
-
-
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
 def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
     brokers: TwoBrokers, history: History, drop: Literal["before", "within", "after"]
@@ -205,34 +175,6 @@ def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, h
     history.plain(2)
     run(brokers)
     assert ours(brokers) == history.committed
-
-
-def test_unacknowledged_batch_after_foreign_records_is_recognized(
-    brokers: TwoBrokers, history: History
-) -> None:
-    """Our sequences continue: a request that arrives twice is still a duplicate."""
-    history.plain(1, 1)
-    brokers.run()
-    foreign(brokers.destination, 2)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
-    history.plain(1, 1, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    run(brokers, ["foreign-records", 0, True])
-    assert ours(brokers) == history.committed
-
-
-def test_mirrored_records_absent_in_the_source_are_its_lost_tail(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1)
-    brokers.run()
-    identity = brokers.position().identity
-    strange = batches.batch(
-        2, base_offset=1, producer_id=identity.producer_id, producer_epoch=0, base_sequence=1
-    )
-    brokers.destination.log("topic").store(memoryview(strange))
-    history.plain(1)
-    stop(brokers, IncidentKind.SOURCE_RESET)
 
 
 def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(
@@ -297,23 +239,6 @@ def test_foreign_records_deleted_behind_the_position_are_passed_over(
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
     run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
     assert ours(brokers) == history.committed[1:]
-
-
-def test_own_records_deleted_by_compaction_are_counted_by_their_sequences(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers.run()
-    history.plain(1, 2, 3)
-    die_after(brokers, 2)
-    foreign(brokers.destination)
-    log = brokers.destination.log("topic")
-    (_, *left) = batches_of(log)
-    cleaned = lose_tail(brokers.destination, "topic", 0)
-    for batch in left:
-        cleaned.store(batch.view)
-    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
-    found = [each for each in content_of(cleaned, is_compacted=True) if each != FOREIGN]
-    assert found == history.committed[1:]
 
 
 @pytest.mark.parametrize("how", ["forgets the writer", "cannot describe it", "forbids it"])
@@ -416,17 +341,6 @@ def test_source_created_again_between_metadata_and_log_start_is_one_reset(
 # A destination that lost something
 
 
-def test_lost_tail_is_mirrored_again(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2, 3)
-    brokers.run()
-    lose_tail(brokers.destination, "topic", 3)
-    history.plain(2)
-    stop(brokers, IncidentKind.DESTINATION_LOSS)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
-    assert brokers.copied() == history.committed
-    run(brokers)
-
-
 def test_lost_tail_deleted_at_the_source_is_counted(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2, 3)
     brokers.run()
@@ -436,17 +350,6 @@ def test_lost_tail_deleted_at_the_source_is_counted(brokers: TwoBrokers, history
     brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
     run(brokers, ["destination-loss", 3, True])
     assert brokers.copied() == history.committed[:3] + history.committed[6:]
-
-
-def test_recreated_destination_topic_is_filled_again(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    recreate(brokers.destination)
-    history.plain(1)
-    stop(brokers, IncidentKind.DESTINATION_LOSS)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
-    assert brokers.copied() == history.committed
-    run(brokers)
 
 
 def lose_tail_and_producers(brokers: TwoBrokers, end: int) -> None:
@@ -497,22 +400,6 @@ def test_lost_tail_overwritten_by_others_is_found(brokers: TwoBrokers, history: 
     run(brokers)
 
 
-def test_lost_tail_after_older_foreign_records_is_mirrored_again(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(5)
-    brokers.run()
-    brokers = going_on(brokers, *IncidentKind)
-    foreign(brokers.destination, 3)
-    history.plain(4)
-    run(brokers, ["foreign-records", 0, True])
-    history.plain(4)
-    run(brokers)
-    lose_tail(brokers.destination, "topic", 8)  # up to the others' records
-    run(brokers, ["destination-loss", 0, True])
-    assert ours(brokers) == history.committed
-
-
 @pytest.mark.parametrize("count", [2, 20])
 def test_recreated_topic_with_other_writers_is_filled_again(
     brokers: TwoBrokers, history: History, count: int
@@ -544,16 +431,6 @@ def test_mirror_goes_on_if_retention_deletes_the_last_of_its_records_after_a_los
     run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
     assert ours(brokers) == history.committed[1:]
     run(brokers)
-
-
-def test_equal_records_are_distinguished_by_their_count(brokers: TwoBrokers, history: History) -> None:
-    same = bytes(batches.batch([b"the same"] * 2, base_timestamp=NOW_MS))
-    for _ in range(6):
-        history.store(batches.patched(same, 0, history.next_offset.to_bytes(8)), shown=True)
-    brokers.run()
-    lose_tail(brokers.destination, "topic", 6)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
-    assert brokers.copied() == history.committed
 
 
 def test_recreated_copy_receives_source_records_before_it_was_adopted(
@@ -635,21 +512,6 @@ def test_dead_task_s_run_is_looked_up_after_deletion_and_compaction(
     assert brokers.copied() == history.committed
 
 
-@pytest.mark.parametrize("start", [10, 40])
-def test_dead_task_s_run_whose_copy_was_compacted_is_looked_up(
-    brokers: TwoBrokers, history: History, start: int
-) -> None:
-    write_and_die_behind_aborted_records(brokers, history)
-    last = batches_of(brokers.destination.log("topic"))[-1]
-    log = lose_tail(brokers.destination, "topic", 5)
-    log.store(memoryview(compacted(last, lambda offset: offset % 2 == 0)))
-    history.log.delete_records(start)
-    before = brokers.copied()
-    history.plain(2)
-    run(brokers)
-    assert brokers.copied() == before + history.committed[-2:]
-
-
 # A source that is another
 
 
@@ -666,13 +528,6 @@ def test_truncated_source_that_grew_again_is_found_by_its_epochs(
     run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", 0, True])
     assert brokers.copied() == before + history.committed[6:]
     run(brokers)
-
-
-def test_truncated_source_is_found_while_it_is_shorter(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2, 3)
-    brokers.run()
-    lose_tail(brokers.source, "topic", 3)
-    stop(brokers, IncidentKind.SOURCE_RESET)
 
 
 def test_truncated_source_without_epochs_is_found_by_its_refusal(
@@ -741,48 +596,6 @@ def test_source_that_loses_more_than_the_unmirrored_tail_counts_only_that(
     assert incidents(control) == [["source-reset", 0, True], ["source-reset", 3, True]]
 
 
-def test_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    history.log.begin_leader_epoch(3)
-    history.plain(1, leader_epoch=3)
-    run(brokers)
-    assert brokers.position().source_leader_epoch == 3
-    history.log.begin_leader_epoch(4)
-    history.plain(1, leader_epoch=4)
-    run(brokers)
-    assert brokers.copied() == history.committed
-
-
-def test_recreated_source_topic_is_mirrored_after_the_old_one(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    before = brokers.copied()
-    anew = recreate(brokers.source)
-    anew.plain(2, 2, 2)
-    stop(brokers, IncidentKind.SOURCE_RESET)
-    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
-    assert brokers.copied() == before + anew.committed
-    run(brokers)
-
-
-def test_recreated_source_topic_without_positions_is_mirrored_after_the_old_one(
-    brokers: TwoBrokers, history: History
-) -> None:
-    """Kafka deletes a topic's committed offsets together with the topic."""
-    history.plain(1, 2)
-    brokers.run()
-    before = brokers.copied()
-    brokers.forget_pairs()
-    anew = recreate(brokers.source)
-    anew.base_timestamp += 10
-    anew.plain(1, 1)
-    stop(brokers, IncidentKind.SOURCE_RESET)
-    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
-    assert brokers.copied() == before + anew.committed
-    run(brokers)
-
-
 def test_recreated_source_topic_that_repeats_a_batch_is_mirrored_whole(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -819,17 +632,6 @@ def test_source_leader_change_during_a_run_repeats_the_check(brokers: TwoBrokers
 # A source that deletes too early
 
 
-def test_records_deleted_before_they_were_mirrored_are_counted(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    history.plain(1, 1, 1)
-    history.log.delete_records(5)
-    stop(brokers, IncidentKind.SOURCE_RETENTION)
-    run(going_on(brokers, IncidentKind.SOURCE_RETENTION), ["source-retention", 2, True])
-    assert brokers.copied() == history.committed[:3] + history.committed[5:]
-    run(brokers)
-
-
 def test_policy_applies_to_its_own_kind(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
@@ -848,17 +650,6 @@ def test_incident_of_a_task_without_driver_is_logged(
     history.log.delete_records(5)
     assert going_on(brokers, IncidentKind.SOURCE_RETENTION).run().complete
     assert re.search(r"topic-0.*continued.*2", caplog.text)
-
-
-def test_two_incidents_at_once_are_both_handled(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    foreign(brokers.destination)
-    history.plain(1, 1)
-    history.log.delete_records(4)
-    both = going_on(brokers, IncidentKind.FOREIGN_RECORDS, IncidentKind.SOURCE_RETENTION)
-    run(both, ["foreign-records", 0, True], ["source-retention", 1, True])
-    assert ours(brokers) == history.committed[:3] + history.committed[4:]
 
 
 def test_continued_position_is_committed_before_the_first_write(
@@ -882,17 +673,6 @@ def test_continued_position_is_committed_before_the_first_write(
 
 def at_least_once(brokers: TwoBrokers) -> TwoBrokers:
     return brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
-
-
-def test_at_least_once_with_other_writers_has_no_incident(brokers: TwoBrokers, history: History) -> None:
-    brokers = at_least_once(brokers)
-    foreign(brokers.destination)
-    history.plain(1, 2)
-    run(brokers)
-    foreign(brokers.destination, 2)
-    history.plain(1, 1)
-    run(brokers)
-    assert ours(brokers) == history.committed
 
 
 def test_at_least_once_counts_batches_that_land_behind_foreign_records(
@@ -924,16 +704,6 @@ def test_at_least_once_repeats_a_dead_task_s_uncommitted_run(
     foreign(brokers.destination)
     run(brokers)
     assert ours(brokers) == history.committed[:requests] + history.committed
-
-
-def test_at_least_once_may_duplicate_a_batch_of_unknown_outcome(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers = at_least_once(brokers)
-    history.plain(1, 1, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    run(brokers)
-    assert ours(brokers) == history.committed[:1] + history.committed
 
 
 def test_at_least_once_with_deleted_position_has_an_incident(brokers: TwoBrokers, history: History) -> None:

@@ -16,7 +16,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
 from tests.task_driver import Driver, Following
-from tests.two_brokers import NOW_MS, Held, History, TwoBrokers, lose_tail, wait_until
+from tests.two_brokers import NOW_MS, Held, History, TwoBrokers, wait_until
 
 PARTITION = TopicPartition("topic", 0)
 
@@ -44,57 +44,9 @@ def started_and_copied(brokers: TwoBrokers, history: History, driver: Driver) ->
     return task
 
 
-def recreate_copy(brokers: TwoBrokers) -> None:
-    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
-    brokers.destination.create_topic("topic")
-
-
 def stop(driver: Driver, task: Following) -> None:
     driver.server.request_stop()
     task.finish()
-
-
-def test_task_copies_new_records_until_it_is_asked_to_end(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2)
-    task = driver.start()
-    for _ in range(3):
-        wait_until(lambda: brokers.copied() == history.committed)
-        history.plain(1)
-    wait_until(lambda: brokers.copied() == history.committed)
-    assert task.running.is_running
-    stop(driver, task)
-    assert brokers.position().source_offset == history.next_offset
-
-
-def test_partition_taken_back_before_the_task_begins_it_is_left(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2)
-    may_begin = threading.Event()
-    task = driver.start(begins=may_begin.wait)
-    wait_until(lambda: PARTITION in task.control.assignment)
-    driver.server.withdraw([PARTITION])
-    wait_until(lambda: PARTITION not in task.control.assignment)
-    may_begin.set()
-    assert driver.server.await_left([PARTITION], 5.0)
-    driver.want(0)
-    wait_until(lambda: brokers.copied() == history.committed)
-    stop(driver, task)
-
-
-def test_each_next_task_continues_behind_the_last(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2, 3)
-    task = started_and_copied(brokers, history, driver)
-    for _ in range(2):
-        task = driver.replace(task)
-        history.plain(1)
-        wait_until(lambda: brokers.copied() == history.committed)
-    stop(driver, task)
-    assert brokers.position().destination_offset == 7
 
 
 def test_partition_that_moves_delays_no_other(brokers: TwoBrokers, driver: Driver) -> None:
@@ -299,62 +251,6 @@ def test_partition_that_was_recalled_is_aligned_again(
     stop(driver, task)
 
 
-def test_destination_after_an_election_is_checked(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2, 3)
-    task = started_and_copied(brokers, history, driver)
-    driver.end(task)
-    lose_tail(brokers.destination, "topic", 2)
-    task = driver.start()
-    wait_until(lambda: bool(driver.stopped))
-    assert "lost its tail" in driver.stopped[PARTITION]
-    stop(driver, task)
-
-
-def test_unclean_source_election_between_two_tasks_is_detected(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(1, 1, 1, 1, 1)
-    task = started_and_copied(brokers, history, driver)
-    driver.end(task)
-    lose_tail(brokers.source, "topic", 3)
-    # Others are at the offsets of those that were mirrored, and one comes behind them.
-    History(brokers.source.log("topic")).plain(1, 1, 1)
-    task = driver.start()
-    wait_until(lambda: bool(driver.stopped))
-    assert brokers.copied() == history.committed
-    stop(driver, task)
-
-
-def test_recreated_destination_topic_is_detected(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2, 3)
-    task = started_and_copied(brokers, history, driver)
-    driver.end(task)
-    recreate_copy(brokers)
-    task = driver.start()
-    wait_until(lambda: bool(driver.stopped))
-    assert "created again" in driver.stopped[PARTITION]
-    stop(driver, task)
-
-
-def test_stopped_partition_is_not_given_out_again(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2, 3)
-    task = started_and_copied(brokers, history, driver)
-    driver.end(task)
-    recreate_copy(brokers)
-    task = driver.start()
-    wait_until(lambda: any(report["leaves"] for report in list(driver.reports)[-3:]))
-    driver.server.look()
-    entries = {each.entry for each in task.control.assignment.values()}
-    stop(driver, task)
-    assert len(entries) <= 1
-
-
 def test_partition_of_a_silent_broker_is_left_in_time(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
@@ -387,17 +283,4 @@ def test_partition_is_left_while_the_coordinator_does_not_answer(
     history.plain(1)
     brokers.source.faults.remove(stall)
     wait_until(lambda: brokers.copied() == history.committed)
-    stop(driver, task)
-
-
-def test_bounded_partitions_are_done_once_all_is_copied(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(2, 3)
-    driver.want(0, end=history.next_offset)
-    assert not driver.server.is_done
-    task = driver.start()
-    wait_until(lambda: driver.server.is_done)
-    assert brokers.copied() == history.committed
-    assert brokers.position().source_offset == history.next_offset
     stop(driver, task)

@@ -72,14 +72,3 @@ def test_shortened_position_stays_beyond_the_retention_of_the_broker(
     assert GroupPositions(cluster, "mirror", MemberId).commit({MIRRORED: POSITION}) == {}
     pass_days(broker, 8, monkeypatch)
     assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED}
-
-
-def test_positions_without_a_version_with_retention_time_expire_with_those_of_consumers(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    list_commits(broker, 5, 9)
-    commit_all(cluster)
-    pass_days(broker, 6, monkeypatch)
-    assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED, MARKED}
-    pass_days(broker, 8, monkeypatch)
-    assert fetch_offsets(cluster, "mirror", None) == {}

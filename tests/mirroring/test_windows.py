@@ -55,15 +55,6 @@ def test_range_ends_at_each_offset_of_each_batch_and_the_next_one_goes_on_there(
         assert reader.position().source_offset == end
 
 
-def test_range_that_ends_within_a_batch_is_cropped_and_counted_once(brokers: TwoBrokers) -> None:
-    history = brokers.topic("topic")[0].plain(3, 4)
-    _, control = copy_up_to(brokers, 5)
-    assert control.decisions == {"copied": 1, "cropped": 1}
-    assert brokers.copied() == history.committed[:5]
-    _, control = copy_up_to(brokers, 7)
-    assert control.decisions == {"cropped": 1}
-
-
 def test_batch_that_ends_at_the_end_is_copied_as_it_is(brokers: TwoBrokers) -> None:
     brokers.topic("topic")[0].plain(3, 4, 2)
     _, control = copy_up_to(brokers, 7)

@@ -246,16 +246,6 @@ def test_invisible_offsets_are_passed_in_order_with_a_handler(makers: Makers) ->
     assert maker.end().exit_code == 0
 
 
-def test_start_position_is_committed_before_any_record(makers: Makers) -> None:
-    makers.produce(30)
-    makers.consumer_properties = "auto.offset.reset=latest\n"
-    rarely = ["--offset.commit.interval.ms", "60000"]
-    maker = makers.start("--message.handler", f"{__name__}:Yielding", *rarely)
-    wait_until(lambda: makers.committed() == makers.ends(), 30)  # a handler's window is longer than that
-    maker.end()
-    assert makers.copied() == []
-
-
 class Slow(MirrorMakerMessageHandler):
     def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
         time.sleep(0.05)

@@ -16,21 +16,6 @@ def partition(*pending_inputs: PendingInput, skips_failures: bool = False) -> Ha
     return made
 
 
-def test_position_ends_before_the_first_unacknowledged_record() -> None:
-    first, second, third = (
-        PendingInput(5, 6, 1, left=2),
-        PendingInput(6, 9, 3),
-        PendingInput(9, 10, 1, left=1),
-    )
-    given = partition(first, second, third)
-    given.advance()
-    assert (given.position, given.counters.records) == (5, 0)
-    first.left = 0
-    given.advance()
-    assert (given.position, given.counters.records) == (9, 4)
-    assert list(given.pending_inputs) == [third]
-
-
 def test_failed_output_stops_the_partition_at_its_offset() -> None:
     given = partition(
         PendingInput(0, 1, 1), PendingInput(1, 2, 1, failure="too large"), PendingInput(2, 3, 1)
@@ -79,21 +64,6 @@ def test_skipped_offsets_keep_their_order() -> None:
     given.go_over(1)
     given.advance()
     assert given.position == 3
-
-
-def test_failure_that_stops_the_partition_ends_consumption_at_once() -> None:
-    first, second = PendingInput(0, 1, 1, left=1), PendingInput(1, 2, 1)
-    given = partition(first, second)
-    given.fail(second, "the handler failed")
-    assert given.is_ending
-    given.go_over(5)
-    assert list(given.pending_inputs) == [first, second]
-    given.advance()
-    assert given.stopped is None
-    first.left = 0
-    given.advance()
-    assert given.position == 1
-    assert given.stopped is not None
 
 
 def test_skipped_failure_ends_consumption_only_if_the_writer_is_refused() -> None:

@@ -14,7 +14,6 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
-from shoal.mirroring.positions import POSITION_RETENTION_MS
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.timing import Timing
@@ -137,17 +136,6 @@ def test_run_begins_at_mirror_maker_1_s_offsets_and_continues_at_positions(maker
         wait_until(is_behind, 30)
         assert maker.end().exit_code == 0
         makers.produce(30)
-
-
-def test_run_without_position_begins_at_auto_offset_reset(makers: Makers) -> None:
-    makers.produce(30)
-    makers.consumer_properties = "auto.offset.reset=latest\n"
-    maker = makers.start("--use.raw.bytes")
-    wait_until(lambda: makers.committed() == makers.ends(), 30)
-    makers.produce(3)
-    makers.source.create_topic("orders.new", 1)  # not there at the start: whole, whatever it says
-    wait_until(lambda: makers.copied() == [each[-1:] for each in makers.of_source()], 30)
-    maker.end()
 
 
 def test_new_topic_is_mirrored_whole(makers: Makers) -> None:
@@ -347,19 +335,6 @@ def test_start_warns_once_if_the_source_does_not_keep_positions(
     assert makers.committed() == makers.ends()
     told = [each for each in maker.warnings if "If no mirror of group 'makers' runs for 7 days" in each]
     assert len(told) == warnings
-
-
-@BOTH_WAYS
-def test_positions_have_a_retention_time(makers: Makers, way: list[str]) -> None:
-    makers.produce(30)
-    maker = makers.start(*way)
-    wait_until(makers.is_copied, 30)
-    maker.end()
-    offsets = makers.source.groups.read("makers", lambda group: dict(group.offsets))
-    assert {number for _, number in offsets} == {0, 1, 2}
-    assert all(
-        each.expires_at_ms == each.committed_at_ms + POSITION_RETENTION_MS for each in offsets.values()
-    )
 
 
 def test_one_cluster_on_both_sides_is_refused(makers: Makers) -> None:

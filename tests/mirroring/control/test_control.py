@@ -22,9 +22,8 @@ from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import Left
-from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import SmallBatches, TaskReport
+from shoal.mirroring.model.reports import TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
@@ -33,7 +32,6 @@ from tests.group_member import GroupMember
 from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
 PARTITION = TopicPartition("topic", 0)
-POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, "rules").with_milestone()
 
 
 class Driver:
@@ -74,14 +72,6 @@ def lapses(control: ControlConnection) -> bool:
     return False
 
 
-def test_connected_task_receives_the_state(driver: Driver) -> None:
-    driver.server.renew(MemberId("member", 7, "instance"), 60.0)
-    with driver.connect() as control:
-        control.check_lease()
-        assert not control.stop_requested
-        assert control.membership() == MemberId("member", 7, "instance")
-
-
 def test_connected_task_receives_every_change(driver: Driver) -> None:
     with driver.connect() as control:
         driver.server.renew(MemberId("other", 8), 60.0)
@@ -91,14 +81,6 @@ def test_connected_task_receives_every_change(driver: Driver) -> None:
         assert driver.server.stop_requested
     with driver.connect() as later:
         assert later.stop_requested
-
-
-def test_reports_arrive_in_order(driver: Driver) -> None:
-    with driver.connect() as control:
-        for number in range(100):
-            control.report(TaskReport(small_batches=SmallBatches(number, 0)))
-        wait_until(lambda: len(driver.reports) == 100)
-    assert [each["small_batches"][0] for each in driver.reports] == list(range(100))
 
 
 def test_lease_lapses_after_its_time(driver: Driver) -> None:
@@ -204,13 +186,6 @@ def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) ->
         assert not control.stop_requested
         control.report(TaskReport())  # no task receives it, without an error
         control.wait(3600.0)  # it returns at once
-
-
-def test_wait_ends_at_a_stop_request(driver: Driver) -> None:
-    with driver.connect() as control:
-        threading.Timer(0.05, driver.server.request_stop).start()
-        control.wait(20.0)
-        assert control.stop_requested
 
 
 @pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
@@ -361,17 +336,6 @@ def test_line_of_a_task_that_the_driver_cannot_handle_is_in_the_log(
     assert {each.name for each in caplog.records} == {"shoal.control"}
 
 
-def test_wait_for_the_end_counts_from_the_request_to_stop(driver: Driver) -> None:
-    with driver.connect():
-        driver.server.request_stop()
-        began_at = time.monotonic()
-        assert not driver.server.wait_until_idle(0.2)
-        assert time.monotonic() - began_at >= 0.15
-        assert not driver.server.wait_until_idle(0.2)
-        assert time.monotonic() - began_at < 5
-    assert driver.server.wait_until_idle(60)
-
-
 def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
     with socket.create_connection(impatient.server.address) as deaf:
         deaf.sendall(json.dumps({"hello": "secret", "job": 0, "attempt": 0, "clock_s": 1.0}).encode() + b"\n")
@@ -442,26 +406,6 @@ def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> Non
             assert entry(second, moved) > entries[moved]
 
 
-def want_up_to(driver: Driver, end: int) -> None:
-    driver.server.want({ORDERS: Wanted(CopyRange(*ORDERS, ORDERS.topic, 0, end))})
-
-
-def test_partition_whose_end_grows_is_left_and_given_out_again(driver: Driver) -> None:
-    want_up_to(driver, 5)
-    with driver.connect() as task:
-        wait_until(lambda: has(task, ORDERS))
-        former = entry(task, ORDERS)
-        want_up_to(driver, 9)
-        wait_until(lambda: has(task))
-        task.report(TaskReport(leaves={ORDERS: Left(former, is_done=True)}))
-        wait_until(lambda: has(task, ORDERS))
-        assert task.assignment[ORDERS].range.end_offset == 9
-        assert not driver.server.is_done
-        done = Left(entry(task, ORDERS), is_done=True)
-        task.report(TaskReport(leaves={ORDERS: done}))
-        wait_until(lambda: driver.server.is_done)
-
-
 def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Driver) -> None:
     want(driver, ORDERS)
     with driver.connect() as first, driver.connect() as second:
@@ -474,15 +418,6 @@ def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Drive
         wait_until(lambda: len(driver.reports) == 2)
         driver.server.look()
         assert entry(first, ORDERS) + entry(second, ORDERS) == stale.leaves[ORDERS].entry + 1
-
-
-def test_partition_moves_once_the_former_task_has_disconnected(driver: Driver) -> None:
-    want(driver, ORDERS)
-    with driver.connect() as first:
-        wait_until(lambda: has(first, ORDERS))
-        with driver.connect() as second:
-            first.close()
-            wait_until(lambda: has(second, ORDERS))
 
 
 def test_partition_does_not_wait_for_a_task_that_disconnects_while_the_driver_writes(driver: Driver) -> None:
@@ -567,18 +502,6 @@ def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> No
         assert has(second)
 
 
-def test_task_that_leaves_a_withdrawn_partition_in_time_keeps_its_lease(driver: Driver) -> None:
-    want(driver, ORDERS)
-    with driver.connect() as first:
-        wait_until(lambda: has(first, ORDERS))
-        left = TaskReport(leaves={ORDERS: Left(entry(first, ORDERS))})
-        driver.server.withdraw([ORDERS])
-        wait_until(lambda: has(first))
-        first.report(left)
-        assert driver.server.await_left([ORDERS], 20.0)
-        first.check_lease()
-
-
 class Generations:
     """The generations of a driver's group, and how often it was asked for one."""
 
@@ -654,17 +577,6 @@ def test_job_that_was_ended_gets_no_partition(driver: Driver) -> None:
         wait_until(lambda: late.stop_requested)
         assert not late.mirror_ends
         wait_until(lambda: has(other, ORDERS))
-
-
-def test_attempts_are_counted_by_job(driver: Driver) -> None:
-    address = driver.server.address
-    with (
-        ControlConnection(address, "secret", job=1, attempt=2),
-        ControlConnection(address, "secret", job=1),
-        ControlConnection(address, "secret", job=2),
-    ):
-        assert driver.server.attempts == {1: 2, 2: 0}
-    wait_until(lambda: not driver.server.attempts)
 
 
 def test_all_tasks_report_again_if_they_are_asked_to(driver: Driver) -> None:

@@ -20,7 +20,7 @@ from shoal.mirroring.cutover.certificate import (
     CutPartition,
     read_certificate,
 )
-from shoal.mirroring.cutover.files import check_writable, page_file, write_certificate, write_page
+from shoal.mirroring.cutover.files import check_writable, write_certificate, write_page
 
 CERTIFICATE = Certificate(
     "2026-11-23T10:00:00+00:00",
@@ -83,14 +83,6 @@ def test_certificate_in_a_missing_directory_is_refused_before_the_cut_over(tmp_p
 def test_missing_certificate_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"certificate.*'.*'"):
         read_certificate(str(tmp_path / "orders.json"))
-
-
-@pytest.mark.parametrize(
-    ("certificate", "page"),
-    [("orders.json", "orders.html"), ("orders", "orders.html"), ("a.b/orders.2026", "a.b/orders.2026.html")],
-)
-def test_page_lies_beside_its_certificate(certificate: str, page: str) -> None:
-    assert page_file(certificate) == page
 
 
 def test_page_that_exists_is_refused_before_the_cut_over(tmp_path: Path) -> None:

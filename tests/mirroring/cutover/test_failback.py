@@ -12,7 +12,6 @@ from shoal.mirroring.cutover.failback import (
     FailbackLog,
     begins_at_cut,
     cluster_problem,
-    failback_positions,
     failback_problems,
     map_before,
 )
@@ -20,7 +19,6 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.net.address import parse_bootstrap
-from shoal.topic_partition import TopicPartition
 
 CUT = CutPartition(
     0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4
@@ -117,16 +115,6 @@ def test_partition_that_cannot_go_back_has_a_reason(
     assert list(failback_problems(CUT, source, destination)) == expected
 
 
-def test_first_position_is_both_ends_of_the_cut() -> None:
-    positions = failback_positions(CERTIFICATE, [CUT.source_partition], (77, 0), "other", None, {})
-    ((partition, position),) = positions.items()
-    assert partition == TopicPartition("west.orders", 0)
-    assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
-    assert (position.source_topic_id, position.destination_topic_id) == ("B-id", "A-id")
-    assert position.rules == "other"
-    assert position.source_leader_epoch == 5
-
-
 @pytest.mark.parametrize(
     ("reached", "origin", "expected"),
     [
@@ -147,10 +135,6 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
     if reached is not None:
         position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, "rules")
     assert begins_at_cut(CUT, position) is expected
-
-
-def test_partition_with_a_position_gets_no_other() -> None:
-    assert failback_positions(CERTIFICATE, [], (77, 0), "rules", None, {}) == {}
 
 
 RULES = {

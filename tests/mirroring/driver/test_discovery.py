@@ -22,8 +22,7 @@ from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
-from shoal.topic_partition import TopicPartition
-from tests.two_brokers import History, TwoBrokers, wait_until
+from tests.two_brokers import TwoBrokers, wait_until
 
 
 @dataclass
@@ -139,15 +138,6 @@ def test_silent_source_is_asked_again(brokers: TwoBrokers) -> None:
         assert brokers.source.faults.wait_for(lost, 5)
         wait_until(lambda: "orders-new" in found.partitions)
     assert found.warnings == []
-
-
-@pytest.mark.usefixtures("orders")
-def test_ends_of_unfetched_partitions_are_looked_up(brokers: TwoBrokers) -> None:
-    ends: dict[TopicPartition, int] = {}
-    stuck = TopicPartition("orders", 1)
-    with discovering(brokers, held_up=lambda: [stuck, TopicPartition("deleted", 0)], on_ends=ends.update):
-        History(brokers.source.log("orders", 1)).plain(3)
-        wait_until(lambda: ends == {stuck: 3})
 
 
 @pytest.mark.usefixtures("orders")

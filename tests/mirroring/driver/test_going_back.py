@@ -8,14 +8,11 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError
 from shoal.mirroring.cutover.certificate import CutCluster
-from shoal.mirroring.model.first_start import FirstStart
-from shoal.mirroring.positions import GroupPositions
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, content_of, die_after, lagging, lose_tail
+from tests.two_brokers import History, TwoBrokers, content_of, die_after, lagging, lose_tail
 from tests.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
 
 TOPIC = TopicPartition("topic", 0)
@@ -41,15 +38,6 @@ def test_go_back_keeps_a_position_that_is_there(way_back: WayBack) -> None:
     position = way_back.two.position()
     assert way_back.begin() == []
     assert way_back.two.position() == position
-
-
-def test_go_back_begins_over_a_start_that_was_only_marked(way_back: WayBack) -> None:
-    settings = way_back.two.settings
-    with Cluster(settings.source) as source:
-        positions = GroupPositions(source, settings.group, MemberId)
-        positions.mark_starts({TOPIC: 0}, FirstStart.now())
-    assert way_back.begin() == [0]
-    assert way_back.two.position().origin == (8, 11)
 
 
 def test_go_back_after_a_write_to_the_old_source_is_refused_without_a_commit(way_back: WayBack) -> None:
@@ -111,23 +99,6 @@ def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBa
 
 def test_go_back_leaves_out_topics_that_are_not_selected(way_back: WayBack) -> None:
     assert way_back.begin("(other)") == []
-
-
-def test_failback_copies_the_records_behind_the_cut_once(back: TwoBrokers) -> None:
-    before = content_of(back.destination.log("topic"))
-    written = History(back.source.log("topic"))
-    written.plain(4).transaction(2, ends=COMMIT).transaction(2, ends=ABORT).plain(1)
-    back.run()
-    after = content_of(back.destination.log("topic"))
-    assert after[len(before) :] == written.committed
-    back.run()
-    assert content_of(back.destination.log("topic")) == after
-
-
-def test_failback_without_news_copies_nothing(back: TwoBrokers) -> None:
-    before = back.destination.log("topic").log_end_offset
-    back.run()
-    assert back.destination.log("topic").log_end_offset == before
 
 
 @pytest.mark.parametrize("requests", [0, 1])

@@ -106,18 +106,6 @@ def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None
         assert first.lock.lost is None
 
 
-def test_another_group_is_free(broker: Broker) -> None:
-    with Mirror(broker), Mirror(broker, "second", "other group") as second:
-        assert second.lock.lost is None
-
-
-def test_released_group_can_be_held_at_once(broker: Broker) -> None:
-    with Mirror(broker):
-        pass
-    with Mirror(broker, "second") as second:
-        assert second.lock.lost is None
-
-
 def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
     first = Mirror(broker)
     with first, Mirror(broker) as again:
@@ -225,15 +213,6 @@ def test_lost_connection_keeps_the_group(broker: Broker, api: ApiKey, drop: str)
         assert mirror.lock.lost is None
 
 
-def test_broker_restart_keeps_the_group(broker: Broker) -> None:
-    with Mirror(broker) as mirror:
-        broker.stop()
-        broker.start()
-        beats = len(mirror.renewed)
-        wait_until(lambda: len(mirror.renewed) > beats + 2)
-        assert mirror.lock.lost is None
-
-
 def test_moved_coordinator_is_found(broker: Broker) -> None:
     with second_node(broker) as second:
         mirror = Mirror(broker)
@@ -311,14 +290,6 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
 
 def mode_of(directory: Path) -> int:
     return stat.S_IMODE(directory.stat().st_mode)
-
-
-@pytest.mark.parametrize("is_given", [True, False])
-def test_created_directory_is_private(tmp_path: Path, is_given: bool) -> None:
-    identity = MirrorIdentity(tmp_path / "new", is_given=is_given)
-    assert mode_of(tmp_path / "new") == 0o700
-    assert identity.warning is None
-    identity.release()
 
 
 def test_readable_state_directory_is_made_private(tmp_path: Path) -> None:

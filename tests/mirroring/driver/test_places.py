@@ -85,11 +85,6 @@ def awaited(driver: Driver, *rows: tuple[str, int, int, int]) -> None:
     wait_until(lambda: driver.rows == list(rows))
 
 
-def test_each_partition_has_an_open_range(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 2)[1].plain(3)
-    awaited(begun(stack, brokers, {"topic": 2}), ("topic", 0, 0, OPEN_END), ("topic", 1, 0, OPEN_END))
-
-
 def test_partition_with_position_continues_there_and_latest_is_resolved_once(
     brokers: TwoBrokers, stack: ExitStack
 ) -> None:
@@ -151,15 +146,6 @@ def test_stopped_unready_or_deleted_partitions_are_not_wanted(brokers: TwoBroker
     assert "it was deleted" in waiting["deleted-0"]
 
 
-def test_partition_that_is_tried_again_is_wanted_again(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 1)
-    driver = begun(stack, brokers, {"topic": 1})
-    driver.work.apply(report(stopped=[7, "a reason", None, True]))
-    wait_until(lambda: not driver.rows)
-    driver.work.try_again([TopicPartition("topic", 0)])
-    awaited(driver, ("topic", 0, 0, OPEN_END))
-
-
 def test_partition_without_start_offset_is_left_out_and_named(brokers: TwoBrokers, stack: ExitStack) -> None:
     brokers.topic("topic", 2)
     brokers.source.faults.add(
@@ -205,25 +191,7 @@ def test_as_many_tasks_are_of_use_as_can_run_and_fill_their_requests(
     assert driver.places.tasks_of_use(cores) == tasks
 
 
-def test_no_task_is_of_use_without_a_partition(brokers: TwoBrokers, stack: ExitStack) -> None:
-    assert begun(stack, brokers, {}).places.tasks_of_use(4) == 0
-
-
 # With an end
-
-
-def test_ranges_of_once_end_with_the_logs(brokers: TwoBrokers, stack: ExitStack) -> None:
-    first, second = brokers.topic("topic", 2)
-    first.plain(3)
-    brokers.run(brokers.ranges()[:1])
-    first.plain(2)
-    second.plain(4)
-    driver = begun(stack, brokers, {"topic": 2}, once=True)
-    assert driver.rows == [("topic", 0, 0, 5), ("topic", 1, 0, 4)]
-    first.plain(7)
-    driver.work.on_news()
-    assert not driver.places.is_done
-    assert driver.rows[0] == ("topic", 0, 0, 5)
 
 
 def test_range_until_a_time_ends_before_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:

@@ -6,18 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
-from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
-from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
+from tests.two_brokers import wait_until
 
 TOPIC = PreparedTopic("topic", "topic", 3, created=False)
 PARTITION = TopicPartition("topic", 0)
@@ -43,15 +39,6 @@ def driver() -> Iterator[Driver]:
     started.server.close()
 
 
-def test_only_assigned_partitions_can_be_taken(driver: Driver) -> None:
-    partitions = [TopicPartition("topic", number) for number in range(3)]
-    assert driver.work.takeable(partitions) == []
-    driver.work.take({"topic": TOPIC}, [partitions[0], partitions[2]])
-    assert driver.work.takeable(partitions) == [partitions[0], partitions[2]]
-    driver.work.give_up(partitions[:1])
-    assert driver.work.takeable(partitions) == partitions[2:]
-
-
 def test_schedule_reports_that_there_is_news(driver: Driver) -> None:
     news: list[int] = []
     driver.work.on_news = lambda: news.append(1)
@@ -59,62 +46,6 @@ def test_schedule_reports_that_there_is_news(driver: Driver) -> None:
     driver.work.try_again([PARTITION])
     driver.work.add(TOPIC)
     assert len(news) == 3
-
-
-def test_schedule_reports_that_a_partition_has_stopped(driver: Driver) -> None:
-    stopped: list[int] = []
-    driver.work.on_stopped = lambda: stopped.append(1)
-    driver.work.apply(report(PARTITION))
-    assert stopped == []
-    driver.work.apply(report(PARTITION, stopped=[7, "a reason", None, True]))
-    assert stopped == [1]
-
-
-def test_stopped_partition_cannot_be_taken_until_it_is_tried_again(driver: Driver) -> None:
-    driver.work.take({"topic": TOPIC}, [PARTITION])
-    assert driver.work.takeable([PARTITION]) == [PARTITION]
-    driver.work.apply(report(PARTITION, stopped=[7, "a reason", None, True]))
-    assert driver.work.takeable([PARTITION]) == []
-    driver.work.try_again([PARTITION])
-    assert driver.work.takeable([PARTITION]) == [PARTITION]
-    driver.work.give_up([PARTITION])
-    assert driver.work.takeable([PARTITION]) == []
-
-
-def wanted() -> dict[TopicPartition, Wanted]:
-    return {PARTITION: Wanted(CopyRange("topic", 0, "topic", 0, OPEN_END))}
-
-
-def test_revoked_partition_is_given_to_no_task(driver: Driver) -> None:
-    driver.work.take({"topic": TOPIC}, [PARTITION])
-    driver.work.give_up([PARTITION])
-    with driver.connect() as control:
-        driver.server.want(wanted())  # planned before the group revoked it
-        driver.server.look()
-        assert not control.assignment
-
-
-def test_tasks_commit_and_leave_revoked_partitions(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    history.plain(3)
-    driver.work.take({"topic": TOPIC}, [PARTITION])
-    driver.server.want(wanted())
-    with driver.connect() as control:
-
-        def follow() -> TaskResult:
-            follow_documents(brokers.settings, control)
-            return TaskResult((), complete=True)
-
-        running = RunningTask(follow)
-        wait_until(lambda: brokers.copied() == history.committed)
-        driver.work.give_up([PARTITION])
-        driver.server.withdraw([PARTITION])
-        assert driver.server.await_left([PARTITION], 30.0)
-        assert brokers.position().source_offset == history.next_offset
-        assert running.is_running
-        driver.server.request_stop()
-        running.result()
 
 
 def test_ended_lease_is_over_until_renewed(driver: Driver) -> None:

@@ -143,12 +143,6 @@ def test_copy_with_positions_is_recreated_with_policy_continue(mirrored: TwoBrok
     assert (topic.deleted, topic.created) == (None, True)
 
 
-def test_copy_of_another_group_is_created(mirrored: TwoBrokers) -> None:
-    delete_copy(mirrored)
-    topic = prepared(mirrored, group="another").topics["topic"]
-    assert (topic.deleted, topic.created) == (None, True)
-
-
 def test_copy_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> None:
     # The broker that answers first may just have started.
     mirrored.destination.faults.add(
@@ -156,15 +150,6 @@ def test_copy_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> No
     )
     topic = prepared(mirrored).topics["topic"]
     assert (topic.deleted, topic.created) == (None, False)
-
-
-def test_recreated_partition_without_new_records_is_mirrored_again(mirrored: TwoBrokers) -> None:
-    recreate_copy(mirrored)
-    ranges = [each._replace(start_offset=7) for each in mirrored.ranges()]
-    assert mirrored.run(ranges).stopped
-    assert mirrored.with_settings(continue_after=CONTINUE).run(ranges).complete
-    assert len(mirrored.copied()) == 7
-    assert states(mirrored) == {}
 
 
 # While it runs

@@ -64,27 +64,6 @@ def sides() -> Iterator[Sides]:
         yield Sides(source, destination)
 
 
-def test_missing_topics_are_created_under_their_new_names(sides: Sides) -> None:
-    sides.source.create_topic("a", partitions=3)
-    sides.source.create_topic("b")
-    prepared = sides.prepare(".*", rename=r"(.*)=west.\1")
-    assert _names(prepared) == {"a": "west.a", "b": "west.b"}
-    assert all(topic.created for topic in prepared.topics.values())
-    assert [topic.partitions for topic in prepared.topics.values()] == [3, 1]
-    assert prepared.warnings == ()
-
-
-def test_prepared_has_the_destination_s_producer_id_expiration(sides: Sides) -> None:
-    sides.source.create_topic("a")
-    assert sides.prepare("a").producer_id_expiration_ms == 5000
-
-
-def test_group_is_named_after_both_clusters_by_default(sides: Sides) -> None:
-    sides.source.create_topic("a")
-    assert sides.prepare("a").group == f"shoal.{sides.source.cluster_id}.{sides.destination.cluster_id}"
-    assert sides.prepare("a", group="mine").group == "mine"
-
-
 def test_topic_undescribable_at_the_source_is_not_created(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
@@ -157,20 +136,6 @@ def test_topics_with_one_problem_are_counted_after_the_first(sides: Sides) -> No
         sides.destination.create_topic(f"a{number}", config={"compression.type": "lz4"})
     (warning,) = sides.prepare("a.+").warnings
     assert re.search(r"a0, a1, a2, a3, a4 and 2\b", warning)
-
-
-def test_inspect_returns_changes_and_creates_nothing(sides: Sides) -> None:
-    sides.source.create_topic("a", partitions=3, config={"retention.ms": "1000"})
-    sides.source.create_topic("b", partitions=2)
-    sides.destination.create_topic("b")
-    changes = sides.inspect("a,b")
-    created = changes.topics["a"].creation
-    assert created
-    assert (created.name, created.partitions, created.replication_factor) == ("a", 3, 1)
-    assert (created.configs["compression.type"], created.configs["retention.ms"]) == ("producer", "1000")
-    assert (changes.topics["b"].creation, changes.topics["b"].added_partitions) == (None, 1)
-    assert sorted(topic.name for topic in sides.destination.topics) == ["b"]
-    assert len(sides.destination.topics.topic("b").logs) == 1
 
 
 def test_missing_partitions_are_added_and_reported(sides: Sides) -> None:

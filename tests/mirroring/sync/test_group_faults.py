@@ -69,17 +69,6 @@ def proved(groups: Groups, report: GroupsReport) -> bool | None:
 # Coordinators that move
 
 
-def test_round_without_a_listing_of_the_destination_moves_nothing_backwards(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    groups.commit("destination", "g", 6, "theirs")
-    lists_no_groups(groups.two.destination)
-    assert row_of(groups.round()).action is Action.FURTHER
-    committed = groups.committed("destination", "g")
-    assert committed is not None
-    assert (committed.offset, committed.metadata) == (6, "theirs")
-
-
 def test_rounds_without_a_listing_of_the_source_translate_the_known_groups(groups: Groups) -> None:
     mixed(groups)
     groups.commit("source", "g", 4)
@@ -276,15 +265,6 @@ def test_round_without_a_group_that_was_deleted_at_the_source_leaves_the_other_a
     assert groups.committed("destination", "g") is not None
 
 
-def test_round_writes_a_group_again_that_was_deleted_at_the_destination(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    sync = groups.sync()
-    for _ in range(2):
-        assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
-        groups.two.destination.groups.delete("g")
-
-
 def test_round_writes_an_offset_again_that_expired_at_the_destination(groups: Groups) -> None:
     for topic in ("topic", "other"):
         mixed(groups, topic)
@@ -371,14 +351,6 @@ def test_round_undoes_no_reset_forwards_at_the_destination_and_follows_one_at_th
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.FURTHER
     groups.commit("source", "g", groups.two.source.log("topic").log_end_offset)
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
-
-
-def test_reset_beyond_the_end_of_the_source_is_ahead_until_records_come(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 10**6)
-    row = row_of(groups.round())
-    assert row.exactness is Exactness.AHEAD
-    assert row.translated == groups.two.destination.log("topic").log_end_offset
 
 
 # Groups that need nothing

@@ -11,7 +11,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
-from shoal.client.group_offsets import CommittedValue
 from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
@@ -20,7 +19,6 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.decide import Seen, Sides, decide
-from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
@@ -117,34 +115,6 @@ def test_round_without_apply_writes_nothing(groups: Groups) -> None:
     groups.commit("source", "g", 4)
     assert row_of(groups.round(apply=False)).action is Action.WRITE
     assert groups.committed("destination", "g") is None
-
-
-def test_round_follows_a_group_in_both_directions(groups: Groups) -> None:
-    mixed(groups)
-    sync = groups.sync()
-    for offset in (4, 14, 2, 0, 20):
-        groups.commit("source", "g", offset, "mine")
-        row = row_of(sync.round(groups.topics, apply=True))
-        assert (row.action, row.committed) == (Action.WRITTEN, offset)
-        committed = groups.committed("destination", "g")
-        assert committed is not None
-        mark = Mark.read(CommittedValue(committed.offset, committed.metadata, 0))
-        assert mark == Mark("source", offset, committed.offset, Exactness.EXACT, "mine")
-
-
-def test_round_of_a_lagging_group_counts_from_its_last_offset(groups: Groups) -> None:
-    """The milestones of old records are far apart."""
-    (history,) = groups.two.topic()
-    for _ in range(60):
-        history.transaction(2, ends=COMMIT).plain(3)
-    groups.two.run()
-    sync = groups.sync()
-    for offset in range(0, groups.two.source.log("topic").log_end_offset, 7):
-        groups.commit("source", "g", offset)
-        report = sync.round(groups.topics, apply=True)
-        report = groups.prove(report)
-        row = row_of(report)
-        assert (row.exactness, row.proof and row.proof.is_same) == (Exactness.EXACT, True)
 
 
 def test_round_among_transactions_reads_all_partitions_together(
@@ -400,14 +370,6 @@ def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Grou
     assert "created again" in row.detail
 
 
-def test_two_clusters_are_read_by_the_thread_of_the_rounds_alone(groups: Groups) -> None:
-    mixed(groups)
-    with Cluster(groups.two.settings.source) as fresh:
-        groups.source = fresh
-        groups.commit("source", "g", 4)
-        assert row_of(groups.round()).action is Action.WRITTEN
-
-
 def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(groups: Groups) -> None:
     mixed(groups)
     groups.commit("source", "g", 4)
@@ -506,18 +468,3 @@ def test_stable_round_refuses_a_first_offset_in_an_open_transaction(
 
 def rows(report: GroupsReport, topic: str) -> list[GroupOffset]:
     return [each for group in report.groups for each in group.offsets if each.partition.topic == topic]
-
-
-def test_round_of_a_running_mirror_follows_a_group_with_an_open_transaction(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    producer = Producer({"bootstrap.servers": groups.two.source.bootstrap, "transactional.id": "t"})
-    producer.init_transactions(10.0)
-    producer.begin_transaction()
-    metadata = Consumer(
-        {"bootstrap.servers": groups.two.source.bootstrap, "group.id": "g"}
-    ).consumer_group_metadata()
-    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
-    row = row_of(groups.round())
-    assert (row.committed, row.action) == (4, Action.WRITTEN)
-    producer.abort_transaction(10.0)

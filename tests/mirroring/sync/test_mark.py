@@ -13,14 +13,6 @@ def value(offset: int, metadata: str = "") -> CommittedValue:
     return CommittedValue(offset, metadata, 0)
 
 
-@pytest.mark.parametrize("exactness", list(Exactness))
-@pytest.mark.parametrize("metadata", ["", "x", "two words\nand a line", "snow \N{SNOWMAN}"])
-def test_mark_is_read_from_the_metadata_that_it_writes(exactness: Exactness, metadata: str) -> None:
-    mark = Mark.of("A", value(7, metadata), Translation(5, exactness))
-    assert Mark.read(value(5, mark.to_metadata())) == mark
-    assert mark.passed_on == metadata
-
-
 def test_mark_has_a_stable_text() -> None:
     mark = Mark.of("lkc-1", value(7, "mine"), Translation(5, Exactness.AT_LEAST))
     assert mark.to_metadata() == "translated-by-shoal/1 lkc-1 7 5 at-least mine"
@@ -35,12 +27,6 @@ def test_mark_has_a_stable_text() -> None:
 )
 def test_mark_of_other_metadata_is_none(metadata: str) -> None:
     assert Mark.read(value(5, metadata)) is None
-
-
-def test_mark_beside_another_offset_is_none() -> None:
-    """A consumer may commit the metadata that it has read."""
-    mark = Mark.of("A", value(7), Translation(5, Exactness.EXACT))
-    assert Mark.read(value(6, mark.to_metadata())) is None
 
 
 def test_mark_of_a_marked_offset_passes_on_the_consumers_metadata_alone() -> None:
@@ -72,10 +58,3 @@ def test_mark_alone_is_that_of_the_offset_whatever_its_metadata_are() -> None:
     assert found is not None
     assert mark.was_committed_as(found)
     assert not Mark.of("A", value(7), Translation(5, Exactness.EXACT)).was_committed_as(mark)
-
-
-def test_mark_is_from_the_cluster_that_was_read() -> None:
-    mark = Mark.of("A", value(7), Translation(5, Exactness.EXACT))
-    assert mark.is_from("A")
-    assert not mark.is_from("B")
-    assert Mark.of(None, value(7), Translation(5, Exactness.EXACT)).is_from(None)

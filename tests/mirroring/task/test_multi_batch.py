@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.task import progress
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
-from shoal.records import Codec, fingerprint, split
+from shoal.records import split
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
@@ -26,8 +25,6 @@ from tests import batches
 from tests.produce_connection import ProduceConnection
 from tests.sent_requests import SentRequests
 from tests.two_brokers import (
-    ABORT,
-    COMMIT,
     NOW_MS,
     Acting,
     History,
@@ -97,22 +94,7 @@ def assert_exact(brokers: TwoBrokers, *histories: History, topic: str = "topic")
         assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
 
 
-def fingerprints(broker: Broker, topic: str = "topic") -> list[Any]:
-    return [(fingerprint(each), each.header.records_count) for each in batches_of(broker.log(topic))]
-
-
 # Requests with several batches
-
-
-def test_batches_of_a_partition_fit_one_request_and_stay_unchanged(
-    brokers: TwoBrokers, history: History, sent: Sent
-) -> None:
-    for codec in Codec:
-        history.plain(*[2] * 20, codec=codec)
-    assert brokers.run().complete
-    assert sent.counts() == [100]
-    assert_exact(brokers, history)
-    assert fingerprints(brokers.destination) == fingerprints(brokers.source)
 
 
 def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
@@ -130,24 +112,6 @@ def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
     assert 5 <= max(sent.counts(partition=0)) <= 15
 
 
-def test_batch_larger_than_the_limit_of_a_request_is_sent_alone(
-    brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "TOGETHER_BYTES", 10)
-    history.plain(*[1] * 5)
-    brokers.run()
-    assert sent.counts() == [1] * 5
-    assert_exact(brokers, history)
-
-
-def test_topic_with_a_single_batch_is_not_probed(brokers: TwoBrokers, history: History, sent: Sent) -> None:
-    history.plain(1)
-    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
-    brokers.run()
-    assert asked.hits == 1
-    assert sent.is_marked("topic") == {False}
-
-
 def test_topics_are_probed_together(brokers: TwoBrokers, sent: Sent) -> None:
     names = [f"topic-{number}" for number in range(5)]
     for name in names:
@@ -156,17 +120,6 @@ def test_topics_are_probed_together(brokers: TwoBrokers, sent: Sent) -> None:
     brokers.run(brokers.ranges(*names))
     assert asked.hits == QUESTIONS + len(sent.requests)
     assert {each for name in names for each in sent.counts(name)} == {5}
-
-
-def test_multi_batch_off_sends_one_batch_in_each_request_without_a_probe(
-    brokers: TwoBrokers, history: History, sent: Sent
-) -> None:
-    history.plain(*[1] * 5)
-    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
-    brokers.with_settings(multi_batch=False).run()
-    assert asked.hits == 5
-    assert sent.is_marked("topic") == {False}
-    assert_exact(brokers, history)
 
 
 def test_stock_broker_receives_one_batch_in_each_request(sent: Sent) -> None:
@@ -273,27 +226,6 @@ def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
 # Exactly once
 
 
-@pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
-@pytest.mark.parametrize("dies", [False, True], ids=["survives", "dies"])
-@pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_lost_acknowledgement_of_fifty_batches_doubles_nothing(
-    brokers: TwoBrokers, history: History, sent: Sent, timestamp: int, dies: bool, drop: Any
-) -> None:
-    history.base_timestamp = timestamp
-    history.plain(*[2] * 50)
-    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
-    lost = brokers.destination.faults.add(ApiKey.PRODUCE, drop=drop)
-    try:
-        brokers.run(control=Mortal() if dies else Watched())
-    except Killed:
-        assert dies
-        assert brokers.run().complete
-    assert lost.hits == 1
-    assert sent.counts()[0] == 50
-    assert sum(sent.counts()) == (100 if drop == "before" else 50)
-    assert_exact(brokers, history)
-
-
 @pytest.mark.parametrize("survive", [0, 1, 19, 20, 49, 50])
 def test_successor_of_a_killed_leader_with_some_of_the_batches_receives_the_rest(
     brokers: TwoBrokers, history: History, sent: Sent, survive: int
@@ -373,43 +305,3 @@ def _forget_before_each_request(broker: Broker) -> None:
         return api.handle(broker, call, request)
 
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_batches_stamped_in_runs_equal_those_stamped_one_by_one(
-    brokers: TwoBrokers, sent: Sent, seed: int
-) -> None:
-    """If several batches share a request, the task stamps plain ones in runs, and others one by one."""
-    dice = random.Random(seed)
-    (history,) = brokers.topic()
-    brokers = brokers.with_settings(fetch_buffer_bytes=65_536 + dice.choice([500, 2_000, 100_000]))
-    for _ in range(40):
-        counts = [dice.randint(1, 4) for _ in range(dice.randint(1, 5))]
-        match dice.randrange(8):
-            case 0:
-                history.transaction(*counts, ends=dice.choice([ABORT, COMMIT]))
-            case 1:
-                history.gap(dice.randint(1, 5))
-            case 2:
-                history.holed(5, [1, 3])
-            case 3:
-                history.empty()
-            case 4:
-                history.plain(1, flags=batches.LOG_APPEND_TIME)
-            case _:
-                history.plain(*counts, codec=dice.choice(list(Codec)))
-    history.plain(1)
-    control = Watched()
-    start = dice.choice([0, dice.randrange(20)])
-    ranges = [each._replace(start_offset=start) for each in brokers.ranges()]
-    assert brokers.run(ranges, control).complete
-    together = fingerprints(brokers.destination)
-    assert len(sent.requests) < len(together)
-    brokers.topic("again")
-    alone = brokers.with_settings(multi_batch=False, group="again")
-    again = Watched()
-    assert alone.run([each._replace(destination_topic="again") for each in ranges], again).complete
-    assert fingerprints(brokers.destination, "again") == together
-    for count in ("records", "bytes_in", "bytes_out"):
-        assert control.total(count) == again.total(count)
-    assert control.decisions == again.decisions

@@ -14,16 +14,12 @@ from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
 from shoal_broker.call import Call
 from tests import batches
 from tests.two_brokers import (
-    ABORT,
     History,
     TwoBrokers,
     Watched,
-    answers,
-    begin_at,
     lagging,
     may_compact,
     wait_until,
@@ -98,22 +94,6 @@ def listed(brokers: TwoBrokers) -> list[list[int]]:
     return seen
 
 
-def test_new_records_are_copied_until_the_end_is_requested(
-    brokers: TwoBrokers, histories: list[History], mirror: Mirror
-) -> None:
-    for round in range(5):
-        histories[round].plain(1, 2)
-        histories[0].plain(1).transaction(2, ends=ABORT)
-        mirror.wait_until_copied()
-    result = mirror.end()
-    assert result.stopped == ()
-    assert not result.complete
-    for number, history in enumerate(histories):
-        assert brokers.position("topic", number).source_offset == history.next_offset
-    assert mirror.control.total("retries") == 0
-    assert mirror.control.waited_for == set()
-
-
 def test_fetch_requests_list_only_partitions_that_had_records(
     brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
 ) -> None:
@@ -139,18 +119,6 @@ def test_fetch_session_that_the_source_forgets_costs_one_full_request(
         wait_until(lambda: PARTITIONS in map(len, listed[before:]))  # noqa: B023
     mirror.end()
     assert mirror.control.total("retries") == 0
-
-
-def test_source_without_room_for_fetch_sessions_is_copied(
-    brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
-) -> None:
-    brokers.source.fetch_sessions.slots = 0
-    mirror = Mirror(brokers, histories)
-    for history in histories:
-        history.plain(2)
-        mirror.wait_until_copied()
-    mirror.end()
-    assert {len(each) for each in listed} == {PARTITIONS}
 
 
 def test_source_that_restarts_is_copied_further(
@@ -207,41 +175,7 @@ def test_partition_refused_once_by_the_source_continues(
     mirror.wait_until_copied()
 
 
-def test_task_that_ends_during_a_fetch_closes_its_fetch_session(
-    brokers: TwoBrokers, histories: list[History], mirror: Mirror
-) -> None:
-    histories[0].plain(1)
-    mirror.wait_until_copied()
-    assert len(brokers.source.fetch_sessions) == 1
-
-    def stop(response: FetchResponse) -> FetchResponse:
-        mirror.control.request_stop()
-        return response
-
-    # The task reads the request to stop with an answer, not between an answer and its next request.
-    answers(brokers.source, ApiKey.FETCH, stop)
-    wait_until(lambda: not mirror.is_running)
-    wait_until(lambda: len(brokers.source.fetch_sessions) == 0)
-
-
 # Answers that leave records out
-
-
-def without_records(response: FetchResponse) -> FetchResponse:
-    """Leave records out, as a broker does if it has none to send."""
-    return replace(response, partitions=[each for each in response.partitions if not len(each.record_set)])
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_records_that_an_answer_leaves_out_are_copied_later(
-    brokers: TwoBrokers, histories: list[History], mirror: Mirror, times: int
-) -> None:
-    for history in histories:
-        history.plain(1)
-    mirror.wait_until_copied()
-    answers(brokers.source, ApiKey.FETCH, without_records, times)
-    histories[5].plain(2)
-    mirror.wait_until_copied()
 
 
 def test_gap_at_the_end_is_passed_and_later_records_are_copied(
@@ -319,38 +253,12 @@ def copy_of(brokers: TwoBrokers) -> Copy:
     return make
 
 
-def test_end_of_an_open_range_is_the_source_s_last_answer(copy_of: Copy) -> None:
-    copy = copy_of()
-    assert copy.end_offset == 3, "where it begins, as long as nothing is known"
-    assert copy.known_end_offset is None
-    copy.update_end_offset(12)
-    assert copy.end_offset == copy.known_end_offset == 12
-    copy.update_end_offset(10)
-    assert copy.end_offset == 10
-    copy.update_end_offset(1)
-    assert copy.end_offset == 3, "never before the position"
-    assert not copy.state.is_over
-
-
-def test_end_of_a_bounded_range_is_its_own(copy_of: Copy) -> None:
-    copy = copy_of(end_offset=8)
-    copy.update_end_offset(12)
-    assert copy.end_offset == 8
-
-
 def test_gap_ends_at_the_source_s_end_of_its_discovery(copy_of: Copy) -> None:
     for end_offset, reached in ((OPEN_END, 12), (8, 8)):
         copy = copy_of(end_offset)
         copy.update_end_offset(12)
         copy.skip_gap()
         assert copy.intake.fetch_offset == reached
-
-
-def test_empty_partition_begins_at_its_log_start(brokers: TwoBrokers, histories: list[History]) -> None:
-    begin_at(brokers.source.log("topic", 4), 50)
-    mirror = Mirror(brokers, histories)
-    wait_until(lambda: position_of(mirror, 4) == 50)
-    assert mirror.end().stopped == ()
 
 
 def test_records_of_an_open_transaction_are_reported_as_held_back(

@@ -106,20 +106,6 @@ def test_large_batch_between_small_ones_stays_unchanged(brokers: TwoBrokers, his
     assert fingerprint(batches_of(brokers.destination.log("topic"))[1]) == fingerprint(large)
 
 
-def test_single_batch_stays_unchanged(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2, codec=Codec.GZIP)
-    assert run(brokers) == {Decision.COPY.value: 1}
-    source, copy = (batches_of(each.log("topic"))[0] for each in (brokers.source, brokers.destination))
-    assert fingerprint(source) == fingerprint(copy)
-
-
-def test_single_batch_is_compressed_with_the_named_codec(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2)
-    assert run(brokers.with_settings(rebatch=Rebatch(1_000, Codec.ZSTD))) == {Decision.JOIN.value: 1}
-    assert brokers.copied() == history.committed
-    assert codecs(brokers) == [Codec.ZSTD]
-
-
 def test_transactions_are_joined_without_markers_and_aborted_records(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -159,13 +145,6 @@ def test_joined_batches_stay_under_the_decompression_limit(brokers: TwoBrokers, 
     assert brokers.with_settings(max_decompressed_bytes=900).run().complete
     assert brokers.copied() == history.committed
     assert 1 < len(counts(brokers)) < 10
-
-
-def test_runs_translate_offsets_through_joined_batches(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2).gap(3).plain(2).transaction(1, ends=COMMIT).plain(1)
-    control = Watched()
-    brokers.run(control=control)
-    assert control.runs == [[0, 2, 0], [5, 8, 2], [9, 10, 5]]
 
 
 def test_single_records_of_an_open_range_are_sent_at_once(brokers: TwoBrokers, history: History) -> None:

@@ -17,10 +17,9 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, Decision
-from shoal.topic_partition import TopicPartition
+from shoal.records import Codec
 from tests import batches
-from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
+from tests.two_brokers import History, TwoBrokers, batches_of
 
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
     "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),
@@ -49,20 +48,6 @@ def test_batch_with_an_unknown_codec_stops_only_its_partition(
         assert brokers.position("topic", 0).source_offset == 2 * before
 
 
-def test_start_between_batches_copies_from_the_next_batch(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2).gap(3).plain(2)
-    brokers.run([CopyRange("topic", 0, "topic", 6, history.next_offset)])
-    assert brokers.copied() == history.committed[5:]
-
-
-def test_aborted_batch_with_holes_is_dropped(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1)
-    history.store(history.batch(4, holes=[1], flags=batches.TRANSACTIONAL, producer_id=7, producer_epoch=0))
-    history.marker(0, 7).plain(2)
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
 def test_attribute_bits_reserved_for_brokers_are_cleared(brokers: TwoBrokers, history: History) -> None:
     flags = batches.LOG_APPEND_TIME | batches.TRANSACTIONAL | batches.DELETE_HORIZON
     history.plain(2, flags=batches.LOG_APPEND_TIME).plain(1, flags=batches.DELETE_HORIZON)
@@ -70,53 +55,6 @@ def test_attribute_bits_reserved_for_brokers_are_cleared(brokers: TwoBrokers, hi
     brokers.run()
     assert brokers.copied() == history.committed
     assert all(not each.header.attributes & flags for each in batches_of(brokers.destination.log("topic")))
-
-
-def test_decisions_are_counted_once_for_each_batch(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2).transaction(2, ends=0).empty().plain(1)
-    control = Watched()
-    brokers.run(control=control)
-    assert control.decisions == {
-        Decision.COPY.value: 3,
-        Decision.DROP_ABORTED.value: 1,
-        Decision.DROP_CONTROL.value: 1,
-        Decision.DROP_EMPTY.value: 1,
-    }
-    assert control.total("records") == 4
-
-
-@pytest.mark.parametrize("landed", [1, 2])
-def test_dropped_batch_before_a_refused_one_is_counted(
-    brokers: TwoBrokers, history: History, landed: int
-) -> None:
-    """The position moves past it, so that it is not fetched again."""
-    history.plain(1).empty().marker().plain(1, 1)
-    let_pass(brokers.destination, ApiKey.PRODUCE, landed)
-    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    control = Watched()
-    assert brokers.run(control=control).complete
-    assert brokers.copied() == history.committed
-    assert control.decisions == {
-        Decision.COPY.value: 3,
-        Decision.DROP_EMPTY.value: 1,
-        Decision.DROP_CONTROL.value: 1,
-    }
-
-
-def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2, 3).transaction(2, ends=0).plain(1).gap(4).plain(1, 1)
-    control = Watched()
-    brokers.run(control=control)
-    assert control.runs == [[0, 5, 0], [8, 9, 5], [13, 15, 6]]
-
-
-def test_partition_that_waits_is_not_due_and_names_its_reason(brokers: TwoBrokers) -> None:
-    copy = PartitionCopy(Assigned(1, CopyRange("topic", 3, "other", 0, 10)), brokers.settings)
-    assert copy.state.is_due
-    copy.wait("a leader", 100.0)
-    assert not copy.state.is_due
-    assert copy.state.waiting_for == "a leader"
-    assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
 
 
 def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers) -> None:

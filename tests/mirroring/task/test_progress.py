@@ -101,20 +101,6 @@ def test_commit_whose_map_differs_only_behind_the_batch_leads_it_out() -> None:
     assert found.is_planned(0)
 
 
-def test_each_gap_in_a_batch_and_each_leader_epoch_begins_a_run() -> None:
-    found = progress()
-    found.put(outgoing((10, 11), (13, 15)))
-    found.put(outgoing((15, 16), leader_epoch=2))
-    assert found.here.plan == (Run(6, 13, 0), Run(8, 15, 2))
-
-
-def test_batch_without_a_leader_epoch_counts_as_of_the_leader_that_sent_it() -> None:
-    found = progress()
-    found.source_leader_epoch = 4
-    found.put(outgoing((10, 12), leader_epoch=-1))
-    assert found.here.plan == (Run(5, 10, 4),)
-
-
 def test_partition_with_other_writers_needs_no_map_and_commits_none() -> None:
     found = progress(has_map=False)
     found.put(outgoing((13, 15)))
@@ -155,38 +141,12 @@ def test_map_that_is_sent_again_is_one_doubt_of_the_newer_generation() -> None:
     assert found.doubts == 1
 
 
-def test_landed_records_leave_their_runs_behind_as_milestones() -> None:
-    position = replace(POSITION, plan=(Run(7, 15, 0), Run(20, 40, 0))).at(10)
-    assert (position.source_offset, position.destination_offset) == (18, 10)
-    assert position.plan == (Run(20, 40, 0),)
-    assert [each[:2] for each in position.offsets.milestones][-3:] == [(12, 7), (15, 7), (18, 10)]
-
-
-def test_offsets_passed_over_have_an_exact_translation() -> None:
-    found = progress()
-    found.put(outgoing((10, 13)))
-    found.land(1, Counters())
-    found.pass_over(20, leader_epoch=0)
-    found.put(outgoing((20, 22)))
-    found.land(1, Counters())
-    translated = found.here.offsets.to_destination(14)
-    assert (translated.offset, translated.exactness) == (8, Exactness.EXACT)
-
-
 def landed(lots: Sequence[Outgoing], batches: int) -> tuple[Progress, Counters]:
     found, counters = progress(), Counters()
     for each in lots:
         found.put(each)
     found.land(batches, counters)
     return found, counters
-
-
-def test_landed_batches_are_counted_with_their_runs() -> None:
-    found, counters = landed([outgoing((10, 12)), outgoing((14, 15)), outgoing((15, 19))], 2)
-    assert (counters.batches, counters.records, counters.runs) == (2, 3, [[10, 12, 5], [14, 15, 7]])
-    head = found.head(1)
-    assert (head.source_start, head.source_end, head.records_count) == (15, 19, 4)
-    assert found.here.source_offset == 15
 
 
 def test_refused_batches_go_out_by_halves_up_to_their_end() -> None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Literal
 
 import pytest
 from aiokafka.codec import gzip_encode
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from tests import batches
 from tests.two_brokers import (
-    ABORT,
     NOW_MS,
     Content,
     History,
@@ -39,51 +34,7 @@ def codecs(brokers: TwoBrokers) -> list[int]:
     return [batch.header.codec_id for batch in batches_of(brokers.destination.log("topic"))]
 
 
-# Cropped
-
-
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("start", [1, 3])
-def test_start_in_the_middle_of_a_batch_crops_it(
-    brokers: TwoBrokers, history: History, codec: Codec, start: int
-) -> None:
-    history.plain(4, 2, codec=codec)
-    control = Watched()
-    ranges = [CopyRange("topic", 0, "topic", start, 6)]
-    assert brokers.run(ranges, control).complete
-    assert brokers.copied() == history.committed[start:]
-    assert codecs(brokers) == [codec, codec]
-    assert control.decisions == {Decision.CROP.value: 1, Decision.COPY.value: 1}
-    assert brokers.position().origin == (start, 0)
-
-
-def test_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -> None:
-    history.transaction(4, ends=ABORT).plain(2)
-    assert brokers.run([CopyRange("topic", 0, "topic", 2, history.next_offset)]).complete
-    assert brokers.copied() == history.committed
-
-
 # Rebuilt: holes
-
-
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("holes", [[0], [1, 2], [4], [0, 4]])
-def test_batch_with_holes_is_copied_without_them(
-    brokers: TwoBrokers, history: History, codec: Codec, holes: list[int]
-) -> None:
-    history.plain(1).holed(5, holes, codec=codec).plain(2)
-    control = Watched()
-    assert brokers.run(control=control).complete
-    assert brokers.copied() == history.committed
-    assert codecs(brokers) == [Codec.NONE, codec, Codec.NONE]
-    assert control.decisions[Decision.REBUILD_HOLES.value] == 1
-
-
-def test_offsets_around_holes_are_translated(brokers: TwoBrokers, history: History) -> None:
-    history.holed(6, [1, 2, 5]).plain(1)
-    control = Watched()
-    brokers.run(control=control)
-    assert control.runs == [[0, 1, 0], [3, 5, 1], [6, 7, 3]]
 
 
 def test_damaged_records_count_is_not_taken_for_a_hole(brokers: TwoBrokers, history: History) -> None:
@@ -166,17 +117,6 @@ def test_wrapper_over_the_limit_stops_the_partition_before_its_first_message(
     assert brokers.copied() == history.committed[:2]
 
 
-@pytest.mark.parametrize("codec", LEGACY_CODECS)
-@pytest.mark.parametrize("start", range(6))
-def test_start_inside_a_wrapper_leaves_out_earlier_messages(
-    brokers: TwoBrokers, history: History, codec: Codec, start: int
-) -> None:
-    legacy(history, 1, codec, 3)
-    legacy(history, 1, codec, 3)
-    assert brokers.run([CopyRange("topic", 0, "topic", start, 6)]).complete
-    assert brokers.copied() == history.committed[start:]
-
-
 def test_messages_before_a_damaged_batch_arrive_whole(brokers: TwoBrokers, history: History) -> None:
     """The task rebuilds them as a batch before the second try uses the fetch buffer again."""
     legacy(history, 1, Codec.NONE, 5)
@@ -252,29 +192,6 @@ def test_record_too_large_for_the_destination_is_named(brokers: TwoBrokers) -> N
 # Continuation after a task that died at any request
 
 
-def everything(history: History) -> None:
-    history.plain(2).holed(5, [1, 3], codec=Codec.GZIP)
-    legacy(history, 1, Codec.GZIP, 4)
-    legacy(history, 1, Codec.NONE, 5)
-    legacy(history, 0, Codec.NONE, 3)
-    history.plain(1).holed(3, [2]).plain(1)
-
-
-@pytest.mark.parametrize("requests", range(1, 7))
-@pytest.mark.parametrize("effect", ["before", "after"])
-def test_rebuilt_records_written_by_a_dead_task_are_skipped(
-    brokers: TwoBrokers, history: History, requests: int, effect: Literal["before", "after"]
-) -> None:
-    everything(history)
-    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop=effect)
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
 @pytest.mark.parametrize("requests", range(1, 9))
 def test_rebuilt_batches_cut_differently_by_a_dead_task_are_skipped(
     brokers: TwoBrokers, requests: int
@@ -291,31 +208,6 @@ def test_rebuilt_batches_cut_differently_by_a_dead_task_are_skipped(
     brokers.destination.faults.clear()
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
-
-
-def test_group_of_messages_cut_by_another_fetch_size_is_copied_once(
-    brokers: TwoBrokers, history: History
-) -> None:
-    for _ in range(40):
-        legacy(history, 1, Codec.NONE, 5)
-    small = brokers.with_settings(fetch_buffer_bytes=65_536 + 1_500)
-    die_after(small, 2)
-    landed = brokers.destination.log("topic").log_end_offset
-    assert 0 < landed < 200
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
-@pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
-def test_foreign_record_in_place_of_a_rebuilt_one_stops_the_partition(
-    brokers: TwoBrokers, history: History, make: Callable[[History], object]
-) -> None:
-    history.plain(1)
-    brokers.run()
-    make(history)
-    brokers.destination.log("topic").store(memoryview(batches.batch(3, base_offset=1)))
-    (stopped,) = brokers.run().stopped
-    assert stopped.cause is IncidentKind.FOREIGN_RECORDS
 
 
 def test_tail_recompressed_by_its_broker_is_recognized_by_its_records(

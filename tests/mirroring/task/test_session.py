@@ -6,26 +6,9 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
-from shoal.mirroring.model.reports import CopyReport, TaskReport
-from shoal.mirroring.task.session import Interval, TaskSession
+from shoal.mirroring.task.session import TaskSession
 from shoal.timing import DEFAULT_TIMING, Timing
-from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Watched
-
-
-def test_interval_passes_at_once_and_then_each_time() -> None:
-    interval = Interval(2.0)
-    assert [now for now in range(7) if interval.has_passed(now)] == [0, 2, 4, 6]
-
-
-def test_report_has_the_resources_of_the_process() -> None:
-    control = Watched()
-    report = TaskReport([CopyReport(TopicPartition("topic", 1))])
-    TaskSession(control, DEFAULT_TIMING).report(report)
-    (sent,) = control.reports
-    assert sent["partitions"][0]["partition"] == 1
-    assert sent["process"]["rss_bytes"] > 0
-    assert sent["process"]["peak_rss_bytes"] > 0
 
 
 @pytest.mark.parametrize(("sign_of_life_s", "reports"), [(3600.0, 1), (0.0, 2)])

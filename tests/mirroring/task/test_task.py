@@ -15,8 +15,6 @@ from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (
-    ABORT,
-    COMMIT,
     Acting,
     History,
     TwoBrokers,
@@ -29,16 +27,6 @@ from tests.two_brokers import (
 )
 
 
-def everything(history: History) -> None:
-    """Add each kind of batch that a task can copy or drop."""
-    history.plain(3).plain(2, codec=Codec.LZ4).plain(5, codec=Codec.GZIP)
-    history.transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT)
-    history.plain(2, producer_id=5, producer_epoch=3, base_sequence=17)
-    history.empty().gap(7).plain(1, codec=Codec.SNAPPY)
-    history.transaction(1, ends=ABORT).gap(2).marker()
-    history.plain(2, codec=Codec.ZSTD)
-
-
 def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history: History) -> None:
     for codec in Codec:
         history.plain(4, codec=codec)
@@ -49,67 +37,6 @@ def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history:
     sent, arrived = batches_of(history.log), batches_of(brokers.destination.log("topic"))
     assert [bytes(each.payload) for each in arrived] == [bytes(each.payload) for each in sent]
     assert [each.header.codec_id for each in arrived] == list(Codec)
-
-
-def test_markers_and_aborted_and_empty_batches_are_dropped(brokers: TwoBrokers, history: History) -> None:
-    everything(history)
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-def test_read_uncommitted_copies_aborted_transactions_and_drops_their_markers(
-    brokers: TwoBrokers, history: History
-) -> None:
-    everything(history)
-    brokers.read_uncommitted().run()
-    assert brokers.copied() == history.uncommitted
-
-
-def test_open_transaction_is_copied_by_a_later_task(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2)
-    held_back = history.batch(3, flags=0x10, producer_id=9, producer_epoch=0)
-    history.store(held_back)
-    history.plain(1)
-    brokers.run()
-    assert len(brokers.copied()) == 2
-    history.marker(ABORT, 9)
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-def test_several_partitions_and_topics_are_copied_exactly(brokers: TwoBrokers) -> None:
-    histories = brokers.topic("first", 3) + brokers.topic("second", 2)
-    for number, history in enumerate(histories):
-        for _ in range(number * 5):
-            everything(history)
-    brokers.run(brokers.ranges("first", "second"))
-    assert [brokers.copied("first", number) for number in range(3)] == [
-        each.committed for each in histories[:3]
-    ]
-    assert [brokers.copied("second", number) for number in range(2)] == [
-        each.committed for each in histories[3:]
-    ]
-
-
-def test_second_run_copies_nothing(brokers: TwoBrokers, history: History) -> None:
-    everything(history)
-    brokers.run()
-    control = Watched()
-    assert brokers.run(control=control).complete
-    assert control.total("records") == 0
-    assert brokers.copied() == history.committed
-
-
-def test_position_after_trailing_markers_is_behind_them(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2).transaction(3, ends=ABORT)
-    brokers.run()
-    assert brokers.position().source_offset == history.next_offset
-    assert brokers.position().destination_offset == 2
-
-
-def test_partition_without_records_commits_its_position(brokers: TwoBrokers, history: History) -> None:
-    assert brokers.run().complete
-    assert (brokers.position().source_offset, brokers.position().destination_offset) == (0, 0)
 
 
 @pytest.mark.parametrize("end", range(11))
@@ -140,14 +67,6 @@ def test_range_that_ends_after_the_last_record_is_complete(brokers: TwoBrokers, 
     history.plain(2)
     brokers.run()
     assert brokers.copied() == history.committed
-
-
-def test_records_of_a_renamed_topic_are_copied_to_the_new_name(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    brokers.destination.create_topic("renamed")
-    brokers.run([CopyRange("topic", 0, "renamed", 0, 3)])
-    assert brokers.copied("renamed") == history.committed
-    assert brokers.copied() == []
 
 
 # Commits

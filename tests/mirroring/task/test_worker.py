@@ -233,18 +233,6 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
         stall.release()
 
 
-def test_failed_partition_of_a_bounded_range_is_copied_to_its_end(brokers: TwoBrokers) -> None:
-    """In bounded ranges, as with --once, the worker of partitions in trouble ends with the last of them."""
-    histories = brokers.topic("topic", 3)
-    for history in histories:
-        history.plain(*[2] * 200)
-    brokers.destination.faults.add(ApiKey.PRODUCE, times=7, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1)
-    result = brokers.start().result()
-    assert result.complete
-    for number, history in enumerate(histories):
-        assert brokers.copied("topic", number) == history.committed
-
-
 def test_worker_that_ends_after_its_task_gave_up_is_no_failure(brokers: TwoBrokers) -> None:
     hasty = brokers.with_timing(end_patience_s=-1.0, give_up_patience_s=-1.0)  # it waits for no worker
     for history in brokers.topic("topic", 4):

@@ -12,7 +12,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -101,15 +100,6 @@ def test_copy_of_another_group_continues_exactly_once(adopting: TwoBrokers, hist
     mirrors_exactly(adopting, history)
 
 
-@pytest.mark.parametrize("copied", [1, 4, 9, 12])
-def test_copy_in_other_batches_continues_exactly_once(
-    adopting: TwoBrokers, history: History, copied: int
-) -> None:
-    varied(history, 4, 4, 4)
-    recut(adopting, history.committed[:copied], 3, 2)
-    mirrors_exactly(adopting, history)
-
-
 def test_copy_that_began_later_is_refused_with_the_missing_records_and_the_option(
     adopting: TwoBrokers, history: History
 ) -> None:
@@ -128,15 +118,6 @@ def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
     varied(history, 4, 4)
     recut(adopting, history.committed[6:], 3)
     assert re.search(r"\b6 records before .* offset 10\b", refused(adopting))
-
-
-def test_copy_without_the_aborted_records_before_its_first_one_is_adopted(
-    adopting: TwoBrokers, history: History
-) -> None:
-    history.transaction(3, ends=ABORT)
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:6], 3)
-    mirrors_exactly(adopting, history)
 
 
 def test_copy_that_began_later_continues_exactly_once_if_that_is_allowed(
@@ -208,14 +189,6 @@ def test_copy_of_transactions_continues_behind_the_last_committed_record(
     mirrors_exactly(adopting, history)
 
 
-def test_copy_with_append_times_of_the_destination_continues(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4, 4)
-    items = [Item(*each) for each in history.committed[:9]]
-    lay_out(adopting, [encode(items[:5], append_time=NOW_MS), encode(items[5:], append_time=NOW_MS + 1)])
-    completes(adopting)
-    assert [each[1:] for each in adopting.copied()] == [each[1:] for each in history.committed]
-
-
 def test_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     recut(adopting, history.committed[:9], 3, 2)
@@ -223,34 +196,6 @@ def test_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: Hist
     report = partition(adopting)
     assert (report.outcome, report.records) == (Outcome.EQUAL, 12)
     assert (report.source_skipped, report.destination_skipped) == (None, None)
-
-
-def test_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:5], 3)
-    completes(adopting)
-    varied(history, 3)
-    completes(adopting.with_settings(adopt=False))
-    assert adopting.copied() == history.committed
-
-
-def test_adopted_copy_continues_while_records_arrive(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:5], 3)
-    control = Watched()
-    ranges = [each._replace(end_offset=OPEN_END) for each in adopting.ranges()]
-    running = adopting.start(ranges, control)
-    for _ in range(3):
-        wait_until(lambda: adopting.copied() == history.committed)
-        varied(history, 2)
-    control.request_stop()
-    assert running.result().stopped == ()
-    assert control.waited_for == set()
-
-
-def test_empty_destination_begins_as_without_adopt(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    mirrors_exactly(adopting, history)
 
 
 def test_copy_of_committed_transactions_at_the_destination_continues(

@@ -13,7 +13,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import History, TwoBrokers, Watched, answers, begin_at
+from tests.two_brokers import History, TwoBrokers, Watched, answers
 
 PARTITION = TopicPartition("topic", 0)
 GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
@@ -51,17 +51,6 @@ def test_copy_whose_position_was_deleted_stops_and_names_adopt(
     assert brokers.copied() == history.committed[:5]
     assert brokers.with_settings(adopt=True).run().complete
     assert brokers.copied() == history.committed
-
-
-def test_copy_that_retention_emptied_begins_at_the_start_exactly_once(
-    brokers: TwoBrokers, history: History
-) -> None:
-    begin_at(brokers.destination.log("topic"), 7)
-    history.plain(1, 2)
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-    assert brokers.destination.log("topic").log_end_offset == 10
-    assert brokers.position().begin == 7
 
 
 def test_copy_without_a_position_that_others_write_to_begins_behind_their_records(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.mirroring.model.copy_options import CopyOptions, Rebatch, copy_rules
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Stretch
-from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.offset_map import Exactness, Stretch
 from shoal.records import Codec
 from tests import batches
-from tests.mirroring.task.resume.test_adopt import recut, varied
-from tests.mirroring.test_incidents import foreign, recreate
+from tests.mirroring.task.resume.test_adopt import varied
+from tests.mirroring.test_incidents import foreign
 from tests.two_brokers import (
     ABORT,
     COMMIT,
@@ -57,14 +56,6 @@ def with_transactions(brokers: TwoBrokers, history: History) -> None:
 MIRRORED = [(0, 0, KNOWN), (5, 5, KNOWN), (9, 5, KNOWN), (15, 11, KNOWN)]
 
 
-def test_commit_adds_a_milestone_and_equal_distances_need_none(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1)
-    for _ in range(3):
-        history.plain(2, 3)
-        run(brokers)
-    assert milestones(brokers) == [(0, 0, KNOWN), (16, 16, KNOWN)]
-
-
 def test_acknowledged_drops_and_rebuilt_batches_end_no_stretch(brokers: TwoBrokers, history: History) -> None:
     with_transactions(brokers, history)
     history.holed(5, [1, 3]).empty(2).gap(4).plain(1)
@@ -73,12 +64,6 @@ def test_acknowledged_drops_and_rebuilt_batches_end_no_stretch(brokers: TwoBroke
     # Both edges of each gap are milestones.
     gaps = [(16, 12), (17, 12), (18, 13), (19, 13), (20, 14), (26, 14), (28, 16)]
     assert milestones(brokers) == [*MIRRORED[:3], *((*each, KNOWN) for each in gaps)]
-
-
-def test_cropped_batch_begins_the_map_at_the_start(brokers: TwoBrokers, history: History) -> None:
-    history.plain(10)
-    assert brokers.run([CopyRange("topic", 0, "topic", 4, 10)]).complete
-    assert milestones(brokers) == [(4, 0, KNOWN), (10, 6, KNOWN)]
 
 
 def test_foreign_records_end_the_stretch_at_their_place(brokers: TwoBrokers, history: History) -> None:
@@ -104,26 +89,6 @@ def test_foreign_records_between_requests_end_the_stretch_at_their_place(
     assert (landed, last) == (source - 1, (19, 18, KNOWN))
 
 
-def test_own_records_among_foreign_ones_are_not_trusted(brokers: TwoBrokers, history: History) -> None:
-    with_transactions(brokers, history)
-    history.plain(1, 2)
-    die_after(brokers, 1)
-    foreign(brokers.destination, 2)
-    run(brokers)
-    assert milestones(brokers) == [*MIRRORED, (16, 14, BROKEN), (18, 16, KNOWN)]
-
-
-def test_records_behind_a_position_with_other_writers_may_be_repeated(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
-    with_transactions(brokers, history)
-    history.plain(2, 3)
-    die_after(brokers, 1)
-    run(brokers)
-    assert milestones(brokers) == [*MIRRORED, (15, 13, REPEATED), (20, 18, KNOWN)]
-
-
 def test_records_between_requests_with_other_writers_may_be_repeated(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -136,24 +101,6 @@ def test_records_between_requests_with_other_writers_may_be_repeated(
     *before, (source, landed, stretch), last = milestones(brokers)
     assert before == [*MIRRORED[:3], (source, source - 4, KNOWN)]
     assert (landed, stretch, last) == (source - 1, REPEATED, (19, 18, KNOWN))
-
-
-def test_first_position_with_other_writers_may_have_copies_before_it(
-    brokers: TwoBrokers, history: History
-) -> None:
-    """The position may have expired."""
-    foreign(brokers.destination, 3)
-    history.plain(2)
-    run(brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE))
-    offsets = brokers.position().offsets
-    assert offsets == OffsetMap.begun_at(0, 3, is_whole=False, is_repeated=True).reached(2, 5)
-
-
-def test_lost_tail_of_the_copy_cuts_the_map(brokers: TwoBrokers, history: History) -> None:
-    with_transactions(brokers, history)
-    lose_tail(brokers.destination, "topic", 5)
-    run(brokers)
-    assert milestones(brokers) == MIRRORED
 
 
 @pytest.mark.parametrize(("lost_from", "again_from"), [(8, 9), (4, 3), (0, 0)])
@@ -175,27 +122,12 @@ def test_lost_tail_with_other_writers_is_copied_again(
     assert brokers.copied() == copied
 
 
-def test_lost_tail_inside_a_dense_stretch_cuts_the_map_there(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2, 3, 4)
-    run(brokers)
-    lose_tail(brokers.destination, "topic", 5)
-    run(brokers)
-    assert milestones(brokers) == [(0, 0, KNOWN), (9, 9, KNOWN)]
-
-
 def test_lost_tail_that_others_overwrote_is_not_trusted(brokers: TwoBrokers, history: History) -> None:
     with_transactions(brokers, history)
     lose_tail(brokers.destination, "topic", 5)
     foreign(brokers.destination, 6)
     run(brokers)
     assert milestones(brokers) == [*MIRRORED[:3], (9, 11, BROKEN), (15, 17, KNOWN)]
-
-
-def test_copy_that_was_created_again_begins_a_new_map(brokers: TwoBrokers, history: History) -> None:
-    with_transactions(brokers, history)
-    recreate(brokers.destination)
-    run(brokers)
-    assert milestones(brokers) == MIRRORED
 
 
 def test_lost_tail_of_the_source_cuts_the_map(brokers: TwoBrokers, history: History) -> None:
@@ -206,13 +138,6 @@ def test_lost_tail_of_the_source_cuts_the_map(brokers: TwoBrokers, history: Hist
     after.store(batches.patched(after.batch(4), 12, after.log.leader_epoch.to_bytes(4)))
     run(brokers)
     assert milestones(brokers) == [*MIRRORED[:3], (9, 11, BROKEN), (13, 15, KNOWN)]
-
-
-def test_source_topic_that_was_created_again_begins_a_new_map(brokers: TwoBrokers, history: History) -> None:
-    with_transactions(brokers, history)
-    recreate(brokers.source).plain(4)
-    run(brokers)
-    assert milestones(brokers) == [(0, 11, KNOWN), (4, 15, KNOWN)]
 
 
 def test_records_deleted_before_they_were_mirrored_leave_a_known_gap(
@@ -242,30 +167,6 @@ def test_uncommitted_records_are_known_if_the_source_still_has_them(
     die_after(brokers, 3)
     run(brokers)
     assert milestones(brokers) == [*MIRRORED[:3], (20, 16, KNOWN), (21, 16, KNOWN), (22, 17, KNOWN)]
-
-
-def test_next_task_takes_the_map_over(brokers: TwoBrokers, history: History) -> None:
-    """The driver hands positions over as it would commit them."""
-    with_transactions(brokers, history)
-    position = brokers.position()
-    assert position == position.with_milestone()
-    brokers.commit(position)
-    assert milestones(brokers) == MIRRORED
-
-
-@pytest.mark.parametrize("is_dense", [True, False])
-def test_adopted_copy_is_known_from_its_beginning_if_it_is_dense(
-    brokers: TwoBrokers, history: History, is_dense: bool
-) -> None:
-    varied(history, 3).transaction(2, ends=ABORT)
-    varied(history, 9, 8)
-    recut(brokers, history.committed, 5, 6, 9)
-    if not is_dense:
-        copied = brokers.destination.log("topic")
-        copied.store(memoryview(batches.marker(COMMIT, 7, base_offset=copied.log_end_offset)))
-    run(brokers.with_settings(adopt=True))
-    end = 20 if is_dense else 21
-    assert milestones(brokers) == [(0, 0, KNOWN), (23, end, KNOWN if is_dense else BROKEN)]
 
 
 def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, history: History) -> None:
@@ -300,15 +201,3 @@ def test_gaps_that_another_isolation_level_left_are_not_counted(
     assert offsets.to_destination(6) == (0, Exactness.AT_LEAST)
     assert offsets.around(6, is_source=True) is None
     assert offsets.to_destination(10) == (9, Exactness.EXACT)
-
-
-def test_gaps_of_the_same_isolation_level_are_counted_after_other_rules(
-    brokers: TwoBrokers, history: History
-) -> None:
-    source = brokers.settings.source
-    kept, usual = (copy_rules(source, CopyOptions(keep_append_time=keep)) for keep in (True, False))
-    history.plain(3).transaction(2, ends=ABORT).plain(3)
-    run(brokers.with_settings(rules=kept))
-    history.plain(1)
-    run(brokers.with_settings(rules=usual))
-    assert all(stretch is KNOWN for _, _, stretch in milestones(brokers))

@@ -20,11 +20,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import (
-    ABORT,
-    COMMIT,
     NOW_MS,
     Acting,
     History,
@@ -53,25 +50,6 @@ def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
 
 
 # ProducerIdentity and sequence
-
-
-def test_new_task_writes_with_the_identity_of_the_one_before(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2, 3)
-    die_after(brokers, 2)
-    history.plain(2)
-    brokers.run()
-    headers = [each.header for each in batches_of(brokers.destination.log("topic"))]
-    assert len({(each.producer_id, each.producer_epoch) for each in headers}) == 1
-    assert [each.base_sequence for each in headers] == [each.base_offset for each in headers]
-    assert brokers.copied() == history.committed
-
-
-def test_records_of_a_dead_task_are_reported_by_the_next_one(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2).gap(2).plain(1, 1)
-    die_after(brokers, 3)
-    control = Watched()
-    brokers.run(control=control)
-    assert control.runs == [[0, 3, 0], [5, 7, 3]]
 
 
 @pytest.mark.parametrize("requests", range(6))
@@ -122,21 +100,6 @@ def test_partition_whose_position_cannot_be_committed_does_not_delay_the_others(
 # With a position
 
 
-def test_records_written_after_the_last_commit_are_skipped(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2).transaction(2, ends=ABORT).plain(1).empty().gap(2).transaction(1, 1, ends=COMMIT)
-    for requests in range(4):
-        die_after(brokers, 1)
-        assert len(batches_of(brokers.destination.log("topic"))) == requests + 1
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-def recreate(broker: Broker) -> None:
-    topics = broker.topics
-    topics.delete(topics.topic("topic"))
-    topics.create("topic", 1, {})
-
-
 def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -146,41 +109,6 @@ def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     (stopped,) = brokers.run().stopped
     assert stopped.cause is IncidentKind.SOURCE_RESET
     assert stopped.unmirrored_from == 1
-
-
-def test_source_that_lost_records_of_a_dead_task_and_grew_again_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 1, 1, 1)
-    die_after(brokers, 3)
-    # As many as were mirrored, and the last of these is written again by its producer.
-    last = batches_of(history.log)[2]
-    again = History(lose_tail(brokers.source, "topic", 1)).plain(1, leader_epoch=1)
-    again.store(batches.patched(bytes(last.view), 12, (1).to_bytes(4)))
-    (stopped,) = brokers.run().stopped
-    assert (stopped.cause, stopped.unmirrored_from) == (IncidentKind.SOURCE_RESET, 1)
-    assert brokers.copied() == history.committed[:3]
-
-
-def test_source_whose_retention_overtook_a_dead_task_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 1, 1, 1, 1)
-    die_after(brokers, 2)
-    history.log.delete_records(3)
-    stopped_with(brokers, "does not have offset 2", "begins at 3", "its retention overtook the mirror")
-
-
-@pytest.mark.parametrize("deleted", [1, 2])
-def test_retention_of_records_that_a_dead_task_had_written_loses_nothing(
-    brokers: TwoBrokers, history: History, deleted: int
-) -> None:
-    history.plain(1, 1, 1, 1, 1)
-    die_after(brokers, 2)
-    history.log.delete_records(deleted)
-    result = brokers.run()
-    assert (result.complete, result.stopped) == (True, ())
-    assert brokers.copied() == history.committed
 
 
 def test_destination_whose_retention_took_the_records_of_a_dead_task_continues_behind_them(
@@ -246,15 +174,6 @@ def test_destination_that_recompresses_is_recognised(brokers: TwoBrokers, histor
     assert brokers.copied() == history.committed
 
 
-def test_log_append_time_destination_is_recognised(brokers: TwoBrokers) -> None:
-    history = brokers.topic("topic", message_timestamp_type="LogAppendTime")[0]
-    history.plain(1, 2, 3, 1)
-    die_after(brokers, 2)
-    brokers.run()
-    assert brokers.run().complete
-    assert [each.value for each in brokers.copied()] == [each.value for each in history.committed]
-
-
 def test_task_waits_until_the_high_watermark_reaches_the_log_end(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -290,15 +209,6 @@ def test_task_waits_if_the_source_s_new_leader_does_not_show_the_mirrored_record
     assert brokers.copied() == history.committed
 
 
-def test_commit_by_another_program_is_no_position(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    history.plain(1)
-    with Cluster(brokers.settings.source) as cluster:
-        commit_offsets(cluster, "mirror", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
-    stopped_with(brokers, "no committed position")
-
-
 # An answer without what was asked for
 
 
@@ -312,15 +222,6 @@ def test_damaged_source_batch_is_read_again_in_a_search(brokers: TwoBrokers, his
         return replace(response, partitions=[replace(response.partitions[0], record_set=memoryview(damaged))])
 
     answers(brokers.source, ApiKey.FETCH, damage)
-    assert brokers.start().result().complete
-    assert brokers.copied() == history.committed
-
-
-def test_empty_answer_under_a_quota_does_not_end_a_search(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 1, 1, 1)
-    die_after(brokers, 2)
-    for broker in (brokers.source, brokers.destination):
-        answers(broker, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()))
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
 
@@ -513,35 +414,6 @@ def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers
     result = brokers.run()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed
-
-
-def test_partitions_without_a_position_request_one_producer_id_together(brokers: TwoBrokers) -> None:
-    for history in brokers.topic("topic", 30):
-        history.plain(20)
-    asked: list[Any] = []
-
-    def note(response: Any) -> Any:
-        asked.append(response)
-        return response
-
-    answers(brokers.destination, ApiKey.INIT_PRODUCER_ID, note, 99)
-    assert brokers.run().complete
-    assert len(asked) == 1
-    positions = [brokers.position(partition=number) for number in range(30)]
-    assert len({each.identity for each in positions}) == 1
-    assert {each.source_offset for each in positions} == {20}
-
-
-def test_producer_that_writes_several_partitions_continues_in_each_after_a_crash(brokers: TwoBrokers) -> None:
-    histories = brokers.topic("topic", 4)
-    for history in histories:
-        history.plain(3)
-    assert brokers.run().complete
-    for number, history in enumerate(histories):
-        history.plain(*[1] * (number + 2))
-    die_after(brokers, 2)
-    assert brokers.run().complete
-    assert [brokers.copied(partition=number) for number in range(4)] == [each.committed for each in histories]
 
 
 def test_partitions_that_resume_ask_their_leader_together_for_their_last_batches(brokers: TwoBrokers) -> None:
