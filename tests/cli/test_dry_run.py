@@ -227,15 +227,6 @@ def test_reason_to_stop_a_partition_is_a_warning(
     texts(other)
 
 
-def test_latest_start_is_reported_without_commit(sides: Sides, texts: Texts) -> None:
-    for _ in range(2):
-        found = sides.found("--start", "latest")
-        (topic,) = found["topics"]
-        assert [each["from"] for each in topic["partitions"]] == [50, 50]
-        (told,) = found["beginnings"]
-        texts(told)
-
-
 def test_deleted_copy_is_a_warning_and_not_to_be_created(sides: Sides, texts: Texts) -> None:
     sides.commit(20)
     found = sides.found()
@@ -325,16 +316,6 @@ def test_unauthorized_group_is_a_refusal_with_the_other_results(sides: Sides, te
     texts(sides.run()[2])
 
 
-def test_dry_run_can_be_set_in_the_config_file(sides: Sides, tmp_path: Path, capsys: Any) -> None:
-    file = tmp_path / "mirror.toml"
-    file.write_text(
-        f'from = "{sides.source.bootstrap}"\nto = "{sides.destination.bootstrap}"\n'
-        'topics = ["orders"]\ndry-run = true\njson = true\n'
-    )
-    assert main(["mirror", "--config", str(file)]) == 0
-    assert json.loads(capsys.readouterr().out)["topics"][0]["source"] == "orders"
-
-
 def test_same_cluster_on_both_sides_is_refused_without_rename(sides: Sides, texts: Texts) -> None:
     sides.destination = sides.source
     texts(sides.found(code=2)["refusal"])
@@ -342,12 +323,6 @@ def test_same_cluster_on_both_sides_is_refused_without_rename(sides: Sides, text
     texts(again["refusal"])
     (topic,) = sides.found("--rename", r"(.*)=\1.copy")["topics"]
     assert topic["destination"] == "orders.copy"
-
-
-def test_missing_topic_is_an_error(sides: Sides, texts: Texts) -> None:
-    code, out, err = sides.run("--once", topics="nothing")
-    assert (code, out) == (2, "")
-    texts(err)
 
 
 def test_acl_command_for_later_partitions_is_printed(sides: Sides, texts: Texts) -> None:
@@ -382,11 +357,6 @@ def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides, texts: T
 
 
 # Findings that a failed connection does not report
-
-
-def test_machine_without_a_problem_has_no_finding(sides: Sides, java: Path) -> None:
-    assert sides.found()["machine"] == []
-    assert not (java / "state").exists()
 
 
 def test_missing_java_is_named_and_the_exit_code_is_2(

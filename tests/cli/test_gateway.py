@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import time
@@ -143,24 +142,6 @@ def test_unreachable_cluster_is_one_sentence_and_exit_code_1(
 
 
 # Logins of clients
-
-
-def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> None:
-    options = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--advertise", "kafka.example")
-    with Shoal("gateway", *options) as process:
-        first, *brokers = lines_of(process)
-        found = re.fullmatch(r"listening on (127\.0\.0\.1:\d+), advertised as kafka\.example:(\d+)", first)
-        assert found is not None, first
-        assert found[1] == f"127.0.0.1:{found[2]}"
-        with Wire(found[1]) as wire:
-            told = wire.call(ApiKey.METADATA, 0, topics=[])
-        printed = [re.findall(r"broker (\d+) .* kafka\.example:(\d+)$", each) for each in brokers]
-        assert printed == [[(str(each.node_id), str(each.port))] for each in told.brokers]
-    with Shoal("gateway", *options, "--json") as process:
-        announced = process.wait_for(lambda _: True, PATIENCE_S)
-        port = announced["bootstrap"].removeprefix("kafka.example:")
-        assert announced["listening"] == f"127.0.0.1:{port}"
-        assert (announced["type"], set(announced["brokers"])) == ("gateway", {"1", "2"})
 
 
 def test_gateway_without_login_warns_of_the_principal_at_the_start(

@@ -61,10 +61,6 @@ def refusing(tmp_path: Path) -> Iterator[tuple[str, str]]:
         yield address, str(file)
 
 
-def test_each_verb_with_work_has_json() -> None:
-    assert set(VERBS) == set(verbs_of(make_parser())) - {"completion"}
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_wrong_option_is_one_object(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(capsys, (verb, "--no-such-option"))

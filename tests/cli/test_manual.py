@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
 
-from shoal.cli import VERBS, make_parser
+from shoal.cli import make_parser
 from shoal.cli.parser import verbs_of
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "generate_manual.py"
@@ -30,22 +29,11 @@ def plain(text: str) -> str:
     return text.replace("\\&", "").replace("\\-", "-").replace("\\e", "\\")
 
 
-def test_manual_has_a_section_for_each_verb(page: str) -> None:
-    headings = re.findall(r"^\.SS \\fBshoal (.*?)\\fR$", page, re.MULTILINE)
-    assert [plain(each) for each in headings] == list(VERBS)
-
-
 def test_manual_has_commands_and_examples_of_each_verb(page: str) -> None:
     parser = make_parser()
     lines = set(plain(page).splitlines())
     for text in (parser.epilog, *(verb.epilog for verb, _ in verbs_of(parser).values())):
         assert [each for each in (text or "").split("\n") if each and each not in lines] == []
-
-
-def test_usage_of_each_verb_keeps_its_lines(page: str) -> None:
-    assert len(re.findall(r"^\.nf\nusage: shoal [^\n]+\n(?: [^\n]+\n)*\.fi$", page, re.MULTILINE)) == len(
-        VERBS
-    )
 
 
 def test_no_text_of_the_manual_is_a_request_of_roff(page: str) -> None:

@@ -11,12 +11,11 @@ import pytest
 
 from shoal.cli import main, make_parser
 from shoal.cli.mirror_maker import parse
-from shoal.client.offsets import EARLIEST, LATEST
+from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirrormaker.options import MirrorMakerOptions
-from shoal.net.address import Address
 from shoal.records import Codec
 from tests.snapshots import Texts
 
@@ -56,24 +55,6 @@ def test_defaults_are_mirror_maker_1_s_lossless_settings(
     assert mirror.keep_append_time
     assert mirror.handling is None
     assert capsys.readouterr().err == ""
-
-
-def test_properties_files_set_servers_and_groups(read: Read) -> None:
-    options = read(
-        consumer="session.timeout.ms=10000\nauto.offset.reset=earliest\n"
-        "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor\n",
-        producer="compression.type=zstd\nbatch.size=65536\nmax.in.flight.requests.per.connection=3\n",
-    )
-    mirror = options.mirror
-    assert mirror.source.bootstrap == (Address("a", 1), Address("b", 2))
-    assert mirror.source.client_id == "makers-0"
-    assert mirror.destination.bootstrap == (Address("c", 3),)
-    assert mirror.start.timestamp_ms == EARLIEST
-    assert options.membership.group == "makers"
-    assert options.membership.session_timeout_ms == 10_000
-    assert options.membership.assignors == ("roundrobin",)
-    assert mirror.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
-    assert mirror.max_in_flight == 3
 
 
 OLD_CONSUMER = """\

@@ -92,13 +92,6 @@ def test_every_option_is_parsed_into_its_field() -> None:
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
-def test_last_of_adopt_and_no_adopt_counts() -> None:
-    clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
-    assert parsed(*clusters, "--adopt").adopt
-    assert not parsed(*clusters).adopt
-    assert not parsed(*clusters, "--adopt", "--no-adopt").adopt
-
-
 def test_option_overrides_the_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "source.properties"
     file.write_text("# by Kafka's tools\nbootstrap.servers = old:1\nisolation.level: read_uncommitted\n")
@@ -123,10 +116,6 @@ def test_properties_are_latin_1_with_java_s_escapes(tmp_path: Path) -> None:
     file = tmp_path / "a.properties"
     file.write_bytes(b"! comment\nclient.id=caf\xe9 \\u00e9\\\n   more\nempty\n")
     assert read_properties_file("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
-
-
-def test_last_value_of_a_key_counts() -> None:
-    assert dict(parse_key_values("--conf", ["a=1", "b=", "a=2"])) == {"a": "2", "b": ""}
 
 
 @pytest.mark.parametrize("text", ["a", "=1", " =1"])

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from shoal.cli.live_line import line
 from shoal.cli.live_report import LiveReport
-from shoal.cli.output import table
 from shoal.cli.plain_report import JsonReport, News, PlainReport, summary_rows
 from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.processes import GarbageCollection
@@ -152,14 +151,6 @@ def test_line_cut_to_the_terminal_keeps_stopped_and_waiting(width: int) -> None:
     assert not shown.endswith(","), "whole parts are left out"
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_narrow_terminal_shows_stopped_and_waiting(width: int) -> None:
-    shown = screen_of(TROUBLE, width)
-    assert "2 stopped, 12 waiting" in shown
-    assert "…" not in shown
-    assert "%" not in shown, "a mirror without an end has no percentage"
-
-
 def test_terminal_has_a_bar_only_while_a_mirror_with_an_end_copies() -> None:
     assert "80%" in screen_of(replace(PROGRESS, once=True), 120)
     assert "%" not in screen_of(replace(PROGRESS, once=True), 60), "the line needs the room"
@@ -195,11 +186,6 @@ def test_phases_of_the_start_are_printed_once_each(
         (phases[1], 1.0),
         (phases[3], 3.0),
     ]
-
-
-def test_terminal_before_copying_shows_the_phase() -> None:
-    phase = "starting Java and Spark"
-    assert f"{phase}, 0:12" in screen_of(replace(PROGRESS, phase=phase, phase_s=12.0), 60)
 
 
 def test_healed_partition_is_printed(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
@@ -307,13 +293,6 @@ def test_stopped_and_waiting_partitions_are_printed_once(
     texts(capsys.readouterr().err.splitlines())
 
 
-def test_many_partitions_are_counted_after_the_first(
-    capsys: pytest.CaptureFixture[str], texts: Texts
-) -> None:
-    PlainReport().progress(replace(PROGRESS, waiting={f"a-{number}": "no leader" for number in range(7)}))
-    texts(capsys.readouterr().err)
-
-
 def test_warning_with_line_breaks_is_printed_on_one_line(
     capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
@@ -335,12 +314,6 @@ def test_json_output_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) 
         ("summary", 2.0),
     ]
     assert err.splitlines() == ["shoal: warning: beware", "shoal: a-0 waiting: x"]
-
-
-def test_json_summary_has_the_exit_code_and_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonReport().summary(replace(SUMMARY, stopped={"a-0": "bad"}))
-    summary = json.loads(capsys.readouterr().out)
-    assert (summary["exit_code"], summary["bytes_per_s"], summary["warnings"]) == (1, 4_000_000.0, ["beware"])
 
 
 def test_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
@@ -383,12 +356,6 @@ def test_live_report_keeps_warnings_and_stops_above_the_line() -> None:
     assert "12/16 up to date" in shown
 
 
-def test_live_report_ends_with_the_summary_table(capsys: pytest.CaptureFixture[str]) -> None:
-    with LiveReport(Console(file=io.StringIO(), force_terminal=True)) as report:
-        report.summary(SUMMARY)
-    assert capsys.readouterr().out.startswith("topics       1 (3 partitions)\n")
-
-
 def test_closed_stdout_requests_the_end() -> None:
     class Unread(PlainReport):
         def progress(self, progress: Progress) -> None:
@@ -399,7 +366,3 @@ def test_closed_stdout_requests_the_end() -> None:
     assert not stop.is_set()
     progress_until_unread(Unread(), stop)(PROGRESS)
     assert stop.is_set()
-
-
-def test_table_has_aligned_columns() -> None:
-    assert table([("a", "1"), ("long", "2")]) == "a     1\nlong  2"

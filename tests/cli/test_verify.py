@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from shoal.cli import main
-from shoal.cli.verify_report import done_of, print_report
+from shoal.cli.verify_report import done_of
 from shoal.cli.working import amounts
-from shoal.records import Codec
-from shoal.topic_partition import TopicPartition
 from shoal.verify import (
     Difference,
     DifferenceKind,
     OffsetRange,
-    Outcome,
-    PartitionReport,
     VerifyProgress,
-    VerifyReport,
 )
 from shoal_broker import Broker
 from tests import batches
@@ -147,26 +141,6 @@ def test_part_of_a_topic_is_printed_with_its_range(
     ]
 
 
-@pytest.fixture
-def recompressed(brokers: tuple[Broker, Broker]) -> None:
-    """One partition whose batches of three and two have another codec at the destination."""
-    for broker, codec in zip(brokers, (Codec.LZ4, Codec.ZSTD), strict=True):
-        broker.create_topic("orders")
-        log = broker.log("orders")
-        log.store(bytes(batches.batch([b"a", b"b", bytes(100_000)], codec=codec)))
-        log.store(bytes(batches.batch([b"d", b"e"], codec=codec, base_offset=3, base_timestamp=5)))
-
-
-@pytest.mark.usefixtures("recompressed")
-def test_decoded_records_are_counted(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command, "--topics", "orders"]) == 0
-    words = "5 records are the same (5 of them decoded)"
-    assert all(words in line for line in capsys.readouterr().out.splitlines())
-    assert main([*command, "--topics", "orders", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["decoded_records"] == result["partitions"][0]["decoded_records"] == 5
-
-
 @pytest.mark.usefixtures("orders")
 def test_incomparable_topics_are_exit_code_3(
     brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str], texts: Texts
@@ -231,67 +205,5 @@ def test_line_of_progress_has_partitions_records_rate_and_differences(texts: Tex
     texts(amounts(done_of(PROGRESS), PROGRESS.elapsed_s))
 
 
-def test_brackets_in_a_reason_are_printed_unchanged(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
-    partition = TopicPartition("a", 0)
-    report = VerifyReport(
-        None,
-        (PartitionReport(partition, partition, Outcome.NOT_COMPARED, reason="[Errno 1] nothing"),),
-        (),
-        1.0,
-    )
-    print_report(report)
-    texts(capsys.readouterr().out)
-
-
-def report_of(*differences: Difference, omitted: int = 0) -> VerifyReport:
-    partition = TopicPartition("a-topic-with-a-name", 0)
-    found = PartitionReport(
-        partition, partition, Outcome.DIFFERENT, differences=differences, differences_omitted=omitted
-    )
-    return VerifyReport("mine", (found,), (), 1.0)
-
-
 def missing(offset: int) -> Difference:
     return Difference(DifferenceKind.MISSING, OffsetRange(offset, offset + 1), OffsetRange(0, 0), 1)
-
-
-def test_report_with_many_ranges_prints_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    print_report(report_of(*map(missing, range(12)), omitted=20))
-    out = capsys.readouterr().out.splitlines()
-    assert [" missing: " in each for each in out].count(True) == 5
-    assert out[-2] == "a-topic-with-a-name-0: and 27 more ranges that differ (--json lists up to 100)"
-
-
-def test_extra_records_of_aborted_transactions_name_the_isolation_level(
-    brokers: tuple[Broker, Broker],
-    command: list[str],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    texts: Texts,
-) -> None:
-    for broker in brokers:
-        broker.create_topic("payments")
-        copied = broker is brokers[1]
-        log = broker.log("payments")
-        for number, value in enumerate([b"a", b"aborted", b"b"]):
-            flags = batches.TRANSACTIONAL if value == b"aborted" and not copied else 0
-            log.store(
-                bytes(
-                    batches.batch(
-                        [value],
-                        base_offset=log.log_end_offset,
-                        base_timestamp=number,
-                        flags=flags,
-                        producer_id=7 if flags else -1,
-                    )
-                )
-            )
-            if flags:
-                log.store(bytes(batches.marker(0, 7, base_offset=log.log_end_offset)))
-    assert main([*command, "--topics", "payments"]) == 1
-    out, err = capsys.readouterr()
-    texts(out)
-    texts(err)
-    config = tmp_path / "from.properties"
-    config.write_text("isolation.level=read_uncommitted\n")
-    assert main([*command, "--topics", "payments", "--from-config", str(config)]) == 0
