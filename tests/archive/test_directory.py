@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.archive.description import DamagedObject
+from shoal.archive.description import DamagedObject, NoArchive
 from shoal.archive.directory import Archive
 from shoal.archive.names import UnsafeName
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, Disconnected
 from tests import batches
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of
 
@@ -157,3 +157,16 @@ def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path) -> None:
             offset += 2
     assert found == plain(2) + compacted + plain(2, base_offset=4)
     assert objects_of(archive).end_offset == 6
+
+
+def test_archive_that_is_gone_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    objects = objects_of(archive)
+    (tmp_path / "a").rename(tmp_path / "b")
+    for look in (objects.look, archive.topics, lambda: objects_of(archive)):
+        with pytest.raises(NoArchive):
+            look()
+    with pytest.raises(Disconnected):
+        archive.store.write("runs/00000000000000000001.json", b"{}")
+    assert not (tmp_path / "a").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.archive.description import DamagedObject
+from shoal.archive.directory import Archive
 from shoal.archive.groups import read_groups, write_groups
 from shoal.archive.store import open_store
 from shoal.topic_partition import TopicPartition
@@ -15,7 +16,7 @@ LATER = {"billing": {TopicPartition("orders", 0): 9}, "audit": {TopicPartition("
 
 
 def test_groups_of_an_empty_archive_are_none(tmp_path: Path) -> None:
-    assert read_groups(open_store(str(tmp_path))) == {}
+    assert read_groups(Archive.create(str(tmp_path)).store) == {}
 
 
 def test_groups_are_read_as_they_were_written_by_time(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import boto3
 import pytest
 
 from shoal.archive.directory import Archive
@@ -37,6 +38,21 @@ def test_archive_ignores_an_upload_without_its_description(bucket: str, tmp_path
 def test_bucket_that_is_not_there_is_a_sentence(endpoint: str) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         open_store(f"s3://nowhere/kafka?region=us-east-1&endpoint_override={endpoint}")
+
+
+def test_bucket_that_was_deleted_is_not_taken_for_an_empty_archive(
+    bucket: str, endpoint: str, tmp_path: Path
+) -> None:
+    archive = new_archive(bucket)
+    add(archive, plain(3), tmp_path)
+    objects = objects_of(archive)
+    client = boto3.resource("s3", endpoint_url=endpoint, region_name="us-east-1")
+    name = bucket.removeprefix("s3://").partition("/")[0]
+    client.Bucket(name).objects.all().delete()
+    client.Bucket(name).delete()
+    for look in (objects.look, archive.topics, lambda: objects_of(archive)):
+        with pytest.raises(ConfigError, match=name):
+            look()
 
 
 def test_store_that_does_not_answer_may_be_tried_again() -> None:

@@ -52,3 +52,21 @@ def test_manifest_of_a_later_run_has_another_digest(tmp_path: Path) -> None:
     after = manifest(archive, tmp_path / "a", 6)
     assert before[0]["digest"] != after[0]["digest"]
     assert before[1] == after[1]
+
+
+def test_run_that_archived_nothing_writes_no_manifest(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a", partitions=2)
+    add(archive, plain(3), tmp_path)
+    first = manifest(archive, tmp_path / "a", 5)
+    write_run(archive, ORDERS, {"orders": str(TOPIC_ID)}, started_ms=6, ended_ms=7)
+    assert [each.name for each in (tmp_path / "a" / "runs").iterdir()] == [f"{5:020d}.json"]
+    write_run(archive, ORDERS[:1], {"orders": str(TOPIC_ID)}, started_ms=8, ended_ms=9)
+    values = json.loads((tmp_path / "a" / "runs" / f"{9:020d}.json").read_bytes())
+    assert values["partitions"] == first[:1]
+
+
+def test_damaged_manifest_does_not_keep_the_next_one_back(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a", partitions=2)
+    manifest(archive, tmp_path / "a", 5)
+    (tmp_path / "a" / "runs" / f"{5:020d}.json").write_text("cut sho")
+    manifest(archive, tmp_path / "a", 6)

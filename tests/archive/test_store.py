@@ -49,15 +49,24 @@ def test_check_url_refuses_secrets_and_unknown_kinds(url: str) -> None:
     [
         "s3://b/x?region=eu-central-1&endpoint_override=http://127.0.0.1:1",
         "abfss://c@a.dfs.core.windows.net/x",
+        "abfss://c@a/x?blob_storage_authority=127.0.0.1:1&dfs_storage_authority=127.0.0.1:1&enable_tls=false",
     ],
 )
 def test_check_url_takes_regions_and_endpoints(url: str) -> None:
     check_url("--to", url)
 
 
+def test_hdfs_without_hadoop_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="HADOOP_HOME"):
+        open_store("hdfs://namenode:8020/kafka")
+
+
 def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/deep/er")
     assert store.names("") == []
+    store.write("first", b"")
     store.write("a/b.log", b"onetwo")
     assert [(each.name, each.is_directory, each.size) for each in store.names("a")] == [("b.log", False, 6)]
     file = store.open("a/b.log")
@@ -79,8 +88,8 @@ def test_local_store_never_overwrites(tmp_path: Path) -> None:
 def test_local_store_gives_a_file_of_its_file_system_another_name(tmp_path: Path) -> None:
     gathered = tmp_path / "gathered"
     gathered.write_bytes(b"batches")
-    open_store(str(tmp_path / "archive")).write("a/b.log", gathered)
-    assert (tmp_path / "archive/a/b.log").samefile(gathered)
+    open_store(str(tmp_path / "archive")).write("b.log", gathered)
+    assert (tmp_path / "archive/b.log").samefile(gathered)
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no other file system")

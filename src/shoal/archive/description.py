@@ -7,10 +7,23 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
-from ..errors import ShoalError
-from .store import Store
+from ..errors import ConfigError, ShoalError
+from .names import ARCHIVE_FILE, read_timed_file
+from .store import Listed, Store
 
-__all__ = ["FORMAT", "DamagedObject", "decode", "encode", "now_ms", "read_json", "read_small"]
+__all__ = [
+    "FORMAT",
+    "DamagedObject",
+    "NoArchive",
+    "decode",
+    "encode",
+    "listed",
+    "newest_time",
+    "now_ms",
+    "read_archive_id",
+    "read_json",
+    "read_small",
+]
 
 #: The number of the layout, in each file of JSON.
 FORMAT = 1
@@ -32,6 +45,16 @@ class DamagedObject(ShoalError):
         return (
             f"{self.where}: {self.reason}. Nothing of it was used. Put back a version of the object that is "
             "whole, or begin behind it by --start"
+        )
+
+
+class NoArchive(ConfigError):
+    """A directory is no archive, or is not there."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(
+            f"{store.url} is no archive: it has no {ARCHIVE_FILE}. Correct the path, or bring the bucket or "
+            "the disk back. A mirror with --to writes the first one"
         )
 
 
@@ -93,3 +116,49 @@ def read_json(store: Store, path: str, most_bytes: int = _LARGEST_BYTES) -> Mapp
         return decode(data)
     except ValueError as error:
         raise DamagedObject(f"{store.url}/{path}", str(error)) from None
+
+
+def listed(store: Store, directory: str) -> list[Listed]:
+    """
+    List a directory of an archive.
+
+    Raises:
+        NoArchive: It is empty, and so is the whole: the bucket was deleted, or the disk is not mounted.
+
+    """
+    found = store.names(directory)
+    if not found:
+        read_archive_id(store)
+    return found
+
+
+def newest_time(store: Store, directory: str, prefix: str = "", by_ms: int | None = None) -> int | None:
+    """
+    Return the time of the newest of the files of which each change writes another one; None without any.
+
+    Args:
+        prefix: The beginning of their names.
+        by_ms: Later files do not count.
+
+    """
+    found = (read_timed_file(each.name, prefix) for each in listed(store, directory))
+    times = [each for each in found if each is not None]
+    return max((each for each in times if by_ms is None or each <= by_ms), default=None)
+
+
+def read_archive_id(store: Store) -> str:
+    """
+    Return the id of the archive in a directory.
+
+    Raises:
+        NoArchive: The file is not there.
+        DamagedObject: The file cannot be read, or has no id.
+
+    """
+    try:
+        found = read_json(store, ARCHIVE_FILE).get("id")
+    except FileNotFoundError:
+        raise NoArchive(store) from None
+    if not isinstance(found, str) or not 0 < len(found) <= 64 or not found.isascii():
+        raise DamagedObject(f"{store.url}/{ARCHIVE_FILE}", "it has no id")
+    return found

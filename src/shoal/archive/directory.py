@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +13,12 @@ from typing import TypeVar
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
-from .description import DamagedObject, encode, read_json
+from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
 from .names import (
     ARCHIVE_FILE,
     ARCHIVE_TOPICS,
     check_topic,
     partition_path,
-    read_timed_file,
     timed_file,
     topic_id_of_directory,
     topic_path,
@@ -143,18 +143,12 @@ class Archive:
         Open an archive.
 
         Raises:
-            ConfigError: The directory is no archive.
+            NoArchive: The directory is none.
             ShoalError: The store does not answer, or refuses.
 
         """
         store = open_store(url, credentials)
-        try:
-            return cls(store, _read_id(store))
-        except FileNotFoundError:
-            raise ConfigError(
-                f"{store.url} is no archive: it has no {ARCHIVE_FILE}. Correct the path. A mirror with --to "
-                "writes the first one"
-            ) from None
+        return cls(store, read_archive_id(store))
 
     @classmethod
     def create(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:
@@ -167,10 +161,8 @@ class Archive:
 
         """
         store = open_store(url, credentials)
-        try:
-            return cls(store, _read_id(store))
-        except FileNotFoundError:
-            pass
+        with contextlib.suppress(NoArchive):
+            return cls(store, read_archive_id(store))
         if others := [each.name for each in store.names("")]:
             raise ConfigError(
                 f"{store.url} is no archive and has other files, such as {min(others)!r}. Choose an empty "
@@ -178,7 +170,7 @@ class Archive:
             )
         archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         store.write(ARCHIVE_FILE, encode({"id": archive_id}))
-        return cls(store, _read_id(store))
+        return cls(store, read_archive_id(store))
 
     # Topics
 
@@ -199,15 +191,14 @@ class Archive:
 
     def topic_names(self) -> Sequence[str]:
         """Return the names of all topics."""
-        return [check_topic(each.name) for each in self.store.names(ARCHIVE_TOPICS) if each.is_directory]
+        return [check_topic(each.name) for each in listed(self.store, ARCHIVE_TOPICS) if each.is_directory]
 
     def creations(self, topic: str) -> Sequence[ArchivedTopic]:
         """Return the newest description of each creation of a topic."""
         found = []
         for entry in self.store.names(f"{ARCHIVE_TOPICS}/{check_topic(topic)}"):
             path = topic_path(topic, entry.name)
-            times = [read_timed_file(each.name, _TOPIC) for each in self.store.names(path)]
-            written = max((each for each in times if each is not None), default=None)
+            written = newest_time(self.store, path, _TOPIC)
             if written is not None:
                 found.append(self._read_topic(topic, entry.name, written))
         return found
@@ -239,6 +230,19 @@ class Archive:
         """Return the objects of a partition, as they are now."""
         return PartitionObjects(self.store, partition_path(topic, directory_id, partition))
 
+    def uncounted(self) -> Sequence[str]:
+        """Return the files without a description: a failed upload, or a task that was killed, left them."""
+        topics = self.topics()
+        partitions = [
+            TopicPartition(name, number) for name, each in topics.items() for number in range(each.partitions)
+        ]
+        directory_ids = {name: each.directory_id for name, each in topics.items()}
+
+        def look(_: TopicPartition, objects: PartitionObjects) -> list[str]:
+            return [f"{self.store.url}/{objects.path}/{name}" for name in objects.uncounted]
+
+        return [each for found in self.each_partition(partitions, directory_ids, look) for each in found]
+
     def each_partition(
         self,
         partitions: Iterable[TopicPartition],
@@ -261,11 +265,3 @@ class Archive:
 
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return list(pool.map(objects_of, partitions))
-
-
-def _read_id(store: Store) -> str:
-    values = read_json(store, ARCHIVE_FILE)
-    found = values.get("id")
-    if not isinstance(found, str) or not 0 < len(found) <= 64 or not found.isascii():
-        raise DamagedObject(f"{store.url}/{ARCHIVE_FILE}", "it has no id")
-    return found

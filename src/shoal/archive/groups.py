@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
-from .description import DamagedObject, encode, read_json
-from .names import ARCHIVE_GROUPS, UnsafeName, check_topic, read_partition, read_timed_file, timed_file
+from .description import DamagedObject, encode, newest_time, read_json
+from .names import ARCHIVE_GROUPS, UnsafeName, check_topic, read_partition, timed_file
 from .store import Store
 
 __all__ = ["ArchivedGroups", "read_groups", "write_groups"]
@@ -34,7 +34,7 @@ def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
         ShoalError: The store does not answer.
 
     """
-    newest = max((each for each in _times(store) if by_ms is None or each <= by_ms), default=None)
+    newest = newest_time(store, ARCHIVE_GROUPS, by_ms=by_ms)
     if newest is None:
         return {}
     path = f"{ARCHIVE_GROUPS}/{timed_file(newest)}"
@@ -66,11 +66,6 @@ def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:
             f"archive has at most {_LARGEST_BYTES:,}. Select fewer groups by --groups"
         )
     store.write(f"{ARCHIVE_GROUPS}/{timed_file(written_ms)}", data)
-
-
-def _times(store: Store) -> Sequence[int]:
-    found = (read_timed_file(each.name) for each in store.names(ARCHIVE_GROUPS))
-    return [each for each in found if each is not None]
 
 
 def _groups(values: object) -> ArchivedGroups:

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from .description import DamagedObject, read_small
+from .description import DamagedObject, listed, read_small
 from .names import ObjectName
 from .segment import SegmentFacts
 from .store import Store, StoredFile
@@ -50,7 +50,7 @@ class PartitionObjects:
     def look(self) -> None:
         """Look at the directory again."""
         parsed = [
-            (each, found) for each in self.store.names(self.path) if (found := ObjectName.parse(each.name))
+            (each, found) for each in listed(self.store, self.path) if (found := ObjectName.parse(each.name))
         ]
         counted = {name for _, (name, suffix) in parsed if suffix == "json"}
         self.names = sorted(counted)

@@ -1,5 +1,7 @@
 """
-The manifests of an archive: at the end of each run the extent of each partition, and a digest of its objects.
+The manifests of an archive: at the end of a run the extent of each partition, and a digest of its objects.
+
+A run that finds what the newest manifest says writes none.
 
 The digest covers the names and sizes of a partition's objects, which a listing has. So a manifest costs a
 listing and a few descriptions for each partition, however many objects there are. The content of each
@@ -13,12 +15,15 @@ from collections.abc import Iterable, Mapping
 import xxhash
 
 from ..topic_partition import TopicPartition
-from .description import encode
+from .description import DamagedObject, encode, newest_time, read_json
 from .directory import Archive
 from .names import ARCHIVE_RUNS, timed_file
 from .objects import PartitionObjects
 
 __all__ = ["write_run"]
+
+#: The largest file that is read: a hundred thousand partitions take 30 MB.
+_LARGEST_BYTES = 64 * 1024 * 1024
 
 
 def write_run(
@@ -30,7 +35,7 @@ def write_run(
     ended_ms: int,
 ) -> None:
     """
-    Write the manifest of a run.
+    Write the manifest of a run, unless the newest one has the same extents.
 
     Args:
         archive: The archive.
@@ -50,8 +55,21 @@ def write_run(
         return {**names, **_extent(partition.partition, objects)}
 
     extents = archive.each_partition(sorted(partitions), directory_ids, extent)
+    if extents == _newest_extents(archive):
+        return
     values = {"started_ms": started_ms, "ended_ms": ended_ms, "partitions": extents}
     archive.store.write(f"{ARCHIVE_RUNS}/{timed_file(ended_ms)}", encode(values))
+
+
+def _newest_extents(archive: Archive) -> object:
+    newest = newest_time(archive.store, ARCHIVE_RUNS)
+    if newest is None:
+        return None
+    try:
+        found = read_json(archive.store, f"{ARCHIVE_RUNS}/{timed_file(newest)}", _LARGEST_BYTES)
+    except DamagedObject:
+        return None  # another manifest is worth more than an error about this one
+    return found.get("partitions")
 
 
 def _extent(partition: int, objects: PartitionObjects) -> Mapping[str, object]:

@@ -16,6 +16,7 @@ from shoal.client.security.tls import TlsSettings
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.mirroring.driver.checkup import cluster_warnings
 from shoal_broker import Broker
+from tests.archive.archives import add, new_archive, objects_of, plain
 from tests.client.test_quorum import HOUR_MS, with_quorum
 from tests.two_brokers import config_of
 
@@ -69,3 +70,18 @@ def test_certificate_that_expires_within_two_weeks_is_a_warning(
     expiring = [each for each in warnings if "expires on" in each]
     assert len(expiring) == (1 if days < 14 else 0)
     assert all(str(gateway.bootstrap) in each for each in expiring)
+
+
+def test_files_of_an_archive_that_do_not_count_are_a_warning(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a", partitions=2)
+    add(archive, plain(3), tmp_path)
+    config = ClientConfig.given("source", str(tmp_path / "a"), None)
+    assert warnings_of(config) == []
+    left = f"{objects_of(archive, 1).path}/00000000000000000003.2-1.log"
+    archive.store.write(left, plain(1, base_offset=3))
+    (warning,) = warnings_of(config)
+    assert left in warning
+
+
+def test_archive_that_is_not_there_yet_has_no_warnings(tmp_path: Path) -> None:
+    assert warnings_of(ClientConfig.given("destination", str(tmp_path / "a"), None)) == []

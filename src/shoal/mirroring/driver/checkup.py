@@ -7,6 +7,7 @@ only some connections need, certificates that expire soon, clocks that differ, d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import ssl
@@ -18,6 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ...archive.credentials import StoreCredentials
+from ...archive.description import NoArchive
+from ...archive.directory import Archive
+from ...archive.store import shown_url
 from ...client.broker_state import controller_ahead_ms
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
@@ -57,9 +62,10 @@ class Finding:
 
 
 def cluster_warnings(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about a cluster that answers; an archive has no brokers to look at."""
+    """Yield sentences about a cluster that answers, or about an archive."""
     config = cluster.config
     if config.directory is not None:
+        yield from _archive_warnings(config.directory, config.store_credentials)
         return
     for error in unreachable_brokers(cluster, config.bootstrap):
         yield f"{error}. Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
@@ -78,6 +84,15 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
             f"the clock of the {config.name} cluster's controller is {abs(ahead_s):,.1f} s {side} ours. Set "
             "both by NTP: the age of records and the expiry of tokens depend on them"
         )
+
+
+def _archive_warnings(directory: str, credentials: StoreCredentials | None) -> Iterator[str]:
+    with contextlib.suppress(NoArchive):  # the plan says so
+        if found := Archive.open(directory, credentials).uncounted():
+            yield (
+                f"{len(found):,} files of {shown_url(directory)} do not count, since their .json is missing: "
+                f"a failed upload or a killed task left them, such as {found[0]}. You may delete them"
+            )
 
 
 def _certificate_warnings(config: ClientConfig, address: Address) -> Iterator[str]:
