@@ -21,8 +21,9 @@ def read_all(objects: PartitionObjects, offset: int, most_bytes: int) -> bytes:
     reader, found = PartitionReader(objects), b""
     end = objects.end_offset or 0
     while offset < end and (read := reader.read(offset, most_bytes)) is not None:
-        found += read.record_set
-        offset = batches.view(read.record_set[-_last_size(read.record_set) :]).header.next_offset
+        record_set = bytes(read.record_set)
+        found += record_set
+        offset = batches.view(record_set[-_last_size(record_set) :]).header.next_offset
     reader.close()
     return found
 

@@ -56,7 +56,7 @@ def test_check_url_takes_regions_and_endpoints(url: str) -> None:
     check_url("--to", url)
 
 
-def test_hdfs_without_hadoop_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdfs_without_hadoop_names_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
     monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match="HADOOP_HOME"):

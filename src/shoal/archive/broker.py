@@ -392,7 +392,7 @@ class _Served:
             elif most_bytes > 0 and offset < answer.end:
                 read = partition.reader.read(offset, min(most_bytes, max(1, wanted.partition_max_bytes)))
                 if read is not None:
-                    answer.record_set = memoryview(read.record_set)
+                    answer.record_set = read.record_set
                     answer.aborted = read.aborted if isolation_level else ()
 
         self._try(topic, wanted.partition, answer, fill)

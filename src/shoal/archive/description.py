@@ -123,7 +123,7 @@ def listed(store: Store, directory: str) -> list[Listed]:
     List a directory of an archive.
 
     Raises:
-        NoArchive: It is empty, and so is the whole: the bucket was deleted, or the disk is not mounted.
+        NoArchive: Nothing else is there, either: the bucket was deleted, or the disk is not mounted.
 
     """
     found = store.names(directory)

@@ -8,6 +8,7 @@ damaged object stops its partition where it begins.
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -29,7 +30,7 @@ from .store import StoredFile
 
 __all__ = ["PartitionReader", "ReadBatches"]
 
-_PIECE_BYTES = 8 * 1024 * 1024
+_ANY_BYTES = sys.maxsize
 _HEAD = struct.Struct(">qiib")
 _LENGTH = _DELTA = struct.Struct(">i")
 
@@ -52,7 +53,7 @@ class ReadBatches(NamedTuple):
 
     """
 
-    record_set: bytes
+    record_set: memoryview
     aborted: Sequence[tuple[int, int]]
     next_offset: int
 
@@ -75,24 +76,24 @@ class _Opened:
         """Go to the batch that has an offset, or the next one."""
         while self.offset < offset and self.position < self.file.size:
             position, begins_at, behind = 0, self.position, self.offset
-            for following, _, next_offset in _batches(self._piece(_PIECE_BYTES), behind):
+            for following, _, next_offset in _batches(self._piece(self.file.piece_bytes), behind):
                 if next_offset > offset:
                     self.position, self.offset = begins_at + position, offset
                     return
                 position, self.offset = following, next_offset
             self.position = begins_at + position
 
-    def read(self, most_bytes: int) -> bytes:
-        """Return the next batches that begin before :attr:`until`, and go behind them."""
+    def read(self, most_bytes: int) -> memoryview:
+        """Return the next batches that begin before :attr:`until`, at most a piece, and go behind them."""
         if self.position >= self.file.size or self.offset >= self.until:
-            return b""
-        data, end = self._piece(most_bytes), 0
+            return memoryview(b"")
+        data, end = self._piece(min(most_bytes, self.file.piece_bytes)), 0
         for following, base_offset, next_offset in _batches(data, self.offset):
             if base_offset >= self.until:
                 break
             end, self.offset = following, next_offset
         self.position += end
-        return data[:end]
+        return memoryview(data)[:end]
 
     def _piece(self, most_bytes: int) -> bytes:
         """Return the next bytes, with one whole batch at least."""
@@ -247,7 +248,7 @@ class PartitionReader:
             if facts.newest_ms < timestamp_ms:
                 continue
             offset = max(name.base_offset, self.objects.start_offset or 0)
-            while offset < facts.next_offset and (found := self.read(offset, _PIECE_BYTES)) is not None:
+            while offset < facts.next_offset and (found := self.read(offset, _ANY_BYTES)) is not None:
                 record = _first_since(found.record_set, timestamp_ms, offset, most_decompressed_bytes)
                 if record is not None:
                     return record
@@ -263,8 +264,8 @@ class PartitionReader:
 
 def _headers(opened: _Opened) -> Iterator[BatchHeader]:
     """Yield the headers of an object's batches, from its place on."""
-    while data := opened.read(_PIECE_BYTES):
-        for batch in split(memoryview(data)):
+    while data := opened.read(_ANY_BYTES):
+        for batch in split(data):
             yield batch.header
 
 
@@ -276,7 +277,7 @@ def _verify(file: StoredFile, where: str, digest: str) -> None:
     computed = xxhash.xxh3_128()
     position = 0
     while position < file.size:
-        piece = file.read_at(position, _PIECE_BYTES)
+        piece = file.read_at(position, file.piece_bytes)
         if not piece:
             raise DamagedObject(
                 where, f"it ends after {position:,} bytes, but its description has {file.size:,}"
@@ -290,9 +291,9 @@ def _verify(file: StoredFile, where: str, digest: str) -> None:
 
 
 def _first_since(
-    record_set: bytes, timestamp_ms: int, offset: int, most_decompressed_bytes: int
+    record_set: memoryview, timestamp_ms: int, offset: int, most_decompressed_bytes: int
 ) -> tuple[int, int] | None:
-    for batch in split(memoryview(record_set)):
+    for batch in split(record_set):
         header = batch.header
         newest_ms = header.max_timestamp if header.magic == 2 else read_timestamp(batch)
         if newest_ms < timestamp_ms or header.is_control:

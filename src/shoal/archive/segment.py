@@ -8,8 +8,10 @@ count.
 
 from __future__ import annotations
 
+import os
 import secrets
 import struct
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -31,6 +33,9 @@ from .store import Store
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
 _LARGEST_OFFSET = 2**63 - 1
+
+#: The bytes of a segment that may wait in the page cache.
+_MOST_CACHED_BYTES = 8 * 1024 * 1024
 _MAX_TIMESTAMP = struct.Struct(">q")
 
 
@@ -125,7 +130,9 @@ class OpenSegment:
 
     """
 
-    def __init__(self, file: Path, offset: int, aborted: OpenAborted, *, follows: int) -> None:
+    def __init__(
+        self, file: Path, offset: int, aborted: OpenAborted, *, follows: int, is_read_again: bool = True
+    ) -> None:
         """
         Begin without batches.
 
@@ -134,15 +141,17 @@ class OpenSegment:
             offset: The offset of the partition from which batches come.
             aborted: The partition's aborted transactions.
             follows: The offset up to which the archive has the partition.
+            is_read_again: Whether the file is uploaded. If not, the file itself becomes the object.
 
         """
+        self._is_read_again = is_read_again
         self._file = file
         self._aborted = aborted
         self._follows = follows
         self._base_offset = self.next_offset = offset
         self._index = bytearray()
         self._digest = xxhash.xxh3_128()
-        self.size = self.batches = self.records = 0
+        self.size = self.batches = self.records = self._cached = 0
         self._least_ms = self._newest_ms = self._leader_epoch = -1
         self.began_at = time.monotonic()
         self.is_closed = False
@@ -230,12 +239,22 @@ class OpenSegment:
                 left = view
                 while left:
                     left = left[file.write(left) :]
+                self._spare_cache(file.fileno(), len(view))
         except OSError as error:
             raise Disconnected(
                 f"the local disk ({self._file.parent})", error.strerror or str(error)
             ) from error
         self._digest.update(view)
         self.size += len(view)
+
+    def _spare_cache(self, descriptor: int, size: int) -> None:
+        """Have the disk take what is not read again: each new page of the cache costs CPU."""
+        self._cached += size
+        if self._cached < _MOST_CACHED_BYTES or self._is_read_again:
+            return
+        if sys.platform == "linux":
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._cached = 0
 
     def pass_over(self, offset: int) -> None:
         """Let the segment end at a later offset: the source has no batch before it."""

@@ -197,7 +197,7 @@ class _LocalFile:
 
     def close(self) -> None:
         if sys.platform == "linux":
-            # Nobody reads it again, and its pages cost less CPU for the next one than new ones.
+            # For the next one its pages cost less CPU than new ones.
             os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._file.close()
 

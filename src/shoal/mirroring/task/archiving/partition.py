@@ -168,7 +168,13 @@ class ArchivedPartition:
                 self.waiting_for = None
             return False
         if self.segment is None:
-            self.segment = OpenSegment(spool.new_file(), self._position, self._aborted, follows=self._follows)
+            self.segment = OpenSegment(
+                spool.new_file(),
+                self._position,
+                self._aborted,
+                follows=self._follows,
+                is_read_again=self._objects is None or not self._objects.store.is_local,
+            )
         self.counters.bytes_in += len(fetched.record_set)
         self._aborted.learn(fetched.aborted_transactions)
         if not self.segment.take(fetched.record_set):
