@@ -97,6 +97,12 @@ class MirrorRun(Shoal):
         self.kill()
         _kill(jvm[0])
 
+    def kill_all(self) -> None:
+        """Kill the driver, its JVM and all Python workers."""
+        self.kill()
+        for each in self.orphans:
+            _kill(each)
+
     def kill_workers(self) -> None:
         """Kill the Python workers. The driver survives it, so that its end is its own."""
         killed = 0
