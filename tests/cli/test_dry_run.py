@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from shoal.archive.directory import Archive
 from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -335,6 +336,13 @@ def test_acl_command_for_later_partitions_is_printed(sides: Sides, texts: Texts)
     assert f"  {command}" == lines[later + 1]
     _, out, _ = sides.run("--once", topics="orders")
     assert "# later" not in out
+
+
+def test_archive_as_the_destination_needs_no_acls(sides: Sides, tmp_path: Path) -> None:
+    archive = Archive.create(str(tmp_path / "archive"))
+    found = sides.found("--to", archive.store.url)
+    assert {each["cluster"] for each in found["acls"]} == {"source"}
+    assert found["later_acl_commands"] == []
 
 
 def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides, texts: Texts) -> None:

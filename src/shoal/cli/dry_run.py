@@ -80,9 +80,11 @@ def _acl(acl: Acl) -> dict[str, Any]:
 
 
 def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
-    """Return the ACLs that only later partitions of copies will need."""
+    """Return the ACLs that only later partitions of copies will need; an archive has none."""
+    if options.once or options.destination.directory is not None:
+        return []
     later = [Acl("destination", "topic", each.plan.destination, "ALTER") for each in found.topics]
-    return [] if options.once else [acl for acl in later if acl not in found.acls]
+    return [acl for acl in later if acl not in found.acls]
 
 
 def _topic(topic: TopicOutlook) -> dict[str, Any]:
