@@ -29,7 +29,14 @@ from .coordinator import MemberId, ask_coordinator, raise_for_group
 from .group_offsets import FetchedGroup, GroupOffsetsReader, read_offsets
 from .groups import list_groups
 
-__all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets", "takes_retention"]
+__all__ = [
+    "Committed",
+    "commit_offsets",
+    "committed_by_groups",
+    "fetch_offsets",
+    "kept_names",
+    "takes_retention",
+]
 
 #: The oldest and the newest version of OffsetCommit with a retention time. In later ones the broker decides
 #: (KIP-211).
@@ -82,7 +89,7 @@ def fetch_offsets(
 
     """
     asked = None if partitions is None else list(partitions)
-    names = _kept_names(cluster, cluster.metadata.topics if asked is None else {each.topic for each in asked})
+    names = kept_names(cluster, cluster.metadata.topics if asked is None else {each.topic for each in asked})
     wanted: dict[str, list[int]] | None = None
     if asked is not None:
         wanted = defaultdict(list)
@@ -102,7 +109,7 @@ def fetch_offsets(
     }
 
 
-def _kept_names(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
+def kept_names(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     """Return the names under which the offsets of topics are kept: others for a restore with --rename."""
     kept_as = cluster.config.kept_as
     return {name: name if kept_as is None else kept_as(name) for name in topics}
@@ -186,7 +193,7 @@ def commit_offsets(
     """
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    names = _kept_names(cluster, {each.topic for each in positions})
+    names = kept_names(cluster, {each.topic for each in positions})
     archived = {kept: name for name, kept in names.items()}
     for partition, committed in positions.items():
         by_topic[names[partition.topic]].append(

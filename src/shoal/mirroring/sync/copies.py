@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...client.cluster import Cluster
-from ...client.committed_offsets import Committed
+from ...client.committed_offsets import Committed, kept_names
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
@@ -114,13 +114,9 @@ class Copies:
             self._topics = dict(topics)
             self._sources = {destination: source for source, destination in topics.items()}
             self._decoded.clear()
-        is_renamed = self._source.config.kept_as is not None
+        kept = kept_names(self._source, topics)
         self._positions = FetchedGroup(
-            {
-                source: found
-                for source, copy in topics.items()
-                if (found := answer.topics.get(copy if is_renamed else source)) is not None
-            }
+            {source: found for source, name in kept.items() if (found := answer.topics.get(name)) is not None}
         )
 
     def source_of(self, partition: TopicPartition, direction: Direction) -> TopicPartition | None:

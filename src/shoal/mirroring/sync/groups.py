@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient
@@ -57,23 +58,6 @@ _READ_AGAIN = 16
 _Bounds: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
-class _Asked(NamedTuple):
-    """
-    One offset of a group, and its translation by the map alone.
-
-    Attributes:
-        copy: The map; None if the offset needs no translation, or if the map cannot be read.
-        question: The question to the map; None without one.
-        translation: The translation, or an error instead of it; None if it needs none.
-
-    """
-
-    seen: Seen
-    copy: CopyMap | None = None
-    question: Question | None = None
-    translation: Translation | ShoalError | None = None
-
-
 class _Group(NamedTuple):
     """
     The answers of both clusters about one group.
@@ -90,20 +74,6 @@ class _Group(NamedTuple):
     offsets: Answer | None
     there: ListedGroup | None
     present: Answer | None = None
-
-
-class _Open(NamedTuple):
-    """
-    A group that may need a commit.
-
-    Attributes:
-        report: The group without its offsets.
-        offsets: Its offsets; none if it has a problem.
-
-    """
-
-    report: GroupReport
-    offsets: Sequence[_Asked]
 
 
 #: The actions that leave an offset as it is until something changes.
@@ -151,6 +121,9 @@ class GroupSync:
         #: The groups that need nothing, as the last round saw them, and what their reports hang on besides.
         self._settled: Mapping[str, tuple[_Group, GroupReport]] = {}
         self._hung_on: Mapping[str, object] = {}
+        #: The answers that this round has counted, and the questions that maps leave open, by group.
+        self._counted: Counted = {}
+        self._left_open: dict[str, list[tuple[CopyMap, Question]]] = defaultdict(list)
 
     def round(
         self,
@@ -191,26 +164,24 @@ class GroupSync:
         known = self._still_settled(groups)
         if prove is not None or self._with_lag:
             known = {}  # a proof and a lag are of this moment
-        opened = {each.here.name: self._open(each) for each in groups if each.here.name not in known}
-        counted = count(self._left_open(opened.values()), most_counted=most_counted)
-        decided = {name: self._decided(each, counted, prove) for name, each in opened.items()}
+        news = [each for each in groups if each.here.name not in known]
+        reports = known | self._decided(news, prove, most_counted)
         if apply:
-            waiting = [each for each in groups if _waits_for_commit(decided.get(each.here.name))]
-            decided |= self._commit(waiting, decided, counted, prove)
-        reports = [known.get(each.here.name) or decided[each.here.name] for each in seen]
+            waiting = [each for each in news if _waits_for_commit(reports[each.here.name])]
+            reports |= self._commit(waiting, reports, prove)
         self._settled = {
-            group.here.name: (group, report)
-            for group, report in zip(groups, reports, strict=True)
-            if _is_settled(report)
+            each.here.name: (each, report)
+            for each in groups
+            if _is_settled(report := reports[each.here.name])
         }
         warnings = [*read.warnings, *warnings_of(self._written, other)]
-        return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
+        in_order = [reports[each.here.name] for each in groups]
+        return GroupsReport(self._direction, in_order, warnings, time.monotonic() - started)
 
     def _commit(
         self,
         groups: Sequence[_Group],
         decided: Mapping[str, GroupReport],
-        counted: Counted,
         prove: Prove | None,
     ) -> Iterator[tuple[str, GroupReport]]:
         """Commit the translations of groups, and yield their names and reports."""
@@ -220,8 +191,7 @@ class GroupSync:
             again = self._with_present(some, GroupOffsetsReader(self._written))
             for before, group in zip(some, again, strict=True):
                 name = group.here.name
-                is_same = group == before
-                report = decided[name] if is_same else self._decided(self._open(group), counted, prove)
+                report = decided[name] if group == before else _proved(self._decide(group), prove)
                 rows = commit_translations(self._written, name, report.offsets)
                 yield name, replace(report, offsets=tuple(rows))
 
@@ -281,53 +251,46 @@ class GroupSync:
         name = self._copies.counterpart_of(topic, self._direction)
         return name, self._log_starts.get(name or ""), self._copies.kept_by(topic, self._direction)
 
-    def _open(self, group: _Group) -> _Open:
-        """Return a group without its offsets, and those that need a decision."""
-        report = self._report(group)
-        seen = () if report.problem else self._seen(group)
-        return _Open(report, [self._asked(each) for each in seen])
+    def _decided(
+        self, groups: Iterable[_Group], prove: Prove | None, most_counted: int | None
+    ) -> dict[str, GroupReport]:
+        """Return the decisions about groups: by arithmetic, then once more by what has to be counted."""
+        self._counted.clear()
+        self._left_open.clear()
+        by_name = {each.here.name: each for each in groups}
+        reports = {name: self._decide(each) for name, each in by_name.items()}
+        asked: dict[CopyMap, set[Question]] = defaultdict(set)
+        left_open = dict(self._left_open)
+        for copy, question in chain.from_iterable(left_open.values()):
+            asked[copy].add(question)
+        self._counted = count(asked, most_counted=most_counted)
+        reports |= {name: self._decide(by_name[name]) for name in left_open}
+        return {name: _proved(each, prove) for name, each in reports.items()}
 
-    def _asked(self, seen: Seen) -> _Asked:
+    def _decide(self, group: _Group) -> GroupReport:
+        report = self._report(group)
+        if report.problem:
+            return report
+        read_id = self._read.metadata.cluster_id
+        sides = Sides(self._direction, read_id, str(self._written))
+        rows = [decide(each, self._translation(each, sides), sides) for each in self._seen(group)]
+        return replace(report, offsets=tuple(rows))
+
+    def _translation(self, seen: Seen, sides: Sides) -> Translation | ShoalError | None:
+        """Return the translation of an offset, or an error instead of it; None if it needs none."""
         if not seen.is_translated:
-            return _Asked(seen)
+            return None
         assert isinstance(seen.copy, MirroredCopy)
         try:
             copy, question = self._copies.question(seen.copy, seen.committed.offset, self._direction)
         except ShoalError as error:
-            return _Asked(seen, translation=error)
-        return _Asked(seen, copy, question, copy.translate(question))
-
-    @property
-    def _sides(self) -> Sides:
-        return Sides(self._direction, self._read.metadata.cluster_id, str(self._written))
-
-    def _left_open(self, opened: Iterable[_Open]) -> Mapping[CopyMap, Collection[Question]]:
-        """Return the offsets that may have to be counted, by the map that translates them."""
-        sides = self._sides
-        found: dict[CopyMap, set[Question]] = defaultdict(set)
-        for group in opened:
-            for each in group.offsets:
-                answer = each.translation
-                if (
-                    each.copy is not None
-                    and each.question is not None
-                    and isinstance(answer, Translation)
-                    and answer.exactness is Exactness.AT_LEAST
-                    and each.seen.kept(answer, sides) is None
-                ):
-                    found[each.copy].add(each.question)
+            return error
+        if (counted := self._counted.get((copy, question))) is not None:
+            return counted
+        found = copy.translate(question)
+        if found.exactness is Exactness.AT_LEAST and seen.kept(found, sides) is None:
+            self._left_open[seen.group].append((copy, question))
         return found
-
-    def _decided(self, opened: _Open, counted: Counted, prove: Prove | None) -> GroupReport:
-        """Return a group with the decisions about its offsets."""
-        sides = self._sides
-        decided = [
-            decide(each.seen, counted.get((each.copy, each.question), each.translation), sides)
-            for each in opened.offsets
-        ]
-        if prove is not None:
-            decided = [_proved(each, prove) for each in decided]
-        return replace(opened.report, offsets=tuple(decided))
 
     def _report(self, group: _Group) -> GroupReport:
         """Return a group without its offsets, and the reason if none of them is translated."""
@@ -375,8 +338,8 @@ def _topics_of(group: _Group) -> Collection[str]:
     return group.offsets.topics.keys() if isinstance(group.offsets, FetchedGroup) else ()
 
 
-def _waits_for_commit(report: GroupReport | None) -> bool:
-    return report is not None and any(each.mark for each in report.offsets)
+def _waits_for_commit(report: GroupReport) -> bool:
+    return any(each.mark for each in report.offsets)
 
 
 def _is_settled(report: GroupReport) -> bool:
@@ -414,7 +377,14 @@ def _is_unauthorized(answer: Answer | None) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _proved(row: GroupOffset, prove: Prove) -> GroupOffset:
+def _proved(report: GroupReport, prove: Prove | None) -> GroupReport:
+    """Return a group with the proofs of its offsets, if they are asked for."""
+    if prove is None:
+        return report
+    return replace(report, offsets=tuple(_proved_row(each, prove) for each in report.offsets))
+
+
+def _proved_row(row: GroupOffset, prove: Prove) -> GroupOffset:
     """Return an offset with its proof, and without the commit if the next record is another one."""
     proved = replace(row, proof=prove(row))
     is_wrong = proved.proof is not None and proved.proof.is_same is False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class _Next:
     """
 
     record: Record | None
-    times: frozenset[int] = frozenset()
+    times: Set[int] = frozenset()
 
 
 class _Prover:
@@ -88,8 +88,8 @@ class _Prover:
                 if decision.is_drop:
                     continue
                 for record in self._settings.records_to_mirror(batch, offset):
-                    append_time = {batch.header.max_timestamp} if batch.header.is_log_append_time else set()
-                    return _Next(record, frozenset({record.timestamp, *append_time}))
+                    append_time = batch.header.append_time
+                    return _Next(record, {record.timestamp} | ({append_time} if append_time else set()))
         return _Next(None)
 
 

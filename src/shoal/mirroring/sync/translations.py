@@ -69,7 +69,7 @@ class CopyMap:
 
 
 #: The translation of each offset that was counted, or the error of a leader that did not answer.
-Counted: TypeAlias = dict[tuple[CopyMap | None, Question | None], Translation | ShoalError]
+Counted: TypeAlias = dict[tuple[CopyMap, Question], Translation | ShoalError]
 
 
 def count(asked: Mapping[CopyMap, Collection[Question]], *, most_counted: int | None = None) -> Counted:
