@@ -15,16 +15,15 @@ from ...archive.description import now_ms
 from ...archive.directory import Archive
 from ...archive.groups import ArchivedGroups, read_groups, write_groups
 from ...archive.store import Store
-from ...client.cluster import Cluster, is_transient
+from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.group_offsets import FetchedGroup
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
-from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.group_selection import GroupSelection
 from ..model.offset_map import Exactness
-from .problems import problem_of
+from .problems import report_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from .selected import Answer, SelectedGroups
 
@@ -91,12 +90,9 @@ class GroupArchive:
         return {each.counterpart: each.committed for each in report.offsets if each.counterpart is not None}
 
     def _report(self, group: ListedGroup, answer: Answer | None, topics: Mapping[str, str]) -> GroupReport:
-        report = GroupReport(group.name, group.type, group.state)
-        if isinstance(answer, ShoalError):
-            return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
-        problem, is_left_out = problem_of(group, answer, None, self._directory)
-        if problem or answer is None:
-            return replace(report, problem=problem, is_left_out=is_left_out)
+        report = report_of(group, answer, self._directory)
+        if report.problem or not isinstance(answer, FetchedGroup):
+            return report
         return replace(report, offsets=tuple(self._rows(group.name, answer, topics)))
 
     def _rows(self, group: str, answer: FetchedGroup, topics: Mapping[str, str]) -> Iterator[GroupOffset]:

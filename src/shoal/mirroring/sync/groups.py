@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from ...client.cluster import Cluster, is_transient
+from ...client.cluster import Cluster
 from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from ...client.groups import ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
@@ -38,7 +38,7 @@ from .commit import commit_translations
 from .copies import Copies, MirroredCopy
 from .decide import Seen, Sides, decide
 from .mark import Mark
-from .problems import problem_of
+from .problems import report_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
 from .selected import Answer, SelectedGroups, warnings_of
 from .translations import CopyMap, Counted, count
@@ -268,11 +268,12 @@ class GroupSync:
         return {name: _proved(each, prove) for name, each in reports.items()}
 
     def _decide(self, group: _Group) -> GroupReport:
-        report = self._report(group)
+        written = str(self._written)
+        report = report_of(group.here, group.offsets, written, group.there, group.present)
         if report.problem:
             return report
         read_id = self._read.metadata.cluster_id
-        sides = Sides(self._direction, read_id, str(self._written))
+        sides = Sides(self._direction, read_id, written)
         rows = [decide(each, self._translation(each, sides), sides) for each in self._seen(group)]
         return replace(report, offsets=tuple(rows))
 
@@ -291,17 +292,6 @@ class GroupSync:
         if found.exactness is Exactness.AT_LEAST and seen.kept(found, sides) is None:
             self._left_open[seen.group].append((copy, question))
         return found
-
-    def _report(self, group: _Group) -> GroupReport:
-        """Return a group without its offsets, and the reason if none of them is translated."""
-        report = GroupReport(group.here.name, group.here.type, group.here.state)
-        problem, is_left_out = problem_of(group.here, group.offsets, group.there, str(self._written))
-        if is_left_out:
-            return replace(report, problem=problem, is_left_out=True)
-        for answer in (group.offsets, group.present):
-            if isinstance(answer, ShoalError):
-                return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
-        return replace(report, problem=problem)
 
     def _seen(self, group: _Group) -> Iterator[Seen]:
         """Yield the offsets of a group that has no problem."""

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ...client.cluster import is_transient
 from ...client.committed_offsets import Committed
 from ...client.group_offsets import CommittedValue, FetchedGroup
 from ...client.groups import GroupType, ListedGroup
 from ...errors import ShoalError
 from ..model.first_start import is_start_mark, read_first_start
 from ..model.position import is_position
+from .report import GroupReport
 
-__all__ = ["problem_of"]
+__all__ = ["report_of"]
 
 
-def problem_of(
-    here: ListedGroup, offsets: FetchedGroup | ShoalError | None, there: ListedGroup | None, written: str
-) -> tuple[str, bool]:
+def report_of(
+    here: ListedGroup,
+    offsets: FetchedGroup | ShoalError | None,
+    written: str,
+    there: ListedGroup | None = None,
+    present: FetchedGroup | ShoalError | None = None,
+) -> GroupReport:
     """
-    Return the reason why no offset of a group is translated, and whether it has none of consumers.
+    Return a group without its offsets, and the reason if none of them is translated.
 
     Args:
         here: The group at the cluster whose offsets are read.
         offsets: Its offsets there; None if groups of its type commit none.
-        there: The group of this name at the other cluster; None without one.
         written: The name of the other cluster.
+        there: The group of this name at the other cluster; None without one.
+        present: Its offsets there; None without the group.
 
     """
+    report = GroupReport(here.name, here.type, here.state)
+    problem, is_left_out = _problem_of(here, offsets, there, written)
+    if is_left_out:
+        return replace(report, problem=problem, is_left_out=True)
+    for answer in (offsets, present):
+        if isinstance(answer, ShoalError):
+            return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
+    return replace(report, problem=problem)
+
+
+def _problem_of(
+    here: ListedGroup, offsets: FetchedGroup | ShoalError | None, there: ListedGroup | None, written: str
+) -> tuple[str, bool]:
+    """Return the reason why no offset of a group is translated, and whether it has none of consumers."""
     if here.type is GroupType.SHARE:
         return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
     if offsets is None:
