@@ -1,5 +1,5 @@
 """
-A leader: the connection to it, the batches that go there, and the outcome of each.
+A leader: the connections to it, the batches that go there, and the outcome of each.
 
 These rules keep the order of each partition, and write no batch twice:
 
@@ -8,16 +8,17 @@ These rules keep the order of each partition, and write no batch twice:
   written), the next batches begin a new epoch. If the failed batch was written after all, the old sequences
   continue.
 - If a leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches share
-  a request. Such a leader compares sequences with its log end: so the first sequence of a partition is that.
+  a request, on a connection with a marked client id. Such a leader compares sequences with its log end: so
+  the first sequence of a partition is that.
 - If a broker refuses a request with several batches, it has written none of them: another producer writes to
-  the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence.
+  the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence,
+  on a connection without the mark.
 - A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
   answer was lost, it is asked for the producer's last sequence.
 """
 
 from __future__ import annotations
 
-import enum
 import time
 from array import array
 from collections.abc import Sequence
@@ -65,17 +66,6 @@ _START_ANEW = frozenset(
 _IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
-class _Reaction(enum.Enum):
-    """The reaction to an answer about the first batch of a queue."""
-
-    ACKNOWLEDGE = "the leader has the batch"
-    RETRY = "send it again after a pause"
-    ONE_BY_ONE = "send it again, and each batch in a request of its own"
-    NEW_EPOCH = "send it again in a new epoch"
-    LOOK_UP = "ask the leader which batches it has"
-    FAIL = "complete it with the error"
-
-
 class _Delivery(NamedTuple):
     """The first batches of a queue, and their lot."""
 
@@ -88,37 +78,24 @@ class Leader:
     """
     Sends the batches of some partitions to their leader, one delivery at a time.
 
-    A leader takes several batches of a partition in a request only if the client id has a mark. So there is
-    another such object, with a connection of its own, for the other partitions of a broker.
-
     Attributes:
         is_busy: Whether a delivery is under way.
 
     """
 
-    def __init__(self, settings: ProducerSettings, queues: Queues, node_id: int, *, is_marked: bool) -> None:
-        """
-        Prepare; the first delivery connects.
-
-        Args:
-            is_marked: Whether requests may have several batches of a partition.
-
-        """
+    def __init__(self, settings: ProducerSettings, queues: Queues, node_id: int) -> None:
+        """Prepare; the first delivery connects."""
         self._settings = settings
         self._queues = queues
         self._node_id = node_id
-        self._is_marked = is_marked
         self._gate = open_gate()
         self._cluster = Cluster(settings.client)
-        self._connection: Connection | None = None
+        #: By whether their client id is marked.
+        self._connections: dict[bool, Connection] = {}
         #: The leader's answer for each topic that it was asked about.
         self._takes_several: dict[str, bool] = {}
         self._finished: list[PendingBatch] = []
         self.is_busy = False
-
-    def refuses_several(self, topic: str) -> bool:
-        """Return whether the leader said that it takes one batch of a partition in a request."""
-        return self._takes_several.get(topic) is False
 
     def stop(self) -> None:
         """Send nothing more, and end the wait for the leader; any thread may call this."""
@@ -128,9 +105,7 @@ class Leader:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connections.clear()
         self._cluster.close()
         # The broker may come back without its agent.
         self._takes_several = {topic: takes for topic, takes in self._takes_several.items() if not takes}
@@ -146,10 +121,28 @@ class Leader:
             ShoalError: The producer can send nothing any more.
 
         """
+        has_moved = False
+        for is_marked in (True, False):
+            # The leader's answer about a topic may leave a queue of the first round to the second.
+            some = [each for each in queues if self._is_marked(each) is is_marked]
+            if some:
+                has_moved |= self._deliver(metadata, some, is_marked=is_marked)
+        finished, self._finished = self._finished, []
+        self._queues.settle(finished)
+        return has_moved
+
+    def _is_marked(self, queue: PartitionQueue) -> bool:
+        """Return whether requests of a queue may have several batches."""
+        if self._takes_several.get(queue.partition.topic) is False:
+            queue.takes_several = False
+        return self._settings.send_raw_bytes and queue.takes_several is not False
+
+    def _deliver(self, metadata: Metadata, queues: Sequence[PartitionQueue], *, is_marked: bool) -> bool:
         deliveries: list[_Delivery] = []
         try:
-            connection = self._connected(metadata)
-            ready = self._identified(self._asked(connection, queues))
+            connection = self._connected(metadata, is_marked=is_marked)
+            asked = self._asked(connection, queues) if is_marked else queues
+            ready = self._identified(asked, is_marked=is_marked)
             with self._queues.changed:
                 deliveries = [self._delivery(each) for each in ready]
             has_moved = len(ready) < len(queues)
@@ -164,25 +157,21 @@ class Leader:
                 for queue in queues:
                     self._disconnect(queue, batches.get(queue.partition, ()), error)
             has_moved = True
-        finished, self._finished = self._finished, []
-        self._queues.settle(finished)
         return has_moved
 
-    def _connected(self, metadata: Metadata) -> Connection:
-        connection = self._connection
+    def _connected(self, metadata: Metadata, *, is_marked: bool) -> Connection:
+        connection = self._connections.get(is_marked)
         if connection is not None and (connection.closed or connection.has_hung_up()):
             self.close()  # brokers close idle connections
-        if self._connection is None:
-            config = self._settings.client
-            self._cluster = Cluster(config, metadata)
-            client_id = marked(config.client_id) if self._is_marked else None
-            self._connection = self._cluster.connect(self._node_id, client_id=client_id)
-        return self._connection
+        if not self._connections:
+            self._cluster = Cluster(self._settings.client, metadata)
+        if is_marked not in self._connections:
+            client_id = marked(self._settings.client.client_id) if is_marked else None
+            self._connections[is_marked] = self._cluster.connect(self._node_id, client_id=client_id)
+        return self._connections[is_marked]
 
     def _asked(self, connection: Connection, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
-        """Return the partitions for which the leader takes requests of this connection."""
-        if not self._is_marked:
-            return queues
+        """Return the partitions for which the leader takes several batches in a request."""
         known = self._takes_several
         unknown = {
             each.partition.topic: each.partition for each in queues if each.partition.topic not in known
@@ -195,10 +184,10 @@ class Leader:
             if queue.partition.topic not in known:
                 queue.put_off()
         if not any(known.values()):
-            self.close()
+            self._connections.pop(True).close()
         return [each for each in queues if known.get(each.partition.topic)]
 
-    def _identified(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
+    def _identified(self, queues: Sequence[PartitionQueue], *, is_marked: bool) -> Sequence[PartitionQueue]:
         """Give new partitions a producer id and their first sequence; return those that have one."""
         new = [each for each in queues if each.producer_id is None]
         if not new:
@@ -206,7 +195,7 @@ class Leader:
         ends: dict[TopicPartition, int | ShoalError] = {}
         try:
             producer_id, _ = init_producer_id(self._cluster)
-            if self._is_marked:
+            if is_marked:
                 self._cluster.refresh({each.partition.topic for each in new})
                 ends = log_end_offsets(self._cluster, [each.partition for each in new])
         except BrokerError as error:
@@ -218,7 +207,7 @@ class Leader:
             if isinstance(end, ShoalError):
                 queue.put_off()
             else:
-                queue.producer_id, queue.takes_several = producer_id, self._is_marked
+                queue.producer_id, queue.takes_several = producer_id, is_marked
                 queue.next_offset, queue.next_sequence = end, end % SEQUENCES
         return [each for each in queues if each.producer_id is not None]
 
@@ -286,10 +275,10 @@ class Leader:
                 return bool(left)
             where = f"producing to {queue.partition} on {self._cluster}"
             error = BrokerError(refused.error_code, where, refused.message, IDEMPOTENT_WRITE)
-            reaction = self._react(queue, left, refused, error)
-        if reaction is _Reaction.LOOK_UP:
-            self._look_up(queue, error)
-        return reaction is _Reaction.RETRY
+            if not _is_unknown(queue, refused):
+                return self._react(queue, left, refused, error)
+        self._look_up(queue, error)
+        return False
 
     def _finish(self, queue: PartitionQueue, batch: PendingBatch, outcome: int | ShoalError) -> None:
         self._finished.append(queue.finish(batch, outcome))
@@ -304,55 +293,41 @@ class Leader:
 
     def _react(
         self, queue: PartitionQueue, left: Sequence[PendingBatch], refused: Refused, error: BrokerError
-    ) -> _Reaction:
-        """React to the refusal of the first batches."""
+    ) -> bool:
+        """React to the refusal of the first batches; return whether there may be another leader."""
         code = ErrorCode.of(refused.error_code)
         batches = left[: refused.end - refused.first]
         for batch in left if code in _IN_DOUBT else ():
             batch.is_in_doubt = True
         queue.newest_ms = None  # the batches behind were in flight, and may be refused, too
-        reaction = self._reaction_to(code, queue, is_one_of_several=len(batches) > 1)
-        match reaction:
-            case _Reaction.ACKNOWLEDGE:
-                offset = -1 if code else refused.base_offset
-                for batch in batches:
-                    self._finish(queue, batch, offset)
-                    offset += batch.count if offset >= 0 else 0
-                queue.next_offset = max(offset, 0)
-            case _Reaction.RETRY | _Reaction.LOOK_UP:
-                queue.put_off()
-            case _Reaction.ONE_BY_ONE:
-                queue.takes_several = False
-                queue.backoff.reset()
-            case _Reaction.NEW_EPOCH:
-                _begin_new_epoch(queue)
-            case _Reaction.FAIL:
-                for batch in batches:
-                    self._finish(queue, batch, error)
-        return reaction
-
-    def _reaction_to(self, code: ErrorCode, queue: PartitionQueue, *, is_one_of_several: bool) -> _Reaction:
-        """Return the reaction to a code about the first batch of a queue."""
-        head = queue.batches[0]
-        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            return _Reaction.ACKNOWLEDGE
         is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         most = _MOST_CORRUPT if code is ErrorCode.CORRUPT_MESSAGE else self._settings.retries
-        if code.retriable and not is_out_of_order and queue.backoff.failures < most:
-            return _Reaction.RETRY
-        if is_one_of_several or (is_out_of_order and queue.takes_several):
-            return _Reaction.ONE_BY_ONE
-        if is_out_of_order and head.is_in_doubt and head.landing is not None:
-            return _Reaction.LOOK_UP
-        if code in _START_ANEW or (is_out_of_order and queue.has_gap):
-            return _Reaction.NEW_EPOCH
-        # Also a sequence that is not the next one although all batches before were acknowledged: the broker
-        # has lost its state of the producer.
-        return _Reaction.FAIL
+        if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            offset = -1 if code else refused.base_offset
+            for batch in batches:
+                self._finish(queue, batch, offset)
+                offset += batch.count if offset >= 0 else 0
+            queue.next_offset = max(offset, 0)
+        elif code.retriable and not is_out_of_order and queue.backoff.failures < most:
+            queue.put_off()
+            return True
+        elif len(batches) > 1 or (is_out_of_order and queue.takes_several):
+            queue.takes_several = False
+            queue.backoff.reset()
+        elif code in _START_ANEW or (is_out_of_order and queue.has_gap):
+            _begin_new_epoch(queue)
+        else:
+            # Also if a sequence is not the next one although all batches before were acknowledged: the broker
+            # has lost its state of the producer.
+            for batch in batches:
+                self._finish(queue, batch, error)
+        return False
 
     def _look_up(self, queue: PartitionQueue, error: BrokerError) -> None:
         """Acknowledge the batches that the leader has by its last sequence; fail the first if it has none."""
         assert queue.producer_id is not None
+        with self._queues.changed:
+            queue.put_off()
         try:
             self._cluster.refresh({queue.partition.topic})
             last = last_sequence(self._cluster, queue.partition, queue.producer_id)
@@ -378,6 +353,14 @@ def _begin_new_epoch(queue: PartitionQueue) -> None:
     queue.epoch = (queue.epoch + 1) % (_LAST_EPOCH + 1)
     for batch in queue.batches:
         batch.sequence = batch.landing = None
+
+
+def _is_unknown(queue: PartitionQueue, refused: Refused) -> bool:
+    """Return whether a broker without its agent may have the first batch, and not remember it."""
+    head = queue.batches[0]
+    is_alone = refused.end - refused.first == 1 and not queue.takes_several
+    is_out_of_order = refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return is_alone and is_out_of_order and head.is_in_doubt and head.landing is not None
 
 
 def _is_up_to(batch: PendingBatch, last: int) -> bool:

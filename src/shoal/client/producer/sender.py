@@ -47,7 +47,7 @@ class Sender:
         self.failure: ShoalError | None = None
         self._settings = settings
         self._cluster = Cluster(settings.client)
-        self._leaders: dict[tuple[int, bool], Leader] = {}
+        self._leaders: dict[int, Leader] = {}
         self._must_stop = False
         #: The topics that callers have sent to, and the number of answers about them.
         self._topics: set[str] = set()
@@ -202,25 +202,12 @@ class Sender:
                     self._is_stale = True
                     queue.retry_at = now + _REFRESH_PAUSE_S
                     continue
-                leader = self._leader_of(queue, node_id)
+                leader = self._leaders.get(node_id)
+                if leader is None:
+                    leader = self._leaders[node_id] = Leader(self._settings, self.queues, node_id)
                 if not leader.is_busy:
                     ready.setdefault(leader, []).append(queue)
         return ready
-
-    def _leader_of(self, queue: PartitionQueue, node_id: int) -> Leader:
-        if self._settings.send_raw_bytes and queue.takes_several is not False:
-            leader = self._leader(node_id, is_marked=True)
-            if not leader.refuses_several(queue.partition.topic):
-                return leader
-            queue.takes_several = False
-        return self._leader(node_id, is_marked=False)
-
-    def _leader(self, node_id: int, *, is_marked: bool) -> Leader:
-        leader = self._leaders.get((node_id, is_marked))
-        if leader is None:
-            leader = Leader(self._settings, self.queues, node_id, is_marked=is_marked)
-            self._leaders[node_id, is_marked] = leader
-        return leader
 
     def _start(self, leader: Leader, queues: Sequence[PartitionQueue]) -> None:
         leader.is_busy = True
