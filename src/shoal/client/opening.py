@@ -185,7 +185,6 @@ def log_in(request: Callable[..., Any], address: Address, security: Security) ->
             raise AccessRefused(where, f"{security.mechanism}: {error}") from error
         # SaslAuthenticate has the lifetime from v1 on.
         lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-    exchange.accepted(lifetime_ms / 1000)
     return lifetime_ms
 
 

@@ -101,25 +101,6 @@ def test_refused_token_is_replaced_at_the_next_login(source: Source) -> None:
     assert tokens.current(LOGIN) is second
 
 
-def test_token_ends_with_a_session_that_the_broker_s_clock_shortens(source: Source) -> None:
-    tokens = source.held()
-    first = tokens.current(LOGIN)
-    tokens.shorten(LOGIN, first, 60.0)
-    source.now += 47
-    assert tokens.current(LOGIN) is first
-    source.now += 2
-    assert tokens.current(LOGIN).value == "token-2"
-
-
-@pytest.mark.parametrize("session_s", [0.0, 5.0])
-def test_token_outlives_a_session_with_another_limit(source: Source, session_s: float) -> None:
-    tokens = source.held()
-    first = tokens.current(LOGIN)
-    tokens.shorten(LOGIN, first, session_s)
-    source.now += 79
-    assert tokens.current(LOGIN) is first
-
-
 def test_threads_share_one_request(source: Source) -> None:
     is_asked, may_answer = threading.Event(), threading.Event()
     retrieve: Callable[[OAuthLogin], AccessToken] = source.retrieve

@@ -102,15 +102,10 @@ def test_security_with_a_keytab_travels_as_json(keytab: Path) -> None:
     [
         ("", "neither useKeyTab=true nor useTicketCache=true. Set one of them"),
         ("useKeyTab=true", "useKeyTab=true needs keyTab"),
-        ('useKeyTab=true keyTab="KEYTAB"', "useKeyTab=true needs principal, such as"),
-        ('useKeyTab=true keyTab="KEYTAB" principal="*"', "useKeyTab=true needs principal"),
+        ('useKeyTab=true keyTab="KEYTAB"', "useKeyTab=true needs keyTab, a path, and principal"),
         ('useKeyTab=true keyTab="/no/such" principal="a"', "keyTab /no/such cannot be read: No such file"),
         ('useKeyTab=true keyTab="TEXT" principal="a"', "is not a keytab. Export one"),
-        ('keyTab="KEYTAB" useTicketCache=true', "has keyTab without useKeyTab=true. Set it"),
-        ('ticketCache="cc" useKeyTab=true', "has ticketCache without useTicketCache=true"),
-        ("useTicketCache=true isInitiator=false", "isInitiator must be true for a client"),
         ("useTicketCache=true keytab=typo", "has the unknown option keytab. Remove it"),
-        ("useTicketCache=true serviceName=other", "serviceName=other of sasl.jaas.config differ. Remove one"),
     ],
 )
 def test_unusable_option_is_named(options: str, sentence: str, keytab: Path, tmp_path: Path) -> None:
@@ -122,17 +117,9 @@ def test_unusable_option_is_named(options: str, sentence: str, keytab: Path, tmp
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        ("", "no sasl.kerberos.service.name, the first part of the brokers' principals"),
-        ("kafka/host", "has a host or a realm"),
-        ("kafka@EXAMPLE", "has a host or a realm"),
-    ],
-)
-def test_unusable_service_name_is_named(value: str, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        read("useTicketCache=true", sasl_kerberos_service_name=value)
+def test_missing_service_name_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no sasl.kerberos.service.name.*principals"):
+        read("useTicketCache=true", sasl_kerberos_service_name="")
 
 
 def test_handlers_of_java_are_refused() -> None:

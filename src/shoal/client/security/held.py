@@ -94,21 +94,6 @@ class Keeper(Generic[L, V]):
         """Return the last value of a login, without asking its source."""
         return self._of(login).value
 
-    def shorten(self, login: L, value: V, session_s: float) -> None:
-        """
-        Renew a value in time for a session that ends with it.
-
-        The broker has its own clock and counts in whole seconds, so the session may end before the value does
-        here. A session of less than half of that time has another limit (``connections.max.reauth.ms``).
-
-        """
-        held = self._of(login)
-        with self._lock:
-            now = self._clock()
-            if held.value is value and (held.expires_at - now) / 2 < session_s:
-                held.refresh_at = min(held.refresh_at, now + session_s * _USED_LIFETIME)
-                held.expires_at = min(held.expires_at, now + session_s)
-
     def discard(self, login: L, value: V, least_s: float = 0.0) -> None:
         """Forget a value of a certain age that a broker refused: a new one may be accepted."""
         held = self._of(login)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import queue
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -69,31 +67,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
-    """
-    Send the request, and return the JSON object of the answer.
-
-    One limit holds for all of it, and a socket's timeout begins again with each byte. So a thread waits for
-    the endpoint, and is left to itself if it takes too long.
-    """
-    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found.put(_answer(endpoint, where))
-        except Exception as error:
-            found.put(error)
-
-    threading.Thread(target=ask, name="shoal-token", daemon=True).start()
-    try:
-        answer = found.get(timeout=endpoint.timeout_ms / 1000)
-    except queue.Empty:
-        raise _no_answer(TimeoutError(), endpoint, where) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
-def _answer(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
+    """Send the request, and return the JSON object of the answer."""
     secured = urllib.request.HTTPSHandler(context=tls_context(endpoint.tls))
     opener = urllib.request.build_opener(secured, _NoRedirect())
     try:
@@ -110,30 +84,22 @@ def _answer(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
 
 
 def _request(endpoint: TokenEndpoint) -> urllib.request.Request:
+    client = endpoint.client
+    user = (client.client_id, client.client_secret)
+    if client.escapes_header:
+        user = (quote_plus(user[0]), quote_plus(user[1]))
+    fields = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
     return urllib.request.Request(  # noqa: S310 (the scheme is checked with the properties)
         endpoint.url,
-        urlencode(_fields(endpoint)).encode(),
+        urlencode(fields).encode(),
         {
             "Accept": "application/json",
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
             "User-Agent": "shoal",  # services refuse urllib's own
-            "Authorization": _authorization(endpoint),
+            "Authorization": f"Basic {base64.b64encode(':'.join(user).encode()).decode()}",
         },
     )
-
-
-def _fields(endpoint: TokenEndpoint) -> dict[str, str]:
-    scope = {"scope": endpoint.scope} if endpoint.scope else {}
-    return {"grant_type": "client_credentials", **scope}
-
-
-def _authorization(endpoint: TokenEndpoint) -> str:
-    client = endpoint.client
-    user = (client.client_id, client.client_secret)
-    if client.escapes_header:
-        user = (quote_plus(user[0]), quote_plus(user[1]))
-    return f"Basic {base64.b64encode(':'.join(user).encode()).decode()}"
 
 
 def _json(response: Any) -> dict[str, Any] | None:
@@ -174,16 +140,10 @@ def _said(error: urllib.error.HTTPError, endpoint: TokenEndpoint) -> str:
 
 def _no_answer(error: Exception, endpoint: TokenEndpoint, where: str) -> NoToken:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    host = urlsplit(endpoint.url).hostname or ""
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return NoToken(f"{where}: {tls_refusal(cause, host)}, as an option of sasl.jaas.config")
-    if isinstance(cause, TimeoutError):
-        why = f"no answer in {endpoint.timeout_ms / 1000:g} s"
-    elif isinstance(cause, ssl.SSLError):
-        why = f"the TLS handshake failed ({cause.reason}). Check {_URL}"
-    else:
-        why = str(getattr(cause, "strerror", None) or cause)
-    return NoToken(f"{where} cannot be reached: {why}", may_pass=True)
+        why = tls_refusal(cause, urlsplit(endpoint.url).hostname or "")
+        return NoToken(f"{where}: {why}, as an option of sasl.jaas.config")
+    return NoToken(f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}", may_pass=True)
 
 
 def _lifetime_s(value: Any) -> float | None:

@@ -32,9 +32,6 @@ class Exchange(Protocol):
     def receive(self, token: bytes) -> None:
         """Process the broker's token; raise ValueError with a phrase about the problem."""
 
-    def accepted(self, session_s: float) -> None:
-        """Note that the broker accepted the login for so long; 0 if it has no limit."""
-
     def refused(self) -> None:
         """Note that the broker refused the login."""
 
@@ -100,9 +97,6 @@ class PasswordExchange:
             f"the login of {self._login.username!r} by {self._login.mechanism} failed. "
             "Check username and password in sasl.jaas.config"
         )
-
-    def accepted(self, session_s: float) -> None:
-        """Do nothing: a password has no end."""
 
     def refused(self) -> None:
         """Do nothing: the user has to change the password."""

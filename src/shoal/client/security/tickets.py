@@ -11,11 +11,9 @@ import base64
 import enum
 import itertools
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from .held import Keeper
@@ -103,21 +101,11 @@ def _as_file(keytab: Keytab) -> Iterator[str]:
     if os.access(keytab.path, os.R_OK):
         yield keytab.path
         return
-    content = base64.b64decode(keytab.content)
-    if hasattr(os, "memfd_create"):
-        # In memory: only processes of this user can open it.
-        descriptor = os.memfd_create("keytab")
-        name = f"/proc/self/fd/{descriptor}"
-    else:
-        descriptor, name = tempfile.mkstemp(prefix="shoal-", suffix=".keytab")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    # In memory, which only Linux has: only processes of this user can open it.
+    with os.fdopen(os.memfd_create("keytab"), "wb") as file:
+        file.write(base64.b64decode(keytab.content))
         file.flush()
-        try:
-            yield name
-        finally:
-            if not name.startswith("/proc/"):
-                Path(name).unlink()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 #: The tickets of this process.
@@ -210,9 +198,6 @@ class TicketExchange:
             "Compare the key in the broker's keytab with the KDC's (kvno, klist -k), and the broker's clock. "
             "The broker's log has the reason"
         )
-
-    def accepted(self, session_s: float) -> None:
-        """Do nothing: the broker limits a session by its own settings, not by the ticket."""
 
     def refused(self) -> None:
         """Request new tickets for the next login: the broker may have a new key."""

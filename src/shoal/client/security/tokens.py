@@ -206,10 +206,6 @@ class BearerExchange:
         advice = _IAM_ADVICE if isinstance(self._login.source, AwsIam) else _ADVICE
         return f"it does not accept the access token{whose} by OAUTHBEARER{status}. {advice}"
 
-    def accepted(self, session_s: float) -> None:
-        """Let the token end with its session, if that is a bit shorter by the broker's clock."""
-        self._tokens.shorten(self._login, self._token, session_s)
-
     def refused(self) -> None:
         """Request a new token for the next login."""
         self._tokens.discard(self._login, self._token)
