@@ -226,7 +226,7 @@ def test_receive_interrupted_in_a_frame_closes_connection(
 
 def test_send_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with to(broker) as connection:
-        monkeypatch.setattr("shoal.client.connection.send_gathered", interrupted)
+        monkeypatch.setattr("shoal.client.connection.send_all", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection.send(ApiKey.METADATA, topics=[])
         assert connection.closed

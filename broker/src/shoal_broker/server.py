@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shoal.net.gathered import send_gathered
+from shoal.net.gathered import send_all
 from shoal.net.hung_up import has_hung_up
 from shoal.net.listener import Admitted, Listener
 from shoal.printable import logger
@@ -31,6 +31,8 @@ LARGEST_REQUEST_BYTES = 100 * 1024 * 1024
 
 _PART_BYTES = 256 * 1024
 
+#: A client may take an answer as slowly as it likes.
+_PATIENCE_S = 1_000_000.0
 
 Answer = Callable[[memoryview, str, Callable[[], bool]], Sequence[bytes | memoryview]]
 
@@ -89,14 +91,14 @@ class Server:
         except CloseConnection as reason:
             _log.debug("closing a connection: %s", reason)
             with contextlib.suppress(OSError):
-                send_gathered(client, [reason.last_bytes])
+                send_all(client, [reason.last_bytes], _PATIENCE_S)
         except OSError as error:
             _log.debug("a connection ended: %s", error)
 
     def _serve_requests(self, client: socket.socket, host: str) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (frame := _receive(client)) is not None:
-            send_gathered(client, self.answer(frame, host, partial(has_hung_up, client)))
+            send_all(client, self.answer(frame, host, partial(has_hung_up, client)), _PATIENCE_S)
 
 
 def _receive(sock: socket.socket) -> memoryview | None:

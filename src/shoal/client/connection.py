@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from ..errors import AccessRefused, Disconnected, ProtocolError
 from ..net.address import Address
-from ..net.gathered import send_gathered, send_records, send_while
+from ..net.gathered import send_all, send_while
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from .answer_sizes import AnswerSizes
@@ -200,14 +200,17 @@ class Connection(ReceivingEnd):
         assert not is_busy
         self._borrower = words
         try:
-            with self._unblocked() if self._is_tls else contextlib.nullcontext():
+            with self._unblocked():
                 yield self._socket
         finally:
             self._last_response_at, self._borrower = self.last_response_at, None
 
     @contextlib.contextmanager
     def _unblocked(self) -> Iterator[None]:
-        """Let the socket wait for nothing."""
+        """Let a socket of TLS wait for nothing; others take flags for each call."""
+        if not self._is_tls:
+            yield
+            return
         timeout_s = self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
@@ -281,10 +284,8 @@ class Connection(ReceivingEnd):
         largest = self.sizes.largest(api_key, max_bytes)
         self._in_flight.append(Expected(correlation_id, api_key.name, largest))
         try:
-            if self._is_tls:
-                send_records(self._socket, parts)
-            else:
-                send_gathered(self._socket, parts)
+            with self._unblocked():
+                send_all(self._socket, parts, self.timeout_s)
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
@@ -311,7 +312,7 @@ class Connection(ReceivingEnd):
 
         """
         parts = list(itertools.chain.from_iterable(requests.values()))
-        with self._unblocked() if self._is_tls else contextlib.nullcontext():
+        with self._unblocked():
             taken = send_while(self._socket, parts, may_send, self.timeout_s)
         whole = end = 0
         for correlation_id, request in requests.items():

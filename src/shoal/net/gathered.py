@@ -1,4 +1,4 @@
-"""Send many buffers: by few system calls without a copy, or in TLS records."""
+"""Send many buffers by few system calls: without a copy, or joined for TLS."""
 
 from __future__ import annotations
 
@@ -9,41 +9,26 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["IOV_MAX", "Taken", "send_gathered", "send_records", "send_while"]
+__all__ = ["IOV_MAX", "Taken", "send_all", "send_while"]
 
 #: The most buffers that one sendmsg takes: 1,024 on Linux and macOS.
 IOV_MAX = os.sysconf("SC_IOV_MAX")
-
-#: The size of a TLS record: smaller parts are joined up to it before they are sent.
-_TLS_RECORD = 16 * 1024
 
 #: The bytes that one call gives to TLS: a call costs as much as the encryption of some kilobytes.
 _TLS_JOINED = 256 * 1024
 
 
-def send_gathered(connected: socket.socket, parts: Sequence[bytes | memoryview]) -> None:
+def send_all(connected: socket.socket, parts: Sequence[bytes | memoryview], timeout_s: float) -> None:
     """
-    Send all parts by as few system calls as possible, without a copy. The socket must not be one of TLS.
+    Send parts as :func:`send_while` does, without a condition.
 
     Raises:
         OSError: The connection failed, or its timeout passed; an unknown part was sent.
 
     """
-    gathered = _Gathered(connected, parts, 0)
-    while not gathered.is_sent:
-        gathered.send()
-
-
-def send_records(connected: socket.socket, parts: Iterable[bytes | memoryview]) -> None:
-    """
-    Send parts one by one by TLS, small ones joined: TLS has no sendmsg, and each send is a record.
-
-    Raises:
-        OSError: As :func:`send_gathered`.
-
-    """
-    for part in _join(parts, _TLS_RECORD):
-        connected.sendall(part)
+    taken = send_while(connected, parts, lambda: True, timeout_s)
+    if taken.error is not None:
+        raise taken.error
 
 
 class Taken(NamedTuple):
@@ -127,13 +112,10 @@ class _Gathered:
 
     is_begun = False
 
-    def __init__(
-        self, connected: socket.socket, parts: Iterable[bytes | memoryview], flags: int = socket.MSG_DONTWAIT
-    ) -> None:
+    def __init__(self, connected: socket.socket, parts: Iterable[bytes | memoryview]) -> None:
         self._socket = connected
         self._unsent = list(parts)
         self._first = 0
-        self._flags = flags
 
     @property
     def is_sent(self) -> bool:
@@ -141,11 +123,12 @@ class _Gathered:
 
     def send(self) -> int:
         unsent = self._unsent
-        size = rest = self._socket.sendmsg(unsent[self._first : self._first + IOV_MAX], (), self._flags)
+        some = unsent[self._first : self._first + IOV_MAX]
+        size = rest = self._socket.sendmsg(some, (), socket.MSG_DONTWAIT)
         while self._first < len(unsent) and rest >= len(unsent[self._first]):
             rest -= len(unsent[self._first])
             self._first += 1
-        if rest:  # the timeout, a signal, or a full buffer cut the call short
+        if rest:  # a signal, or a full buffer cut the call short
             unsent[self._first] = memoryview(unsent[self._first])[rest:]
         return size
 
@@ -155,7 +138,7 @@ class _Joined:
 
     def __init__(self, connected: ssl.SSLSocket, parts: Iterable[bytes | memoryview]) -> None:
         self._socket = connected
-        self._joined = _join(parts, _TLS_JOINED)
+        self._joined = _join(parts)
         self._next = next(self._joined, None)
         self.is_begun = False
 
@@ -174,15 +157,15 @@ class _Joined:
         return size
 
 
-def _join(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
-    """Join parts up to a size; a larger one comes as it is."""
+def _join(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Join parts up to the size for one call of TLS; a larger one comes as it is."""
     small: list[bytes | memoryview] = []
     joined = 0
     for part in parts:
-        if small and joined + len(part) > size:
+        if small and joined + len(part) > _TLS_JOINED:
             yield b"".join(small)
             small, joined = [], 0
-        if len(part) >= size:
+        if len(part) >= _TLS_JOINED:
             yield part
         elif part:
             small.append(part)

@@ -134,9 +134,7 @@ def _keytab(module: LoginModule, principal: str | None, where: str) -> Keytab:
     where = f"{where}: sasl.jaas.config:"
     path = module.option("keyTab").removeprefix("FILE:")
     if not path or principal is None:
-        raise ConfigError(
-            f"{where} useKeyTab=true needs keyTab, a path, and principal, a name"
-        )
+        raise ConfigError(f"{where} useKeyTab=true needs keyTab, a path, and principal, a name")
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LARGEST_KEYTAB)
