@@ -8,7 +8,7 @@ assigned, so that the member notices a change.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld
@@ -30,7 +30,13 @@ __all__ = ["Joiner", "matching_topics"]
 
 
 class Joiner:
-    """Joins a group with the assignors of its settings, or with the one of a member that is alone in it."""
+    """
+    Joins a group with the assignors of its settings, or with the one of a member that is alone in it.
+
+    Attributes:
+        counts: The partition counts of the topics that this member assigned last; none if another leads.
+
+    """
 
     def __init__(
         self, cluster: Cluster, coordinator: Coordinator, settings: MembershipSettings, sole: Assignor | None
@@ -47,7 +53,7 @@ class Joiner:
         self._settings = settings
         self._is_sole = sole is not None
         self._assignors = {sole.name: sole} if sole else assignors_named(settings.assignors)
-        self._assigned: Mapping[str, int] = {}
+        self.counts: Mapping[str, int] = {}
 
     def join(self, member: MemberId, topics: Iterable[str]) -> Joined:
         """
@@ -57,9 +63,8 @@ class Joiner:
             GroupHeld: This member would be alone in the group, and others are in it.
 
         """
-        wanted = list(topics)
         protocols = {
-            name: encode_subscription(wanted, assignor.user_data)
+            name: encode_subscription(topics, assignor.user_data)
             for name, assignor in self._assignors.items()
         }
         try:
@@ -76,9 +81,14 @@ class Joiner:
             holder = describe_holder(self._cluster, group) or "a member that just left"
             raise GroupHeld(group, holder) from error
 
-    def assign(self, joined: Joined) -> dict[str, bytes]:
+    def sync(self, joined: Joined) -> list[TopicPartition]:
+        """Send the assignments if this member leads, and return the partitions of this member, sorted."""
+        part = self._coordinator.sync(joined, self._settings.instance_id, self._assignments(joined))
+        return sorted(TopicPartition(*each) for each in decode_assignment(part))
+
+    def _assignments(self, joined: Joined) -> dict[str, bytes]:
         """Return the encoded assignments by member id if this member leads the group; else nothing."""
-        self._assigned = {}
+        self.counts = {}
         if not joined.is_leader:
             return {}
         members = [
@@ -86,26 +96,16 @@ class Joiner:
             for member_id, instance_id, metadata in joined.members
         ]
         topics = {topic for member in members for topic in member.topics}
-        self._assigned = _counts(self._cluster.refresh(topics), topics)
+        self.counts = _counts(self._cluster.refresh(topics), topics)
         if joined.leave_assignment:
             return {}
-        partitions = {topic: count for topic, count in self._assigned.items() if count}
+        partitions = {topic: count for topic, count in self.counts.items() if count}
         assignment = self._assignors[joined.protocol].assign(partitions, members)
         return {member_id: encode_assignment(part) for member_id, part in assignment.items()}
 
-    def sync(self, joined: Joined, assignments: Mapping[str, bytes]) -> tuple[TopicPartition, ...]:
-        """Send the leader's assignments, and return the partitions of this member, sorted."""
-        part = self._coordinator.sync(joined, self._settings.instance_id, assignments)
-        return tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
-
-    @property
-    def topics(self) -> Collection[str]:
-        """The topics that this member assigned last; none if another member leads."""
-        return self._assigned.keys()
-
     def has_changed(self, metadata: Metadata) -> bool:
         """Whether one of these topics has another number of partitions now, or does not exist any more."""
-        return _counts(metadata, self._assigned) != self._assigned
+        return _counts(metadata, self.counts) != self.counts
 
 
 def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[str]:

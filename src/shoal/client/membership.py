@@ -6,8 +6,7 @@ change only during that call. The *keeper*, a thread of this module, sends the r
 It sends heartbeats, and joins after the owner has revoked its partitions. If this member leads the group, the
 keeper assigns the partitions and watches the topics.
 
-A member that holds its group alone has no owner: its keeper calls :meth:`Membership.poll` itself. Both share
-a :class:`~.member_state.MemberState`.
+A member that holds its group alone has no owner: its keeper calls :meth:`Membership.poll` itself.
 
 The rules are those of Java's ``ConsumerCoordinator`` and ``AbstractCoordinator``.
 """
@@ -30,7 +29,6 @@ from .cluster import Cluster, is_transient
 from .config import ClientConfig
 from .coordinator import Coordinator, MemberId
 from .joining import Joiner, matching_topics
-from .member_state import NO_GENERATION, MemberState, Phase
 from .rebalance_listener import MembershipSettings, RebalanceListener
 
 __all__ = ["Membership", "MembershipSettings", "RebalanceListener"]
@@ -44,6 +42,9 @@ _LEAVE_PATIENCE_S = 2.0
 #: The pause before the next join if the group changed during a join (retry.backoff.ms).
 _REBALANCE_PAUSE_S = 0.1
 
+#: The generation of a member that is in none.
+_NO_GENERATION = -1
+
 #: The codes after which a member joins as a new one.
 _LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -52,10 +53,13 @@ class Membership:
     """
     A member of a group, and its partitions.
 
-    Only the owner's thread may call the methods; any thread may read the properties.
+    Only the owner's thread may call the methods; any thread may read the attributes.
 
     Attributes:
         owned: The partitions that this member may work on, sorted.
+        identity: The member's id for commits: the coordinator refuses the commits of former generations.
+        error: The error that ended the membership; None as long as the keeper tries to keep it.
+        last_failure: The error of the last request to the coordinator; None if that succeeded.
 
     """
 
@@ -89,6 +93,7 @@ class Membership:
         """
         self._settings = settings
         self._is_sole = sole is not None
+        self._on_change = on_change
         self._on_renewed = on_renewed
         self._clock = clock
         self._cluster = Cluster(config.impatient())
@@ -101,8 +106,26 @@ class Membership:
         )
         self.owned: tuple[TopicPartition, ...] = ()
         self._thread: threading.Thread | None = None
-        self._state = MemberState(settings.instance_id, on_change)
-        self._changed = self._state.changed
+        #: Guards all up to the next comment.
+        self._changed = threading.Condition()
+        self.identity = MemberId(instance_id=settings.instance_id)
+        self.error: ShoalError | None = None
+        self.last_failure: ShoalError | None = None
+        #: The subscription: names, or a pattern; and its topics.
+        self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
+        self._topics: frozenset[str] = frozenset()
+        self._polled_at = 0.0
+        #: Whether the owner has to poll before the next join: it has partitions, or has to learn of a loss.
+        self._is_with_owner = False
+        #: A new assignment, until the owner takes it.
+        self._assigned: tuple[TopicPartition, ...] | None = None
+        #: Whether to join; and whether that has to be once more, for a reason since the join began.
+        self._must_join = self._must_join_again = False
+        #: Whether another member may have the owner's partitions already.
+        self._is_lost = False
+        #: Whether the member gives up its id at the next join.
+        self._joins_as_new = False
+        self._has_left = False
         # Only the keeper uses these:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
@@ -113,28 +136,14 @@ class Membership:
     # For the owner
 
     @property
-    def identity(self) -> MemberId:
-        """The member's id for commits: the coordinator refuses the commits of former generations."""
-        with self._changed:
-            return self._state.identity
-
-    @property
-    def error(self) -> ShoalError | None:
-        """The error that ended the membership; None as long as the keeper tries to keep it."""
-        with self._changed:
-            return self._state.error
-
-    @property
-    def last_failure(self) -> ShoalError | None:
-        """The error of the last request to the coordinator; None if that succeeded."""
-        with self._changed:
-            return self._state.last_failure
-
-    @property
     def is_rebalancing(self) -> bool:
         """Whether :meth:`poll` has work, or waits for the coordinator."""
         with self._changed:
-            return self._state.phase is not Phase.STABLE
+            return not self._is_stable
+
+    @property
+    def _is_stable(self) -> bool:
+        return self._is_with_owner and not self._must_join and not self._has_left
 
     def subscribe(self, wanted: Iterable[str] | re.Pattern[str]) -> None:
         """
@@ -144,10 +153,16 @@ class Membership:
 
         """
         new = wanted if isinstance(wanted, re.Pattern) else frozenset(wanted)
+        is_first = self._thread is None
         with self._changed:
-            if self._state.subscribe(new):
+            if is_first or new != self._wanted:
+                self._wanted = new
+                self._topics = self._topics if isinstance(new, re.Pattern) else new
                 self._look_at = 0.0
-        if self._thread is None:
+                self._polled_at = time.monotonic()
+                self._is_with_owner |= is_first
+                self._rejoin()
+        if is_first:
             self._thread = threading.Thread(target=self._keep, name="shoal-membership", daemon=True)
             self._thread.start()
 
@@ -159,8 +174,17 @@ class Membership:
         lead the group, the coordinator leaves the generation as it is (``ClassicGroup``).
         """
         with self._changed:
-            self._state.joins_as_new = not self._is_sole
-            self._state.join_again()
+            self._joins_as_new = not self._is_sole
+            self._rejoin()
+
+    def _rejoin(self) -> None:
+        """Make the owner revoke, and the keeper join; the caller holds the lock."""
+        self._must_join = self._must_join_again = True
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.notify_all()
+        self._on_change()
 
     def poll(self, timeout_s: float, listener: RebalanceListener) -> bool:
         """
@@ -178,44 +202,44 @@ class Membership:
 
         """
         deadline = time.monotonic() + timeout_s
-        state = self._state
         while True:
             with self._changed:
-                state.polled_at = time.monotonic()
-                if state.error is not None:
-                    raise state.error
-                phase = state.phase
-            if phase is Phase.GIVING_UP:
-                self._give_up(listener)
-            elif phase is Phase.ASSIGNED:
-                self._take(listener)
-            elif phase in (Phase.STABLE, Phase.OUT, Phase.LEFT):
-                return phase is Phase.STABLE
-            else:
-                with self._changed:
+                self._polled_at = time.monotonic()
+                if self.error is not None:
+                    raise self.error
+                gives_up = self._is_with_owner and self._must_join
+                if not gives_up and (self._must_join or self._assigned is None):
+                    if self._is_with_owner or self._has_left or self._thread is None:
+                        return self._is_stable
                     left = deadline - time.monotonic()
-                    is_the_same = state.phase is phase and state.error is None
-                    if is_the_same and (left <= 0 or not self._changed.wait(left)):
+                    if left <= 0 or not self._changed.wait(left):
                         return False
+                    continue
+            if gives_up:
+                self._give_up(listener)
+            else:
+                self._take(listener)
 
     def _give_up(self, listener: RebalanceListener) -> None:
         """Revoke all partitions, as an eager assignor needs it, and let the keeper join."""
         with self._changed:
-            was_lost, self._state.is_lost = self._state.is_lost, False
+            was_lost = self._is_lost
         try:
             _notify_of_going(listener, self.owned, was_lost)
         finally:
             self.owned = ()
             with self._changed:
-                self._state.given_up()
+                self._is_with_owner = self._is_lost = False
+                self._changed.notify_all()
 
     def _take(self, listener: RebalanceListener) -> None:
         """Add the assigned partitions."""
         with self._changed:
-            assignment = self._state.take()
-            if assignment is None:
+            if self._assigned is None or self._must_join:
                 return
-            self.owned = assignment
+            self.owned, self._assigned = self._assigned, None
+            self._is_with_owner = True
+            self._changed.notify_all()
         # Called also without partitions: it marks the end of the rebalance.
         listener.on_partitions_assigned(self.owned)
 
@@ -227,8 +251,8 @@ class Membership:
 
         """
         with self._changed:
-            is_lost = self._state.is_lost or self._state.error is not None
-            if self._state.phase is Phase.LEFT:
+            is_lost = self._is_lost or self.error is not None
+            if self._has_left:
                 return
         owned, self.owned = self.owned, ()
         try:
@@ -238,7 +262,8 @@ class Membership:
 
     def _leave(self) -> None:
         with self._changed:
-            self._state.leave()
+            self._has_left = True
+            self._changed.notify_all()
         patience = threading.Timer(_LEAVE_PATIENCE_S, self._cluster.abort)
         patience.daemon = True
         patience.start()
@@ -250,19 +275,14 @@ class Membership:
     # The keeper
 
     def _keep(self) -> None:
-        state = self._state
         try:
-            while True:
-                with self._changed:
-                    phase = state.phase
-                if phase is Phase.LEFT:
-                    break
-                if self._is_sole and phase is not Phase.STABLE:
+            while not self._has_left:
+                if self._is_sole:
                     self.poll(0.0, RebalanceListener())
-                    with self._changed:
-                        phase = state.phase
+                with self._changed:
+                    joins = self._joins_now
                 try:
-                    pause_s = self._join() if phase is Phase.JOINING else self._stay()
+                    pause_s = self._join() if joins else self._stay()
                 except ShoalError as error:
                     pause_s = self._fail(error)
                 except Exception as error:
@@ -271,17 +291,21 @@ class Membership:
                     failure.__cause__ = error
                     pause_s = self._fail(failure)
                 with self._changed:
-                    if state.phase is phase:
+                    if self._joins_now is joins and not self._has_left:
                         self._changed.wait(pause_s)
-                    if state.error is not None and state.phase is not Phase.LEFT:
-                        self._changed.wait_for(lambda: state.phase is Phase.LEFT)
+                    if self.error is not None:
+                        self._changed.wait_for(lambda: self._has_left)
         finally:
             self._leave_the_group()
 
+    @property
+    def _joins_now(self) -> bool:
+        return self._must_join and (self._is_sole or not self._is_with_owner)
+
     def _leave_the_group(self) -> None:
         with self._changed:
-            membership = self._state.identity
-            self._state.identity = MemberId(instance_id=membership.instance_id)
+            membership = self.identity
+            self.identity = MemberId(instance_id=membership.instance_id)
         # An assigned id that has not joined yet would delay the next rebalance.
         member_id = membership.member_id or self._coordinator.given_id
         with suppress(ShoalError):
@@ -294,19 +318,27 @@ class Membership:
         """React to an error of a request; return the seconds to wait."""
         code = error.code if isinstance(error, BrokerError) else None
         with self._changed:
-            self._state.last_failure = error
+            self.last_failure = error
             if code in _LOST:
-                self._state.lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
-                return 0.0
-            if code is ErrorCode.REBALANCE_IN_PROGRESS:
-                if self._state.phase is Phase.JOINING:
-                    return _REBALANCE_PAUSE_S  # another rebalance began: join again
-                self._state.join_again()
-                return 0.0
-            if is_transient(error):
+                self._lose(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
+            elif code is ErrorCode.REBALANCE_IN_PROGRESS and self._joins_now:
+                return _REBALANCE_PAUSE_S  # another rebalance began: join again
+            elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._rejoin()
+            elif is_transient(error):
                 return self._backoff.next_delay_s()
-            self._state.fail(error)
+            else:
+                self.error = error
+                self._notify()
         return 0.0
+
+    def _lose(self, *, keep_id: bool) -> None:
+        """Note that the coordinator no longer has this member; the caller holds the lock."""
+        member_id = self.identity.member_id if keep_id else ""
+        self.identity = MemberId(member_id, _NO_GENERATION, self.identity.instance_id)
+        self._assigned = None
+        self._is_lost = self._is_with_owner = True
+        self._rejoin()
 
     # Staying in
 
@@ -314,8 +346,8 @@ class Membership:
         """Send a heartbeat and check the topics if they are due; return the seconds until the next one is."""
         now = time.monotonic()
         with self._changed:
-            membership, polled_at = self._state.identity, self._state.polled_at
-        is_in = membership.generation != NO_GENERATION
+            membership, polled_at = self.identity, self._polled_at
+        is_in = membership.generation != _NO_GENERATION
         if is_in and not self._is_sole and now - polled_at > self._settings.max_poll_interval_ms / 1000:
             self._give_up_the_place(membership)
             return 0.0
@@ -330,7 +362,7 @@ class Membership:
     def _reset_failure(self) -> None:
         self._backoff.reset()
         with self._changed:
-            self._state.last_failure = None
+            self.last_failure = None
 
     def _beat(self, membership: MemberId) -> None:
         asked_at = self._clock()
@@ -350,53 +382,55 @@ class Membership:
                 self._coordinator.leave(membership)
         # A static member only stops its heartbeats: its partitions wait until its session ends.
         with self._changed:
-            self._state.lose(keep_id=False)
+            self._lose(keep_id=False)
 
     def _look_at_topics(self) -> None:
         """Refresh the metadata, and make the group rebalance if topics or partitions changed."""
         with self._changed:
-            wanted, topics = self._state.wanted, self._state.topics
+            wanted, topics = self._wanted, self._topics
+        metadata = self._cluster.refresh(None if isinstance(wanted, re.Pattern) else self._joiner.counts)
         if isinstance(wanted, re.Pattern):
-            metadata = self._cluster.refresh()
             topics = matching_topics(metadata, wanted)
-        else:
-            metadata = self._cluster.refresh(self._joiner.topics)
         self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
-            is_new = topics != self._state.topics or self._joiner.has_changed(metadata)
-            if is_new and wanted is self._state.wanted:
-                self._state.topics = topics
-                self._state.join_again()
+            is_new = topics != self._topics or self._joiner.has_changed(metadata)
+            if is_new and wanted is self._wanted:
+                self._topics = topics
+                self._rejoin()
 
     # Joining
 
     def _join(self) -> float:
         """Join the group, and give the owner a new assignment; return 0 seconds to wait."""
         with self._changed:
-            membership = self._state.begin_join()
-            wanted, topics = self._state.wanted, self._state.topics
-            as_new, self._state.joins_as_new = self._state.joins_as_new, False
+            self._must_join_again = False
+            membership, wanted, topics = self.identity, self._wanted, self._topics
+            as_new, self._joins_as_new = self._joins_as_new, False
         if as_new:
             membership = self._leave_first(membership)
         if isinstance(wanted, re.Pattern):
             # The pattern is matched before the join, so that one join is enough.
             topics = matching_topics(self._cluster.refresh(), wanted)
             with self._changed:
-                self._state.topics = topics
+                self._topics = topics
         joined = self._joiner.join(membership, topics)
-        with self._changed:
-            self._state.joined(membership, joined)
-        assignments = self._joiner.assign(joined)
-        if joined.is_leader:
-            self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
+        # So that the member can leave if the next request fails.
+        self.identity = identity = replace(membership, member_id=joined.member_id)
         asked_at = self._clock()
-        assignment = self._joiner.sync(joined, assignments)
+        assigned = self._joiner.sync(joined)
         self._reset_failure()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
+        if joined.is_leader:
+            self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
-            identity = self._state.synced(membership, joined, assignment)
-        if identity is not None:
-            self._on_renewed(identity, asked_at)
+            self.identity = identity = replace(identity, generation=joined.generation)
+            if self._has_left:
+                return 0.0
+            # If the subscription changed after the request, the assignment has topics that it does not name.
+            self._assigned = tuple(each for each in assigned if each.topic in self._topics)
+            self._must_join = self._must_join_again or len(self._assigned) < len(assigned)
+            self._notify()
+        self._on_renewed(identity, asked_at)
         return 0.0
 
     def _leave_first(self, membership: MemberId) -> MemberId:
@@ -404,7 +438,7 @@ class Membership:
         if membership.instance_id is None and membership.member_id:
             with suppress(ShoalError):  # else its session ends
                 self._coordinator.leave(membership)
-        return MemberId("", NO_GENERATION, membership.instance_id)
+        return MemberId("", _NO_GENERATION, membership.instance_id)
 
 
 def _notify_of_going(

@@ -105,6 +105,8 @@ class Leader:
 
     def close(self) -> None:
         """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()
         self._connections.clear()
         self._cluster.close()
         # The broker may come back without its agent.
