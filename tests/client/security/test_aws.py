@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.security import read_security
-from shoal.client.security.aws import sign_token
-from shoal.client.security.login import AwsIam, OAuthLogin
-from shoal.client.security.token import NoToken
+from shoal.client.security.aws import IAM_TOKENS, IamTokens
+from shoal.client.security.login import OAuthLogin, TokenClass
+from shoal.client.security.token import AccessToken, NoToken
 from shoal.client.security.tokens import retrieve
 from shoal.errors import AccessRefused, ConfigError
 from tests.sasl_broker import Answer, sasl_broker
@@ -52,13 +53,28 @@ def iam(options: str = "", **changed: str) -> dict[str, str]:
     }
 
 
-def source_of(properties: dict[str, str]) -> AwsIam:
+def source_of(properties: dict[str, str]) -> TokenClass:
     security = read_security(properties, "the file")
     assert security is not None
     assert isinstance(security.login, OAuthLogin)
     assert security.mechanism == "OAUTHBEARER"
-    assert isinstance(security.login.source, AwsIam)
+    assert isinstance(security.login.source, TokenClass)
     return security.login.source
+
+
+def options_of(properties: dict[str, str]) -> dict[str, str]:
+    source = source_of(properties)
+    assert source.name == IAM_TOKENS
+    return dict(source.options)
+
+
+#: A process keeps the credentials of a login, and each test has others.
+_numbers = itertools.count()
+
+
+def token_of(**options: str) -> AccessToken:
+    given = {"region": "eu-west-1", "number": str(next(_numbers)), **options}
+    return retrieve(OAuthLogin(TokenClass(IAM_TOKENS, tuple(given.items()))))
 
 
 def test_properties_of_both_mechanisms_are_read_alike() -> None:
@@ -68,7 +84,7 @@ def test_properties_of_both_mechanisms_are_read_alike() -> None:
         "sasl.login.callback.handler.class": f"{IAM}.IAMOAuthBearerLoginCallbackHandler",
         "sasl.client.callback.handler.class": f"{IAM}.IAMOAuthBearerLoginCallbackHandler",
     }
-    assert source_of(iam()) == source_of(iam(**by_oauth)) == AwsIam("eu-west-1")
+    assert options_of(iam()) == options_of(iam(**by_oauth)) == {"region": "eu-west-1"}
 
 
 def test_options_of_the_login_module_are_read() -> None:
@@ -76,21 +92,26 @@ def test_options_of_the_login_module_are_read() -> None:
         'awsProfileName="dev" awsRoleArn="arn:aws:iam::1:role/mirror" awsRoleSessionName="shoal" '
         'awsRoleExternalId="x" awsStsRegion="us-east-1" awsDebugCreds="true" awsMaxRetries="7"'
     )
-    assert source_of(iam(options)) == AwsIam(
-        "eu-west-1", "dev", "arn:aws:iam::1:role/mirror", "shoal", "x", sts_region="us-east-1"
-    )
-    key = 'awsRoleArn="a" awsRoleAccessKeyId="k" awsRoleSecretAccessKey="s"'
-    assert source_of(iam(key)).role_key == ("k", "s", None)
-    assert source_of(iam(f'{key} awsRoleSessionToken="t"')).role_key == ("k", "s", "t")
+    assert options_of(iam(options)) == {
+        "region": "eu-west-1",
+        "awsProfileName": "dev",
+        "awsRoleArn": "arn:aws:iam::1:role/mirror",
+        "awsRoleSessionName": "shoal",
+        "awsRoleExternalId": "x",
+        "awsStsRegion": "us-east-1",
+    }
+    key = 'awsRoleArn="a" awsRoleAccessKeyId="k" awsRoleSecretAccessKey="s" awsRoleSessionToken="t"'
+    assert options_of(iam(key))["awsRoleSecretAccessKey"] == "s"
+    assert "awsRoleSecretAccessKey" not in repr(source_of(iam(key)))
 
 
 def test_region_of_a_custom_domain_is_the_environment_s(monkeypatch: pytest.MonkeyPatch) -> None:
     serverless = "boot-x.c1.kafka-serverless.us-west-2.amazonaws.com:9098"
-    assert source_of(iam(**{"bootstrap.servers": serverless})).region == "us-west-2"
+    assert options_of(iam(**{"bootstrap.servers": serverless}))["region"] == "us-west-2"
     with pytest.raises(ConfigError, match=r"MSK.*AWS_REGION"):
         read_security(iam(**{"bootstrap.servers": "kafka.example:9098"}), "the file")
     monkeypatch.setenv("AWS_REGION", "ap-south-1")
-    assert source_of(iam(**{"bootstrap.servers": "kafka.example:9098"})).region == "ap-south-1"
+    assert options_of(iam(**{"bootstrap.servers": "kafka.example:9098"}))["region"] == "ap-south-1"
 
 
 @pytest.mark.parametrize(
@@ -106,10 +127,9 @@ def test_unusable_option_is_named(options: str, sentence: str) -> None:
 
 
 def test_missing_package_of_an_executor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "shoal.client.security.oauth.aws", raising=False)
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(NoToken, match=r"aws_msk_iam_sasl_signer.*'shoal\[msk\]'"):
-        retrieve(OAuthLogin(AwsIam("eu-west-1")))
+        token_of()
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +173,8 @@ def test_token_is_the_presigned_request_of_msk(
 ) -> None:
     if session_token:
         monkeypatch.setenv("AWS_SESSION_TOKEN", session_token)
-    token = sign_token(AwsIam("eu-west-1"))
-    assert token.lives_s == 900
+    token = token_of()
+    assert token.lives_s is None  # signed anew for each login
     url = signed_url(token.value)
     query = dict(parse_qsl(urlsplit(url).query))
     assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")
@@ -173,11 +193,11 @@ def test_token_is_the_presigned_request_of_msk(
 def test_profile_is_read(tmp_path: Path) -> None:
     (tmp_path / "credentials").write_text("[dev]\naws_access_key_id=OTHER\naws_secret_access_key=s\n")
     (tmp_path / "config").write_text("[profile dev]\n")
-    url = signed_url(sign_token(AwsIam("eu-west-1", profile="dev")).value)
+    url = signed_url(token_of(awsProfileName="dev").value)
     assert "X-Amz-Credential=OTHER%2F" in url
     assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, "s")
     with pytest.raises(NoToken, match=r"profile.*Check") as error:
-        sign_token(AwsIam("eu-west-1", profile="none"))
+        token_of(awsProfileName="none")
     assert not error.value.may_pass
 
 
@@ -186,11 +206,18 @@ def test_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def call(self: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         asked.append((f"{self.meta.region_name} {operation}", arguments))
-        return {"Credentials": {"AccessKeyId": "ROLE", "SecretAccessKey": "r", "SessionToken": "rt"}}
+        key = {"AccessKeyId": "ROLE", "SecretAccessKey": "r", "SessionToken": "rt"}
+        return {"Credentials": {**key, "Expiration": "2999-01-01T00:00:00Z"}}
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", call)
-    role = AwsIam("eu-west-1", role_arn="arn:aws:iam::1:role/m", role_external_id="x", sts_region="us-east-1")
-    query = dict(parse_qsl(urlsplit(signed_url(sign_token(role).value)).query))
+    role = {
+        "awsRoleArn": "arn:aws:iam::1:role/m",
+        "awsRoleExternalId": "x",
+        "awsStsRegion": "us-east-1",
+    }
+    tokens = IamTokens({"region": "eu-west-1", **role})
+    assert tokens.token()
+    query = dict(parse_qsl(urlsplit(signed_url(tokens.token())).query))
     assert asked == [
         (
             "us-east-1 AssumeRole",
@@ -205,7 +232,7 @@ def test_missing_credentials_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(NoToken, match=r"AWS.*AWS_PROFILE") as error:
-        sign_token(AwsIam("eu-west-1"))
+        token_of()
     assert not error.value.may_pass
 
 
@@ -239,6 +266,6 @@ def test_refusal_of_msk_names_the_action(monkeypatch: pytest.MonkeyPatch) -> Non
     with (
         sasl_broker(answer) as address,
         Cluster(config_of(address)) as cluster,
-        pytest.raises(AccessRefused, match="Allow kafka-cluster:Connect"),
+        pytest.raises(AccessRefused, match="allow kafka-cluster:Connect"),
     ):
         cluster.refresh([])

@@ -1,9 +1,9 @@
 """
-Logins at Amazon MSK by IAM: the options of its ``IAMLoginModule``, and tokens.
+Logins at Amazon MSK by IAM: the options of its ``IAMLoginModule``, and a class of tokens as a user has one.
 
 A token is a request to MSK's API, presigned with credentials of AWS (Signature Version 4). The package
-``aws-msk-iam-sasl-signer-python`` of AWS signs, and botocore finds the credentials. Both are in the extra
-``msk``.
+``aws-msk-iam-sasl-signer-python`` of AWS signs, and botocore finds and renews the credentials. Both are in
+the extra ``msk``.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import importlib.util
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ...errors import ConfigError
 from .jaas import LoginModule
-from .login import ENDPOINT_TIMEOUT_MS, AwsIam
-from .token import AccessToken, NoToken, read_token
+from .login import ENDPOINT_TIMEOUT_MS, TokenClass
 
-__all__ = ["IAM_HANDLERS", "IAM_MODULE", "read_iam", "sign_token"]
+__all__ = ["IAM_HANDLERS", "IAM_MODULE", "IAM_TOKENS", "IamTokens", "read_iam"]
 
 IAM_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
+
+#: The name of the class below, as a user would give one of his own.
+IAM_TOKENS = f"{__name__}:IamTokens"
 
 #: The handlers of aws-msk-iam-auth: the first for OAUTHBEARER, the second for AWS_MSK_IAM.
 IAM_HANDLERS = frozenset(
@@ -53,7 +56,7 @@ _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com", r
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
-def read_iam(properties: Mapping[str, str], module: LoginModule, where: str) -> AwsIam:
+def read_iam(properties: Mapping[str, str], module: LoginModule, where: str) -> TokenClass:
     """
     Read a login by IAM.
 
@@ -69,26 +72,12 @@ def read_iam(properties: Mapping[str, str], module: LoginModule, where: str) -> 
     options = module.options
     extensions = {each for each in options if each.startswith("extension_")}
     module.refuse_others(_READ | _IGNORED | extensions, where)
-    return AwsIam(
-        region=_region(properties, where),
-        profile=options.get("awsProfileName"),
-        role_arn=options.get("awsRoleArn"),
-        role_session_name=options.get("awsRoleSessionName"),
-        role_external_id=options.get("awsRoleExternalId"),
-        role_key=_role_key(options, where),
-        sts_region=options.get("awsStsRegion"),
-    )
-
-
-def _role_key(options: Mapping[str, str], where: str) -> tuple[str, str, str | None] | None:
-    access_key, secret_key = options.get("awsRoleAccessKeyId"), options.get("awsRoleSecretAccessKey")
-    if access_key and secret_key:
-        return access_key, secret_key, options.get("awsRoleSessionToken")
-    if access_key or secret_key:
+    if ("awsRoleAccessKeyId" in options) is not ("awsRoleSecretAccessKey" in options):
         raise ConfigError(
             f"{where}: sasl.jaas.config needs both awsRoleAccessKeyId and awsRoleSecretAccessKey, or neither"
         )
-    return None
+    read = {name: options[name] for name in sorted(_READ & options.keys())}
+    return TokenClass(IAM_TOKENS, tuple({"region": _region(properties, where), **read}.items()))
 
 
 def _region(properties: Mapping[str, str], where: str) -> str:
@@ -107,75 +96,77 @@ def _region(properties: Mapping[str, str], where: str) -> str:
 _SESSION_NAME = "aws-msk-iam-auth"
 
 
-def sign_token(iam: AwsIam) -> AccessToken:
-    """
-    Sign a token with the credentials that AWS's clients would find here.
+class IamTokens:
+    """Signs a token for each login with the credentials that AWS's clients would find, or those of a role."""
 
-    Raises:
-        NoToken: There are no credentials, or the role cannot be assumed.
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Begin without credentials; the options are those of :func:`read_iam`."""
+        self._options = options
+        self._credentials: Any = None
 
-    """
-    # Imported here and below, since only the extra has these packages, and they take long to import.
-    try:
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
-        from botocore.credentials import CredentialProvider
-        from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
-    except ModuleNotFoundError as error:
-        # The driver has it, or it would not have read the properties.
-        raise NoToken(
-            f"AWS_MSK_IAM needs the package {error.name}. Install 'shoal[msk]' on this machine, too"
-        ) from error
+    def token(self) -> str:
+        """
+        Return a new token.
 
-    class Found(CredentialProvider):  # type: ignore[misc]
-        """Credentials that were found already, as the signer takes them."""
+        Raises:
+            ConfigError: There are no credentials, or the role cannot be assumed.
+            Exception: A service of AWS that gives credentials (IMDS, STS) does not answer.
 
-        def load(self) -> Any:
-            return credentials
+        """
+        # Imported here and below, since only the extra has these packages, and they take long to import.
+        try:
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+            from botocore.credentials import CredentialProvider
+            from botocore.exceptions import ClientError, ProfileNotFound
+        except ModuleNotFoundError as error:
+            # The driver has it, or it would not have read the properties.
+            raise ConfigError(
+                f"AWS_MSK_IAM needs the package {error.name}. Install 'shoal[msk]' on this machine, too"
+            ) from error
 
-    try:
-        credentials = _credentials(iam)
-        token, _ = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(iam.region, Found())
-    except ProfileNotFound as error:
-        raise NoToken(f"no credentials of AWS: {error}. Check awsProfileName, or AWS_PROFILE") from error
-    except ClientError as error:
-        raise NoToken(f"AWS refuses the role {iam.role_arn}: {error}") from error
-    except (BotoCoreError, ValueError) as error:
-        # Services of AWS that give credentials (IMDS, STS) may be unavailable for a while.
-        raise NoToken(f"no credentials of AWS: {error}", may_pass=True) from error
-    # AWS's own limit of a presigned request to MSK.
-    lives_s = float(MSKAuthTokenProvider.DEFAULT_TOKEN_EXPIRY_SECONDS)
-    return read_token(token, "the signed request of AWS", lives_s=lives_s)
+        class Found(CredentialProvider):  # type: ignore[misc]
+            """Credentials that were found already, as the signer takes them."""
+
+            def load(self) -> Any:
+                return found
+
+        try:
+            self._credentials = self._credentials or _credentials(self._options)
+            found = self._credentials.get_frozen_credentials()
+        except (ClientError, ProfileNotFound) as error:
+            raise ConfigError(
+                f"no credentials of AWS: {error}. Check awsProfileName, AWS_PROFILE and awsRoleArn"
+            ) from error
+        region = self._options["region"]
+        token, _ = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Found())
+        return str(token)
 
 
-def _credentials(iam: AwsIam) -> Any:
-    """Return the credentials of the role, the profile, or the default chain."""
+def _credentials(options: Mapping[str, str]) -> Any:
+    """Return the credentials of the role, the profile, or the default chain, which renew themselves."""
+    from botocore.config import Config
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import Session
 
-    session = Session(profile=iam.profile)
-    if iam.role_key:
-        session.set_credentials(*iam.role_key)
-    if not iam.role_arn:
-        found = session.get_credentials()
-        if found is None:
-            raise NoToken(
-                "no credentials of AWS: neither the environment, nor AWS's configuration files, nor this "
-                "machine has any. Set AWS_PROFILE, or awsProfileName or awsRoleArn in sasl.jaas.config"
-            )
-        return found.get_frozen_credentials()
-    return _assumed(session, iam)
-
-
-def _assumed(session: Any, iam: AwsIam) -> Any:
-    from botocore.config import Config
-    from botocore.credentials import Credentials
-
+    session = Session(profile=options.get("awsProfileName"))
+    if "awsRoleAccessKeyId" in options:
+        key = (options["awsRoleAccessKeyId"], options["awsRoleSecretAccessKey"])
+        session.set_credentials(*key, options.get("awsRoleSessionToken"))
+    found = session.get_credentials()
+    if found is None:
+        raise ConfigError(
+            "no credentials of AWS: neither the environment, nor AWS's configuration files, nor this "
+            "machine has any. Set AWS_PROFILE, or awsProfileName or awsRoleArn in sasl.jaas.config"
+        )
+    if "awsRoleArn" not in options:
+        return found
     # A login waits for it: botocore's own limits are minutes.
     timeout_s = ENDPOINT_TIMEOUT_MS / 1000
     limits = Config(connect_timeout=timeout_s, read_timeout=timeout_s, retries={"total_max_attempts": 1})
-    sts = session.create_client("sts", region_name=iam.sts_region or iam.region, config=limits)
-    external_id = {"ExternalId": iam.role_external_id} if iam.role_external_id else {}
-    answer = sts.assume_role(
-        RoleArn=iam.role_arn, RoleSessionName=iam.role_session_name or _SESSION_NAME, **external_id
-    )
-    given = answer["Credentials"]
-    return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
+    region = options.get("awsStsRegion", options["region"])
+    asked = {"RoleSessionName": options.get("awsRoleSessionName", _SESSION_NAME)}
+    if "awsRoleExternalId" in options:
+        asked["ExternalId"] = options["awsRoleExternalId"]
+    client = partial(session.create_client, region_name=region, config=limits)
+    fetcher = AssumeRoleCredentialFetcher(client, found, options["awsRoleArn"], extra_args=asked)
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")

@@ -1,7 +1,7 @@
 """
 The logins of a client: values without I/O, which travel to tasks with their secrets.
 
-A login is by a password, by tokens (:class:`OAuthLogin`) from one of four sources, or by Kerberos.
+A login is by a password, by tokens (:class:`OAuthLogin`) from one of three sources, or by Kerberos.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from .tls import TlsSettings
 __all__ = [
     "ENDPOINT_TIMEOUT_MS",
     "LEAST_SCRAM_ITERATIONS",
-    "AwsIam",
     "ClientCredentials",
     "KerberosLogin",
     "Keytab",
@@ -126,7 +125,7 @@ class TokenFile:
 @dataclass(frozen=True, slots=True)
 class TokenClass:
     """
-    A Python class of the user.
+    A Python class of the user, or that for Amazon MSK.
 
     Attributes:
         name: ``package.module:Class``.
@@ -138,29 +137,7 @@ class TokenClass:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class AwsIam:
-    """
-    Tokens for Amazon MSK, signed with credentials of AWS. The attributes are those of ``IAMLoginModule``.
-
-    Attributes:
-        region: The cluster's region.
-        profile: A profile of AWS's configuration files; None for the default chain of credentials.
-        role_arn: A role to assume; None for none.
-        role_key: The access key, secret key and session token (or nothing) that may assume the role.
-
-    """
-
-    region: str
-    profile: str | None = None
-    role_arn: str | None = None
-    role_session_name: str | None = None
-    role_external_id: str | None = None
-    role_key: tuple[str, str, str | None] | None = field(default=None, repr=False)
-    sts_region: str | None = None
-
-
-TokenSource = TokenEndpoint | TokenFile | TokenClass | AwsIam
+TokenSource = TokenEndpoint | TokenFile | TokenClass
 
 
 @dataclass(frozen=True, slots=True)

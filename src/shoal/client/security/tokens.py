@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...named_class import find_class
 from .held import Keeper
-from .login import AwsIam, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
+from .login import OAuthLogin, TokenClass, TokenEndpoint, TokenFile
 from .token import AccessToken, NoToken, read_token
 
 __all__ = [
@@ -44,7 +44,7 @@ def retrieve(login: OAuthLogin) -> AccessToken:
     """
     match login.source:
         case TokenEndpoint() as endpoint:
-            # Imported here and below: urllib takes 30 ms of CPU, and the packages of AWS more.
+            # Imported here: urllib takes 30 ms of CPU.
             from .oauth_endpoint import request_token
 
             return request_token(endpoint, login.subject_claim)
@@ -52,10 +52,6 @@ def retrieve(login: OAuthLogin) -> AccessToken:
             return _of_file(file, login.subject_claim)
         case TokenClass() as named:
             return _of_class(named, login.subject_claim)
-        case AwsIam() as iam:
-            from .aws import sign_token
-
-            return sign_token(iam)
 
 
 def _of_file(file: TokenFile, subject_claim: str) -> AccessToken:
@@ -145,10 +141,9 @@ held_tokens = HeldTokens()
 _SEPARATOR = "\x01"
 
 _ADVICE = (
-    "Compare the token's issuer, audience, scope and lifetime with the broker's settings. The broker's log "
-    "has the reason"
+    "Compare the token's issuer, audience, scope and lifetime with the broker's settings, whose log has the "
+    "reason; at Amazon MSK, allow kafka-cluster:Connect to this identity, and check region and clock"
 )
-_IAM_ADVICE = "Allow kafka-cluster:Connect to this identity, and check the region and this machine's clock"
 
 
 class BearerExchange:
@@ -203,8 +198,7 @@ class BearerExchange:
         subject = self._token.subject
         whose = f" of {subject!r}" if subject else ""
         status = f" ({self._status})" if self._status else ""
-        advice = _IAM_ADVICE if isinstance(self._login.source, AwsIam) else _ADVICE
-        return f"it does not accept the access token{whose} by OAUTHBEARER{status}. {advice}"
+        return f"it does not accept the access token{whose} by OAUTHBEARER{status}. {_ADVICE}"
 
     def refused(self) -> None:
         """Request a new token for the next login."""
