@@ -25,7 +25,6 @@ __all__ = [
     "names",
     "one_of",
     "read_into",
-    "read_value",
     "reason_with_property",
     "table_of",
     "text",
@@ -169,13 +168,6 @@ def read_into(settings: type[S], properties: Mapping[str, str], where: str, **ot
         if "property" in each.metadata
     }
     return settings(**values, **others)
-
-
-def read_value(
-    properties: Mapping[str, str], name: str, default: str, read: Callable[[str], Any], where: str
-) -> Any:
-    """Read one property that no dataclass declares: see :meth:`Property.value_in`."""
-    return Property(name, default, read).value_in(properties, where)
 
 
 def written(properties: Mapping[str, object], known: Iterable[str], where: str) -> dict[str, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
-from ..properties import boolean, integer, read_value
+from ..properties import boolean, integer, java, read_into, table_of
 from .aws import IAM_HANDLERS, IAM_MODULE, read_iam
 from .jaas import LoginModule
 from .login import (
@@ -37,19 +38,7 @@ OAUTH_MODULES: Mapping[str, frozenset[str]] = {
 HTTP_PROPERTY = "shoal.oauthbearer.allow.http"
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
-_ID = "sasl.oauthbearer.client.credentials.client.id"
-_SECRET = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 (a name)
-_SCOPE = "sasl.oauthbearer.scope"
-_RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
-_VALIDATOR = "sasl.oauthbearer.jwt.validator.class"
-_CLIENT_HANDLER = "sasl.client.callback.handler.class"
-_LONGEST_TIMEOUT_MS = 999_999_999
-_TIMEOUTS = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
-
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
-
-#: Kafka's retriever that sends assertions (KIP-1139).
-_BY_ASSERTION = f"{_PACKAGE}JwtBearerJwtRetriever"
 
 #: Kafka's own handler, with its place before 3.4 (KIP-768).
 _HANDLERS = frozenset(
@@ -57,15 +46,48 @@ _HANDLERS = frozenset(
 )
 _CLIENT_HANDLERS = IAM_HANDLERS | {f"{_PACKAGE}internals.OAuthBearerSaslClientCallbackHandler"}
 
+_TIMEOUT_MS = integer(1, 999_999_999)
+
+
+def _client_handler(value: str) -> str:
+    if value and value not in _CLIENT_HANDLERS:
+        raise ValueError("is not supported. Remove it")
+    return value
+
+
+def _own_class(value: str) -> str:
+    """Accept the classes of Kafka whose code shoal has itself: all but that for assertions (KIP-1139)."""
+    if value == f"{_PACKAGE}JwtBearerJwtRetriever" or not (value or _PACKAGE).startswith(_PACKAGE):
+        raise ValueError(
+            f"is not supported. Remove it, and name a file of tokens by {_URL} or a Python class by "
+            f"{CLASS_PROPERTY}"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Properties:
+    """Java's properties of tokens; a text is empty if it is not set."""
+
+    handler: str = java(CLASS_PROPERTY, "")
+    client_handler: str = java("sasl.client.callback.handler.class", "", _client_handler)
+    retriever: str = java("sasl.oauthbearer.jwt.retriever.class", "", _own_class)
+    validator: str = java("sasl.oauthbearer.jwt.validator.class", "", _own_class)
+    url: str = java(_URL, "")
+    client_id: str = java("sasl.oauthbearer.client.credentials.client.id", "")
+    client_secret: str = java("sasl.oauthbearer.client.credentials.client.secret", "")
+    scope: str = java("sasl.oauthbearer.scope", "")
+    subject_claim: str = java("sasl.oauthbearer.sub.claim.name", "sub")
+    escapes_header: bool = java("sasl.oauthbearer.header.urlencode", "false", boolean)
+    allows_http: bool = java(HTTP_PROPERTY, "false", boolean)
+    connect_timeout_ms: int | None = java("sasl.login.connect.timeout.ms", None, _TIMEOUT_MS)
+    read_timeout_ms: int | None = java("sasl.login.read.timeout.ms", None, _TIMEOUT_MS)
+
+
 #: All properties that shoal reads, or ignores since they are for brokers.
-OAUTH_PROPERTIES = frozenset(
-    {
-        *(HTTP_PROPERTY, CLASS_PROPERTY, _CLIENT_HANDLER, _RETRIEVER, _VALIDATOR, *_TIMEOUTS),
-        *(_URL, _ID, _SECRET, _SCOPE),
-    }
-) | frozenset(
+OAUTH_PROPERTIES = table_of(_Properties).keys() | frozenset(
     """
-    sasl.oauthbearer.header.urlencode sasl.oauthbearer.sub.claim.name sasl.oauthbearer.scope.claim.name
+    sasl.oauthbearer.scope.claim.name
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
@@ -95,51 +117,33 @@ def read_oauth(properties: Mapping[str, str], module: LoginModule, where: str) -
         ConfigError: A property is missing, malformed or not supported.
 
     """
-    return OAuthLogin(
-        _source(properties, module, where),
-        _extensions(module.options, where),
-        _value(properties, "sasl.oauthbearer.sub.claim.name") or "sub",
-    )
+    read = read_into(_Properties, properties, where)
+    if module.name == IAM_MODULE or read.handler in IAM_HANDLERS:
+        source: TokenSource = read_iam(properties, module, where)
+    else:
+        source = _source(read, module, where)
+    return OAuthLogin(source, _extensions(module.options, where), read.subject_claim or "sub")
 
 
-def _source(properties: Mapping[str, str], module: LoginModule, where: str) -> TokenSource:
-    _check_classes(properties, where)
-    handler = _value(properties, CLASS_PROPERTY)
-    if module.name == IAM_MODULE or handler in IAM_HANDLERS:
-        return read_iam(properties, module, where)
-    if ":" in handler:
+def _source(read: _Properties, module: LoginModule, where: str) -> TokenSource:
+    if ":" in read.handler:
         try:
-            class_of(handler)
+            class_of(read.handler)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
-        return TokenClass(handler, tuple(sorted(module.options.items())))
-    if handler and handler not in _HANDLERS:
+        return TokenClass(read.handler, tuple(sorted(module.options.items())))
+    if read.handler and read.handler not in _HANDLERS:
         raise ConfigError(
-            f"{where}: {CLASS_PROPERTY}={handler} is not supported. Use Kafka's own "
+            f"{where}: {CLASS_PROPERTY}={read.handler} is not supported. Use Kafka's own "
             "OAuthBearerLoginCallbackHandler, or name a Python class as package.module:Class"
         )
-    url = _value(properties, _URL)
-    if not url:
+    if not read.url:
         raise ConfigError(
             f"{where}: no {_URL}. Set the https: URL of the token endpoint, or the file: URL of a token"
         )
-    if url.lower().startswith("file:"):
-        return TokenFile(_path(url, where))
-    return _endpoint(url, properties, module.options, where)
-
-
-def _check_classes(properties: Mapping[str, str], where: str) -> None:
-    """Check the classes that Java would load; shoal has their code itself."""
-    client_handler = _value(properties, _CLIENT_HANDLER)
-    if client_handler and client_handler not in _CLIENT_HANDLERS:
-        raise ConfigError(f"{where}: {_CLIENT_HANDLER}={client_handler} is not supported. Remove it")
-    for key in (_RETRIEVER, _VALIDATOR):
-        value = _value(properties, key)
-        if value == _BY_ASSERTION or (value and not value.startswith(_PACKAGE)):
-            raise ConfigError(
-                f"{where}: {key}={value} is not supported. Remove it, and name a file of tokens by {_URL} "
-                f"or a Python class by {CLASS_PROPERTY}"
-            )
+    if read.url.lower().startswith("file:"):
+        return TokenFile(_path(read.url, where))
+    return _endpoint(read, module, where)
 
 
 def _path(url: str, where: str) -> str:
@@ -149,9 +153,8 @@ def _path(url: str, where: str) -> str:
     return unquote(parts.path)
 
 
-def _endpoint(
-    url: str, properties: Mapping[str, str], options: Mapping[str, str], where: str
-) -> TokenEndpoint:
+def _endpoint(read: _Properties, module: LoginModule, where: str) -> TokenEndpoint:
+    url = read.url
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -162,33 +165,29 @@ def _endpoint(
         raise ConfigError(
             f"{where}: {_URL} is not the URL of a token endpoint. Write https://host/path, without a user"
         )
-    allows_http = read_value(properties, HTTP_PROPERTY, "false", boolean, where)
-    if parts.scheme == "http" and host not in _LOOPBACK and not allows_http:
+    if parts.scheme == "http" and host not in _LOOPBACK and not read.allows_http:
         raise ConfigError(
             f"{where}: {_URL}={shown_url(url)} has no TLS: everyone on the network could read the client's "
             f"secret and its tokens. Use https, or set {HTTP_PROPERTY}=true"
         )
+    # The options of sasl.jaas.config are older (KIP-768) than the properties (KIP-1139).
+    user = (
+        read.client_id or module.option("clientId"),
+        read.client_secret or module.option("clientSecret"),
+    )
+    if not all(user):
+        raise ConfigError(
+            f"{where}: no sasl.oauthbearer.client.credentials.client.id with its ….client.secret. Set both, "
+            "or clientId and clientSecret in sasl.jaas.config"
+        )
     return TokenEndpoint(
         url=url,
-        client=ClientCredentials(
-            _credential(properties, _ID, options, "clientId", where),
-            _credential(properties, _SECRET, options, "clientSecret", where),
-            read_value(properties, "sasl.oauthbearer.header.urlencode", "false", boolean, where),
-        ),
-        scope=_value(properties, _SCOPE) or options.get("scope", "").strip() or None,
-        tls=read_tls(options, f"{where}: sasl.jaas.config"),
-        timeout_ms=_timeout_ms(properties, where),
+        client=ClientCredentials(*user, read.escapes_header),
+        scope=read.scope or module.option("scope") or None,
+        tls=read_tls(module.options, f"{where}: sasl.jaas.config"),
+        # Java has two limits; shoal has one for each wait.
+        timeout_ms=max(read.connect_timeout_ms or 0, read.read_timeout_ms or 0) or ENDPOINT_TIMEOUT_MS,
     )
-
-
-def _credential(
-    properties: Mapping[str, str], key: str, options: Mapping[str, str], option: str, where: str
-) -> str:
-    """Return a property, else the option of ``sasl.jaas.config`` that it has replaced (KIP-1139)."""
-    value = _value(properties, key) or options.get(option, "").strip()
-    if not value:
-        raise ConfigError(f"{where}: no {key}, and no {option} in sasl.jaas.config. Set one of them")
-    return value
 
 
 def _extensions(options: Mapping[str, str], where: str) -> tuple[tuple[str, str], ...]:
@@ -204,14 +203,3 @@ def _extensions(options: Mapping[str, str], where: str) -> tuple[tuple[str, str]
             )
         found.append((name, value))
     return tuple(found)
-
-
-def _timeout_ms(properties: Mapping[str, str], where: str) -> int:
-    """Return the larger one of Java's two limits: shoal has one for each wait."""
-    given = [each for each in _TIMEOUTS if _value(properties, each)]
-    values = [read_value(properties, each, "", integer(1, _LONGEST_TIMEOUT_MS), where) for each in given]
-    return max(values, default=ENDPOINT_TIMEOUT_MS)
-
-
-def _value(properties: Mapping[str, str], key: str) -> str:
-    return properties.get(key, "").strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import ConfigError
-from ..properties import integer, read_value
+from ..properties import Property, integer
 from .jaas import LoginModule, parse_jaas
 from .kerberos import KERBEROS_MODULE, KERBEROS_PROPERTIES, read_kerberos
 from .login import LEAST_SCRAM_ITERATIONS, KerberosLogin, OAuthLogin, PasswordLogin, Security
@@ -136,15 +136,7 @@ def _password_login(
     for option in ("username", "password"):
         if not module.options.get(option):
             raise ConfigError(f"{where}: sasl.jaas.config has no {option}")
+    least = Property(LEAST_ITERATIONS_PROPERTY, str(LEAST_SCRAM_ITERATIONS), integer(1, _MOST_ITERATIONS))
     return PasswordLogin(
-        mechanism,
-        module.options["username"],
-        module.options["password"],
-        read_value(
-            properties,
-            LEAST_ITERATIONS_PROPERTY,
-            str(LEAST_SCRAM_ITERATIONS),
-            integer(1, _MOST_ITERATIONS),
-            where,
-        ),
+        mechanism, module.options["username"], module.options["password"], least.value_in(properties, where)
     )
