@@ -73,7 +73,7 @@ def write_unsigned_varint(value: int) -> bytes:
 
 
 def _read_length(buffer: memoryview, position: int, layout: struct.Struct, compact: bool) -> tuple[int, int]:
-    """Read the length of a byte field, and check that the bytes exist; -1 is null."""
+    """Read the length of a byte field or an array, of which each element has a byte or more; -1 is null."""
     if compact:
         length, position = read_unsigned_varint(buffer, position)
         length -= 1
@@ -119,14 +119,7 @@ def read_record_set(buffer: memoryview, position: int, compact: bool) -> tuple[m
 
 def read_array_length(buffer: memoryview, position: int, compact: bool) -> tuple[int, int]:
     """Read the number of elements, at most one for each byte that is left; null is 0."""
-    if compact:
-        length, position = read_unsigned_varint(buffer, position)
-        length -= 1
-    else:
-        (length,) = unpack(INT32, buffer, position)
-        position += INT32.size
-    if not -1 <= length <= len(buffer) - position:
-        raise ProtocolError(f"an array of {length} at {position}, with {len(buffer) - position} bytes left")
+    length, position = _read_length(buffer, position, INT32, compact)
     return max(length, 0), position
 
 
