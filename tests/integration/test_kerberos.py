@@ -24,8 +24,9 @@ from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.security.kerberos import NoTicket
-from shoal.client.security.login import KerberosLogin
-from shoal.client.security.tickets import HeldTickets, TicketExchange
+from shoal.client.security.login import KerberosLogin, LoginRefused
+from shoal.client.security.sasl import Exchange
+from shoal.client.security.tickets import HeldTickets, by_ticket
 from shoal.errors import AccessRefused, Disconnected
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -300,7 +301,7 @@ def test_broker_with_another_key_refuses_the_ticket(kafka: KerberosKafka) -> Non
 
 def failure_of(login: KerberosLogin, host: str = "localhost") -> NoTicket:
     with pytest.raises(NoTicket) as failure:
-        TicketExchange(login, host, HeldTickets())
+        next(by_ticket(login, host, HeldTickets()))
     return failure.value
 
 
@@ -341,16 +342,16 @@ def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_pat
     realm.change_key("rotated")
     assert f"'{mine}'" in failure_of(login).reason
     mine.write_bytes(realm.keytab("rotated").read_bytes())
-    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+    assert next(by_ticket(login, "localhost", HeldTickets()))
 
 
 def test_kdc_that_does_not_answer_may_return(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
     login, tickets = login_of(keytabs["mirror"], "mirror"), HeldTickets()
-    assert TicketExchange(login, "localhost", tickets).next_token()
+    assert next(by_ticket(login, "localhost", tickets))
     realm.stop()
     try:
         # A ticket for the broker is still realm.
-        assert TicketExchange(login, "localhost", tickets).next_token()
+        assert next(by_ticket(login, "localhost", tickets))
         failure = failure_of(login)
         assert all(each in failure.reason for each in ("KDC", f"'{REALM}'"))
         assert failure.may_pass
@@ -364,7 +365,10 @@ def test_refused_tickets_are_replaced_after_five_minutes(realm: KerberosRealm) -
     tickets = HeldTickets(lambda: now)
     for seconds, requests in ((0, 1), (299, 1), (2, 2), (1, 2)):
         now += seconds
-        TicketExchange(login, "localhost", tickets).refused()
+        exchange = by_ticket(login, "localhost", tickets)
+        next(exchange)
+        with pytest.raises(LoginRefused):
+            exchange.throw(LoginRefused())
         tickets.credentials(login)
         assert realm.requests("refused") == requests
 
@@ -410,19 +414,19 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
     realm.add("expiring")
     login = cache_login(cache)
     realm.kinit("expiring", cache, "-l", "2s")
-    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+    assert next(by_ticket(login, "localhost", HeldTickets()))
     deadline = time.monotonic() + 60
     while (reason := reason_of(login)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert re.search(r"cache' has expired\b.* kinit$", reason)
     realm.kinit("expiring", cache)
-    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+    assert next(by_ticket(login, "localhost", HeldTickets()))
 
 
 def reason_of(login: KerberosLogin) -> str | None:
     try:
-        TicketExchange(login, "localhost", HeldTickets())
+        next(by_ticket(login, "localhost", HeldTickets()))
     except NoTicket as error:
         return error.reason
     return None
@@ -450,28 +454,25 @@ class Acceptor:
         return bytes(self._context.unwrap(token).message)
 
 
-def exchange_with(realm: KerberosRealm, keytabs: dict[str, Path]) -> tuple[TicketExchange, Acceptor]:
-    exchange = TicketExchange(login_of(keytabs["mirror"], "mirror"), "localhost", HeldTickets())
+def exchange_with(realm: KerberosRealm, keytabs: dict[str, Path]) -> tuple[Exchange, Acceptor]:
+    exchange = by_ticket(login_of(keytabs["mirror"], "mirror"), "localhost", HeldTickets())
     return exchange, Acceptor(realm)
 
 
 def test_exchange_has_three_legs_without_a_layer(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
     exchange, broker = exchange_with(realm, keytabs)
-    exchange.receive(broker.proof(exchange.next_token()))
-    assert exchange.next_token() == b""
+    assert exchange.send(broker.proof(next(exchange))) == b""
     # All three layers, and messages of 64 KiB.
-    exchange.receive(broker.layers(b"\x07\x01\x00\x00"))
-    assert broker.chosen(exchange.next_token()) == b"\x01\x00\x00\x00"
-    assert not exchange.is_done
-    exchange.receive(b"")
-    assert exchange.is_done
+    assert broker.chosen(exchange.send(broker.layers(b"\x07\x01\x00\x00"))) == b"\x01\x00\x00\x00"
+    with pytest.raises(StopIteration):
+        exchange.send(b"")
 
 
 def test_broker_that_requires_a_layer_is_refused(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
     exchange, broker = exchange_with(realm, keytabs)
-    exchange.receive(broker.proof(exchange.next_token()))
+    exchange.send(broker.proof(next(exchange)))
     with pytest.raises(ValueError, match=r"security.*SASL"):
-        exchange.receive(broker.layers(b"\x06\x01\x00\x00"))
+        exchange.send(broker.layers(b"\x06\x01\x00\x00"))
 
 
 @pytest.mark.parametrize("token", [b"", b"no proof", b"\x60\x03abc"])
@@ -479,8 +480,9 @@ def test_broker_without_a_proof_is_refused(
     realm: KerberosRealm, keytabs: dict[str, Path], token: bytes
 ) -> None:
     exchange, _ = exchange_with(realm, keytabs)
+    next(exchange)
     with pytest.raises(ValueError, match=rf"prove.*'{SERVICE}'"):
-        exchange.receive(token)
+        exchange.send(token)
 
 
 @pytest.mark.parametrize("message", [b"", b"\x01\x00\x00", b"\x01\x00\x00\x00\x00"])
@@ -488,15 +490,15 @@ def test_malformed_message_about_layers_is_refused(
     realm: KerberosRealm, keytabs: dict[str, Path], message: bytes
 ) -> None:
     exchange, broker = exchange_with(realm, keytabs)
-    exchange.receive(broker.proof(exchange.next_token()))
+    exchange.send(broker.proof(next(exchange)))
     with pytest.raises(ValueError, match=r"fit.*mechanism"):
-        exchange.receive(broker.layers(message))
+        exchange.send(broker.layers(message))
 
 
 def test_message_about_layers_of_another_key_is_refused(
     realm: KerberosRealm, keytabs: dict[str, Path]
 ) -> None:
     exchange, broker = exchange_with(realm, keytabs)
-    exchange.receive(broker.proof(exchange.next_token()))
+    exchange.send(broker.proof(next(exchange)))
     with pytest.raises(ValueError, match=r"fit.*mechanism"):
-        exchange.receive(b"\x01\x00\x00\x00")
+        exchange.send(b"\x01\x00\x00\x00")

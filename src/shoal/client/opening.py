@@ -18,6 +18,7 @@ from ..net.address import Address
 from ..protocol.apis import ApiKey
 from .security import (
     TLS_ADVICE,
+    LoginRefused,
     NoCredentials,
     Security,
     TlsSettings,
@@ -158,6 +159,7 @@ def log_in(request: Callable[..., Any], address: Address, security: Security) ->
     assert security.login is not None
     try:
         exchange = begin_exchange(security.login, address.host)
+        token = next(exchange)
     except NoCredentials as error:
         if error.may_pass:
             raise Disconnected(where, error.reason) from error
@@ -172,20 +174,20 @@ def log_in(request: Callable[..., Any], address: Address, security: Security) ->
         without = "SSL" if security.tls else "PLAINTEXT"
         raise AccessRefused(where, f"its listener has no SASL. Set security.protocol={without}")
     raise_for(handshake.error_code, f"SaslHandshake at {where}")
-    lifetime_ms = 0
-    while not exchange.is_done:
-        answer = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=exchange.next_token())
-        if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-            exchange.refused()
-            raise AccessRefused(where, exchange.refusal, is_login=True)
-        raise_for(answer.error_code, f"SaslAuthenticate at {where}")
+    while True:
+        answer = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=token)
         try:
-            exchange.receive(answer.auth_bytes)
+            if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+                exchange.throw(LoginRefused())
+            raise_for(answer.error_code, f"SaslAuthenticate at {where}")
+            token = exchange.send(answer.auth_bytes)
+        except LoginRefused as error:
+            raise AccessRefused(where, error.reason, is_login=True) from error
         except ValueError as error:
             raise AccessRefused(where, f"{security.mechanism}: {error}") from error
-        # SaslAuthenticate has the lifetime from v1 on.
-        lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-    return lifetime_ms
+        except StopIteration:
+            # SaslAuthenticate has the lifetime from v1 on.
+            return getattr(answer, "session_lifetime_ms", 0) or 0
 
 
 def hangup_reason(responses: int, *, is_tls: bool, logs_in: bool) -> str:

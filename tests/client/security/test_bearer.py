@@ -12,9 +12,10 @@ from rig.identity_provider import IdentityProvider
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.security.login import OAuthLogin, TokenFile
+from shoal.client.security.login import LoginRefused, OAuthLogin, TokenFile
+from shoal.client.security.sasl import Exchange
 from shoal.client.security.token import AccessToken
-from shoal.client.security.tokens import BearerExchange, HeldTokens
+from shoal.client.security.tokens import HeldTokens, by_token
 from shoal.errors import AccessRefused, Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
@@ -25,9 +26,9 @@ KICK = b"\x01"
 INVALID = b'{"status":"invalid_token","scope":"","openid-configuration":""}'
 
 
-def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> BearerExchange:
+def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> Exchange:
     tokens = HeldTokens(lambda _: AccessToken(value, "alice"))
-    return BearerExchange(OAuthLogin(TokenFile("/run/token"), extensions), tokens)
+    return by_token(OAuthLogin(TokenFile("/run/token"), extensions), tokens)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,19 @@ def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> BearerEx
 )
 def test_refusal_is_acknowledged_and_named(answer: bytes, status: str) -> None:
     begun = exchange()
-    begun.next_token()
-    begun.receive(answer)
-    assert not begun.is_done
-    assert begun.next_token() == KICK
-    assert all(each in begun.refusal for each in ("'alice'", f"OAUTHBEARER{status}"))
+    next(begun)
+    assert begun.send(answer) == KICK
+    with pytest.raises(LoginRefused) as refused:
+        begun.throw(LoginRefused())
+    assert all(each in refused.value.reason for each in ("'alice'", f"OAUTHBEARER{status}"))
+
+
+def test_message_after_a_refusal_does_not_fit() -> None:
+    begun = exchange()
+    next(begun)
+    begun.send(INVALID)
     with pytest.raises(ValueError, match=r"fit.*mechanism"):
-        begun.receive(answer)
+        begun.send(INVALID)
 
 
 class TokenBroker:

@@ -13,7 +13,7 @@ from rig.authority import Authority
 from shoal.client.config import ClientConfig
 from shoal.client.security import PasswordLogin, read_security
 from shoal.client.security.jaas import parse_jaas
-from shoal.client.security.sasl import PasswordExchange
+from shoal.client.security.sasl import Exchange, by_password
 from shoal.client.security.tls import tls_context
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -118,21 +118,21 @@ def test_misspelt_property_warns() -> None:
 
 
 def test_scram_name_is_escaped_as_in_rfc_5802() -> None:
-    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a=b,c", "x"))
-    assert exchange.next_token().startswith(b"n,,n=a=3Db=2Cc,r=")
+    exchange = by_password(PasswordLogin("SCRAM-SHA-256", "a=b,c", "x"))
+    assert next(exchange).startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
 @pytest.mark.parametrize("answer", [b"", b"e=other-error", b"r=another,s=AAAA,i=4096", b"\xff"])
 def test_invalid_scram_server_message_is_refused(answer: bytes) -> None:
-    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-512", "a", "x"))
-    exchange.next_token()
+    exchange = by_password(PasswordLogin("SCRAM-SHA-512", "a", "x"))
+    next(exchange)
     with pytest.raises(ValueError, match=r"message.*fit"):
-        exchange.receive(answer)
+        exchange.send(answer)
 
 
-def _first_answer(exchange: PasswordExchange, iterations: str) -> bytes:
+def _first_answer(exchange: Exchange, iterations: str) -> bytes:
     """Answer as a broker that knows the nonce."""
-    nonce = exchange.next_token().partition(b"r=")[2]
+    nonce = next(exchange).partition(b"r=")[2]
     return b"r=" + nonce + b"server,s=c2FsdA==,i=" + iterations.encode()
 
 
@@ -140,16 +140,15 @@ def _first_answer(exchange: PasswordExchange, iterations: str) -> bytes:
     "iterations", ["1", "4095", "0", "-1", "+1", " 1", "0_1", "4096,i=1", "9" * 5000, "\u0661"]
 )
 def test_scram_with_too_few_iterations_sends_no_proof(iterations: str) -> None:
-    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a", "x"))
+    exchange = by_password(PasswordLogin("SCRAM-SHA-256", "a", "x"))
     with pytest.raises(ValueError, match="iterations"):
-        exchange.receive(_first_answer(exchange, iterations))
+        exchange.send(_first_answer(exchange, iterations))
 
 
 @pytest.mark.parametrize(("least", "iterations"), [(4096, "4096"), (1, "1")])
 def test_scram_with_enough_iterations_sends_a_proof(least: int, iterations: str) -> None:
-    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a", "x", least))
-    exchange.receive(_first_answer(exchange, iterations))
-    assert b",p=" in exchange.next_token()
+    exchange = by_password(PasswordLogin("SCRAM-SHA-256", "a", "x", least))
+    assert b",p=" in exchange.send(_first_answer(exchange, iterations))
 
 
 def test_fewer_scram_iterations_if_allowed_warn() -> None:

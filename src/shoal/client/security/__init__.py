@@ -7,7 +7,7 @@ that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``tokens`` gets 
 ``tickets`` those of Kerberos.
 """
 
-from .login import LEAST_SCRAM_ITERATIONS, NoCredentials, PasswordLogin, Security
+from .login import LEAST_SCRAM_ITERATIONS, LoginRefused, NoCredentials, PasswordLogin, Security
 from .properties import SECURITY_PROPERTIES, read_security
 from .sasl import LEAST_ITERATIONS_PROPERTY, begin_exchange
 from .tls import TLS_ADVICE, TlsSettings, connect_tls, tls_refusal
@@ -17,6 +17,7 @@ __all__ = [
     "LEAST_SCRAM_ITERATIONS",
     "SECURITY_PROPERTIES",
     "TLS_ADVICE",
+    "LoginRefused",
     "NoCredentials",
     "PasswordLogin",
     "Security",

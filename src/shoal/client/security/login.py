@@ -18,6 +18,7 @@ __all__ = [
     "ClientCredentials",
     "KerberosLogin",
     "Keytab",
+    "LoginRefused",
     "NoCredentials",
     "OAuthLogin",
     "PasswordLogin",
@@ -45,6 +46,19 @@ class NoCredentials(Exception):
         super().__init__(reason)
         self.reason = reason
         self.may_pass = may_pass
+
+
+class LoginRefused(Exception):
+    """
+    A broker refuses a login.
+
+    It is thrown into the exchange, which raises it with the sentence about the refusal.
+
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 #: The minimum of RFC 7677 and of Kafka's own clients.

@@ -16,13 +16,14 @@ from typing import Any
 from ...errors import ConfigError
 from ...named_class import find_class
 from .held import Keeper
-from .login import OAuthLogin, TokenClass, TokenEndpoint, TokenFile
+from .login import LoginRefused, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
+from .sasl import Exchange
 from .token import AccessToken, NoToken, read_token
 
 __all__ = [
     "CLASS_PROPERTY",
-    "BearerExchange",
     "HeldTokens",
+    "by_token",
     "class_of",
     "held_tokens",
     "retrieve",
@@ -146,63 +147,34 @@ _ADVICE = (
 )
 
 
-class BearerExchange:
-    """One login: the token, and if the broker refuses it, an empty message that ends the exchange."""
+def by_token(login: OAuthLogin, tokens: HeldTokens = held_tokens) -> Exchange:
+    """
+    Log in by a token; if the broker refuses it, an empty message ends the exchange.
 
-    def __init__(self, login: OAuthLogin, tokens: HeldTokens = held_tokens) -> None:
-        """
-        Get a token, which may take seconds.
+    Raises:
+        NoToken: There is none.
+        ValueError: The broker sends a second message after its refusal.
 
-        Raises:
-            NoToken: There is none.
-
-        """
-        self._login = login
-        self._tokens = tokens
-        self._token = tokens.current(login)
-        self._is_done = False
-        self._status: str | None = None
-        pairs = [("auth", f"Bearer {self._token.value}"), *login.extensions]
-        named = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs)
+    """
+    token = tokens.current(login)
+    pairs = [("auth", f"Bearer {token.value}"), *login.extensions]
+    named = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs)
+    status = ""
+    try:
         # No channel binding, and no authorization id: it is that of the token.
-        self._message = f"n,,{_SEPARATOR}{named}{_SEPARATOR}".encode()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the login is complete."""
-        return self._is_done
-
-    def next_token(self) -> bytes:
-        """Return the client's next message."""
-        return self._message if self._status is None else _SEPARATOR.encode()
-
-    def receive(self, token: bytes) -> None:
-        """
-        Process the broker's message.
-
-        Raises:
-            ValueError: The broker sends a second message after its refusal.
-
-        """
-        if not token:
-            self._is_done = True
-        elif self._status is not None:
-            raise ValueError("its message does not fit the mechanism")
-        else:
+        answer = yield f"n,,{_SEPARATOR}{named}{_SEPARATOR}".encode()
+        if answer:
             # RFC 7628, 3.2.2: the broker sends its reason, and fails the login when we have answered.
-            self._status = _status(token)
-
-    @property
-    def refusal(self) -> str:
-        """The sentence about a refused token, without the token."""
-        subject = self._token.subject
-        whose = f" of {subject!r}" if subject else ""
-        status = f" ({self._status})" if self._status else ""
-        return f"it does not accept the access token{whose} by OAUTHBEARER{status}. {_ADVICE}"
-
-    def refused(self) -> None:
-        """Request a new token for the next login."""
-        self._tokens.discard(self._login, self._token)
+            status = _status(answer)
+            if (yield _SEPARATOR.encode()):
+                raise ValueError("its message does not fit the mechanism")
+    except LoginRefused as refused:
+        tokens.discard(login, token)  # a new one may be accepted
+        whose = f" of {token.subject!r}" if token.subject else ""
+        shown = f" ({status})" if status else ""
+        raise LoginRefused(
+            f"it does not accept the access token{whose} by OAUTHBEARER{shown}. {_ADVICE}"
+        ) from refused
 
 
 def _status(token: bytes) -> str:
