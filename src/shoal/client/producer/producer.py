@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Self
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, DeliveryTimedOut, ShoalError
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...records import Record, write_body
 from ...topic_partition import TopicPartition
 from ..consumer.records import ConsumerRecord, RawRecord
@@ -215,10 +215,7 @@ class RawProducer:
         try:
             self.flush(timeout_s)
         finally:
-            timeout_ms = self._settings.delivery_timeout_ms
-            self._sender.stop(
-                lambda batch: DeliveryTimedOut(*batch.partition, timeout_ms, is_in_doubt=batch.is_in_doubt)
-            )
+            self._sender.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ...errors import BrokerError, DeliveryTimedOut, Disconnected, ProtocolError, ShoalError
@@ -64,13 +64,13 @@ class Sender:
         """Start the thread."""
         self._thread.start()
 
-    def stop(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
+    def stop(self) -> None:
         """Stop sending, fail the remaining batches, and close all connections."""
         with self.queues.changed:
             self._must_stop = self.queues.is_closed = True
             self.queues.wake()
         self._thread.join(_END_PATIENCE_S)
-        self._fail_all(reason)
+        self._fail_rest()
 
     def partitions_of(self, topic: str, partition: int, timeout_s: float) -> int | None:
         """
@@ -125,9 +125,10 @@ class Sender:
                 self._refresh(now)
                 queues.settle(self._expired(now))
                 with queues.changed:
-                    for leader, ready in self._ready(now).items():
-                        self._start(leader, ready)
-                    queues.changed.wait_for(lambda: queues.has_news, self._until_due(now))
+                    ready, due_at = self._work(now)
+                    for leader, some in ready.items():
+                        self._start(leader, some)
+                    queues.changed.wait_for(lambda: queues.has_news, max(0.0, due_at - time.monotonic()))
                     queues.has_news = False
         except Exception as error:
             self._fail(error)
@@ -156,13 +157,21 @@ class Sender:
         for leader in self._leaders.values():
             leader.close()
         self._cluster.close()
-        if (failure := self.failure) is not None:
-            self._fail_all(lambda _: failure)
+        if self.failure is not None:
+            self._fail_rest()
 
-    def _fail_all(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
+    def _fail_rest(self) -> None:
         with self.queues.changed:
-            rest = [queue.finish(each, reason(each)) for queue in self.queues for each in list(queue.batches)]
+            rest = [
+                queue.finish(each, self.failure or self._timed_out(each))
+                for queue in self.queues
+                for each in list(queue.batches)
+            ]
         self.queues.settle(rest)
+
+    def _timed_out(self, batch: PendingBatch) -> DeliveryTimedOut:
+        timeout_ms = self._settings.delivery_timeout_ms
+        return DeliveryTimedOut(*batch.partition, timeout_ms, is_in_doubt=batch.is_in_doubt)
 
     def _refresh(self, now: float) -> None:
         """Request the metadata if that is due; a cluster that does not answer is asked again later."""
@@ -181,33 +190,39 @@ class Sender:
 
     def _expired(self, now: float) -> list[PendingBatch]:
         """Fail batches after ``delivery.timeout.ms``, unless a leader has them."""
-        timeout_ms = self._settings.delivery_timeout_ms
         expired = []
         with self.queues.changed:
             for queue in self.queues:
                 # The oldest batches are first.
-                while queue.has_work and now - queue.batches[0].created_at > timeout_ms / 1000:
+                while queue.has_work and self._expires_at(queue) < now:
                     batch = queue.batches[0]
-                    error = DeliveryTimedOut(*queue.partition, timeout_ms, is_in_doubt=batch.is_in_doubt)
-                    expired.append(queue.finish(batch, error))
+                    expired.append(queue.finish(batch, self._timed_out(batch)))
         return expired
 
-    def _ready(self, now: float) -> dict[Leader, list[PartitionQueue]]:
-        """Return the queues to send for each idle leader; the caller holds the lock."""
+    def _expires_at(self, queue: PartitionQueue) -> float:
+        return queue.batches[0].created_at + self._settings.delivery_timeout_ms / 1000
+
+    def _work(self, now: float) -> tuple[dict[Leader, list[PartitionQueue]], float]:
+        """Return the queues for each idle leader, and when to look again; the caller holds the lock."""
         ready: dict[Leader, list[PartitionQueue]] = {}
+        due_at = now + _LONGEST_WAIT_S
         for queue in self.queues:
-            if queue.has_work and queue.retry_at <= now:
-                node_id = leader_in(self._cluster.known, queue.partition)
-                if node_id is None:
-                    self._is_stale = True
-                    queue.retry_at = now + _REFRESH_PAUSE_S
-                    continue
-                leader = self._leaders.get(node_id)
-                if leader is None:
-                    leader = self._leaders[node_id] = Leader(self._settings, self.queues, node_id)
-                if not leader.is_busy:
-                    ready.setdefault(leader, []).append(queue)
-        return ready
+            if not queue.has_work:
+                continue
+            due_at = min(due_at, self._expires_at(queue))
+            node_id = leader_in(self._cluster.known, queue.partition)
+            if node_id is None and queue.retry_at <= now:
+                self._is_stale = True
+                queue.retry_at = now + _REFRESH_PAUSE_S
+            if node_id is None or queue.retry_at > now:
+                due_at = min(due_at, queue.retry_at)
+                continue
+            leader = self._leaders.get(node_id)
+            if leader is None:
+                leader = self._leaders[node_id] = Leader(self._settings, self.queues, node_id)
+            if not leader.is_busy:
+                ready.setdefault(leader, []).append(queue)
+        return ready, min(due_at, self._refresh_at if self._is_stale else self._look_at)
 
     def _start(self, leader: Leader, queues: Sequence[PartitionQueue]) -> None:
         leader.is_busy = True
@@ -230,16 +245,3 @@ class Sender:
                     queue.is_sending = False
                 self._is_stale = self._is_stale or has_moved
                 self.queues.wake()
-
-    def _until_due(self, now: float) -> float:
-        """Return the seconds until the next action, other than by news; the caller holds the lock."""
-        return max(0.0, min(self._due(now)) - time.monotonic())
-
-    def _due(self, now: float) -> Iterator[float]:
-        yield now + _LONGEST_WAIT_S
-        yield self._refresh_at if self._is_stale else self._look_at
-        for queue in self.queues:
-            if queue.has_work:
-                yield queue.batches[0].created_at + self._settings.delivery_timeout_ms / 1000
-                if queue.retry_at > now:
-                    yield queue.retry_at
