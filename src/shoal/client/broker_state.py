@@ -19,6 +19,7 @@ from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
+from .acls import AclOperation
 from .cluster import Cluster
 from .connection import Connection
 
@@ -171,19 +172,7 @@ def _described(connection: Connection, transactional_ids: list[str]) -> set[tupl
     }
 
 
-#: The bits of Kafka's AclOperation.
-_OPERATIONS = {
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-}
+_OPERATIONS = {each.value: each.name for each in AclOperation}
 
 _REFUSED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
