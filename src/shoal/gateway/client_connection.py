@@ -13,11 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from ..client.connection import Connection
 from ..errors import ProtocolError
 from ..net import tls_handshake
+from ..net.budget import Budget, Refused, Share, network_of
 from ..net.hung_up import has_hung_up
-from ..net.slots import network_of
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
-from .budget import Budget, Refused, Share
 from .converting import CORES, LARGE
 
 __all__ = ["LARGE_BYTES", "PIECE_BYTES", "Client", "ClientGone", "ClientRequest", "begin_tls"]

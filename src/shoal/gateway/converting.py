@@ -24,9 +24,9 @@ from enum import Enum
 from typing import Any
 
 from ..errors import NotConvertible
+from ..net.budget import Budget
 from ..numbers import counter, summed
 from ..records.down_conversion import ConvertedCounts, DownConversion
-from .budget import Budget
 
 __all__ = ["CORES", "LARGE", "Conversions", "ConvertedApi", "begin", "chunks", "held_bytes", "totals", "turn"]
 

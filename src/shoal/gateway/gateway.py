@@ -12,9 +12,9 @@ from typing import Self
 from ..client.cluster import Cluster
 from ..errors import ConfigError, ShoalError
 from ..net.address import Address
+from ..net.budget import Budget, Refused
 from ..net.listener import Admitted, Listener, addresses_of
 from ..printable import logger
-from .budget import Budget, Refused
 from .client_connection import Client, ClientGone
 from .nodes import Nodes
 from .pass_through_login import LoginFailed

@@ -7,7 +7,6 @@ A connection gets its place before its thread, so a server never has more of bot
 from __future__ import annotations
 
 import contextlib
-import errno
 import ipaddress
 import socket
 import threading
@@ -19,7 +18,7 @@ from functools import partial
 from ..errors import ConfigError
 from ..printable import logger
 
-__all__ = ["Admitted", "Listener", "addresses_of"]
+__all__ = ["Admitted", "Listener", "addresses_of", "hang_up"]
 
 _log = logger("shoal.net.listener")
 
@@ -27,9 +26,6 @@ _log = logger("shoal.net.listener")
 _REFUSED_PAUSE_S = 0.1
 
 _BACKLOG = 128
-
-#: The error numbers of accept if descriptors, or memory for one, ran out.
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Address]:
@@ -45,6 +41,12 @@ def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Ad
     except OSError as error:
         raise ConfigError(f"cannot resolve host {host!r}: {error.strerror}") from error
     return [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Shut a socket down, so that the thread that waits for it ends."""
+    with contextlib.suppress(OSError):  # the peer has closed it already
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,6 @@ class Listener:
         port: int,
         admit: Callable[[socket.socket], Admitted | None],
         name: str,
-        make_room: Callable[[], object] = lambda: None,
     ) -> None:
         """
         Prepare a listener; :meth:`start` binds the address.
@@ -88,14 +89,12 @@ class Listener:
             admit: Gives a connection a place, or returns None to refuse it. The thread that accepts calls it,
                 so other connections wait meanwhile.
             name: The name of the threads.
-            make_room: Called if descriptors ran out.
 
         """
         self.port = port
         self._host = host
         self._admit = admit
         self._name = name
-        self._make_room = make_room
         self._listener: socket.socket | None = None
         self._threads: set[threading.Thread] = set()
         self._sockets: set[socket.socket] = set()
@@ -147,8 +146,7 @@ class Listener:
             sockets, threads = list(self._sockets), list(self._threads)
         for each in sockets:
             # Wakes the thread that waits in accept or recv, which then closes it.
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            hang_up(each)
         for thread in threads:
             thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
 
@@ -179,8 +177,6 @@ class Listener:
             try:
                 client, _ = listener.accept()
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._make_room()
                 if self._listener is listener:
                     if not was_refused:
                         _log.warning("port %d: a connection could not be accepted: %s", self.port, error)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
-from ...net.listener import Admitted, Listener
-from ...net.slots import Slot, Slots
+from ...net.budget import Budget, Refused, Share, network_of
+from ...net.listener import Admitted, Listener, hang_up
 from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
@@ -99,7 +99,8 @@ class ControlServer:
         self._ends_as: MemberId | None = None
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
-        self._strangers = Slots(MOST_STRANGERS, timing.leaving_s)
+        leaving_s = timing.leaving_s
+        self._strangers = Budget(MOST_STRANGERS, patience_s=0.0, again_s=leaving_s, refusal_s=leaving_s)
         self._listener = Listener(host, 0, self._admit, "shoal-control")
         try:
             self._listener.start()
@@ -111,15 +112,15 @@ class ControlServer:
 
     def _admit(self, connection: socket.socket) -> Admitted | None:
         try:
-            slot = self._strangers.take(connection, connection.getpeername()[0])
-        except OSError:
-            return None  # it has gone already
-        if slot is None:
-            return None
-        return Admitted(partial(self._serve, slot), partial(self._strangers.give_back, slot))
+            network = network_of(connection.getpeername()[0])
+            place = self._strangers.take(network, end=partial(hang_up, connection))
+        except (OSError, Refused):
+            return None  # it has gone already, or there is no room
+        leave = partial(self._strangers.give_back, place)
+        return Admitted(partial(self._serve, connection, place), leave)
 
-    def _serve(self, slot: Slot) -> None:
-        connection = slot.connection
+    def _serve(self, connection: socket.socket, place: Share) -> None:
+        is_proven = False
         timeval = _TIMEVAL.pack(self._timing.tell_s, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         member = Member(connection)
@@ -127,8 +128,8 @@ class ControlServer:
             words = json.loads(first_line(connection, self._timing.first_line_s))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
-            slot.is_proven = True
-            self._strangers.give_back(slot)
+            is_proven = True
+            self._strangers.give_back(place)
             connection.settimeout(_ANSWER_TIMEOUT_S)
             member.job, member.attempt = typed(int, words["job"]), typed(int, words["attempt"])
             member.hear(typed(float, words["clock_s"]))
@@ -143,7 +144,7 @@ class ControlServer:
             member.is_over = not member.is_cut
         except NOT_UNDERSTOOD as error:
             # A stranger, or a task that has ended: Spark repeats the task if it has to.
-            if slot.is_proven and not isinstance(error, OSError):
+            if is_proven and not isinstance(error, OSError):
                 _log.exception("a line of a task could not be handled")
         finally:
             with self._changed:

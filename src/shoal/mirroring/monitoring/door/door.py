@@ -27,9 +27,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ....errors import ConfigError
 from ....net.address import Address
-from ....net.listener import Admitted, Listener
+from ....net.budget import Budget, Refused, Share, network_of
+from ....net.listener import Admitted, Listener, hang_up
 from ....net.private_socket import listen_privately, user_of
-from ....net.slots import Slot, Slots, hang_up
 from ....printable import logger, printable
 from ...model.http_access import OPEN, HttpAccess
 from .access import CHALLENGES, Guard
@@ -116,7 +116,8 @@ class Door:
         self._access = access
         self._on_warning = on_warning
         self._timing = access.timing
-        self._slots = Slots(_MOST_CONNECTIONS, access.timing.leaving_s)
+        leaving_s = access.timing.leaving_s
+        self._places = Budget(_MOST_CONNECTIONS, patience_s=0.0, again_s=leaving_s, refusal_s=leaving_s)
         self._listeners: list[_Listener] = []
         self._closing = contextlib.ExitStack()
 
@@ -175,7 +176,7 @@ class Door:
     def __enter__(self) -> Self:
         for each in self._listeners:
             name = f"shoal-{each.name}"
-            accepting = Listener("", 0, partial(self._admit, each), name, self._slots.make_room)
+            accepting = Listener("", 0, partial(self._admit, each), name)
             accepting.accept_from(each.socket)
             # The end of the mirror waits for no answer.
             self._closing.callback(accepting.stop, self._timing.leaving_s)
@@ -187,29 +188,29 @@ class Door:
     def _admit(self, listener: _Listener, connection: socket.socket) -> Admitted | None:
         try:
             peer = connection.getpeername()
-        except OSError:
-            return None  # it has gone already
-        slot = self._slots.take(connection, peer[0] if peer else "")
-        if slot is None:
-            return None
-        return Admitted(partial(self._serve, listener, slot), partial(self._slots.give_back, slot))
+            network = network_of(peer[0] if peer else "")
+            place = self._places.take(network, end=partial(hang_up, connection))
+        except (OSError, Refused):
+            return None  # it has gone already, or there is no room
+        serve = partial(self._serve, listener, connection, place)
+        return Admitted(serve, partial(self._places.give_back, place))
 
-    def _serve(self, listener: _Listener, slot: Slot) -> None:
-        deadline = threading.Timer(self._timing.http_request_s, lambda: hang_up(slot.connection))
+    def _serve(self, listener: _Listener, connection: socket.socket, place: Share) -> None:
+        deadline = threading.Timer(self._timing.http_request_s, hang_up, [connection])
         deadline.daemon = True
         try:
             deadline.start()
-            slot.connection.settimeout(self._timing.http_peer_s)
-            if listener.guard is None and (user := user_of(slot.connection)) not in (os.geteuid(), 0):
+            connection.settimeout(self._timing.http_peer_s)
+            if listener.guard is None and (user := user_of(connection)) not in (os.geteuid(), 0):
                 _log.warning("a process of user %d is not allowed to use the control socket", user)
                 return
-            _Handler(listener, slot, deadline)
+            _Handler(listener, connection, place, deadline)
         except Exception:
             # A client that disconnects is no error, and stderr belongs to the mirror.
             _log.debug("a client was not answered", exc_info=True)
         finally:
             deadline.cancel()
-            hang_up(slot.connection)
+            hang_up(connection)
 
 
 def _is_loopback(host: str) -> bool:
@@ -229,11 +230,13 @@ def _unlink(path: Path, inode: int) -> None:
 class _Handler(BaseHTTPRequestHandler):
     """One request of a connection."""
 
-    def __init__(self, listener: _Listener, slot: Slot, deadline: threading.Timer) -> None:
+    def __init__(
+        self, listener: _Listener, connection: socket.socket, place: Share, deadline: threading.Timer
+    ) -> None:
         self._listener = listener
-        self._slot = slot
+        self._place = place
         self._deadline = deadline
-        super().__init__(slot.connection, "", None)  # type: ignore[arg-type]  # the base only keeps them
+        super().__init__(connection, "", None)  # type: ignore[arg-type]  # the base only keeps them
 
     def do_GET(self) -> None:
         """Answer with headers and body."""
@@ -266,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         form = self.rfile.read(int(length)).decode("utf-8", "replace")
-        self._slot.is_proven = True
+        self._place.end = None
         self._deadline.cancel()  # a command may wait for others
         arguments = dict(parse_qsl(f"{url.query}&{form.strip()}", keep_blank_values=True))
         self._send(self._carry_out(on_command, url.path.removeprefix("/"), arguments))
@@ -291,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether a request may be answered; otherwise it is refused here."""
         guard = self._listener.guard
         if guard is None:
-            self._slot.is_proven = True
+            self._place.end = None
             return True
         has_token = guard.has_token(self.headers.get("Authorization"))
         if not has_token and not guard.names_us(self.headers.get("Host")):
@@ -300,9 +303,9 @@ class _Handler(BaseHTTPRequestHandler):
                 "the Host header names another server. Use an address, or option http-token-file",
             )
             return False
-        if has_token or not guard.needs_token:
-            self._slot.is_proven = True
-        elif path not in self._listener.public:
+        if has_token:
+            self._place.end = None
+        elif guard.needs_token and path not in self._listener.public:
             self._send(_UNAUTHORIZED, [("WWW-Authenticate", each) for each in CHALLENGES])
             return False
         return True

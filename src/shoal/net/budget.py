@@ -1,5 +1,5 @@
 """
-A limited good that clients share: cores, bytes of memory, or connections.
+A limited good that clients share: cores, bytes of memory, or the connections of a server.
 
 The next share goes to the client that holds the least, then to the one that was served longest ago. So a
 client with many connections or expensive requests delays another client by the running shares alone.
@@ -9,6 +9,7 @@ or of a connection that has not proven itself.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import math
 import threading
@@ -18,7 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Budget", "Refused", "Share"]
+__all__ = ["Budget", "Refused", "Share", "network_of"]
+
+#: The smallest network that a provider gives to a customer (RFC 6177): its addresses count as one client.
+_IPV6_PREFIX = 64
 
 #: The interval at which a wait calls its check.
 _LOOK_S = 0.25
@@ -44,7 +48,7 @@ class Share:
     A client's share.
 
     Attributes:
-        network: The client, as :func:`~shoal.net.slots.network_of` returns it.
+        network: The client, as :func:`network_of` returns it.
         end: Makes the holder give the share back; it waits for nothing. None while it must not be ended.
         is_ended: Whether it was ended to make room.
 
@@ -217,3 +221,16 @@ class Budget:
             else:
                 return
         end()
+
+
+def network_of(host: str) -> str:
+    """Return the unit that counts as one client: an IPv4 address, an IPv6 network of 64 bits, or a name."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from shoal.gateway.budget import Budget, Refused, Share
+from shoal.net.budget import Budget, Refused, Share
 
 PATIENCE_S = 120.0
 
