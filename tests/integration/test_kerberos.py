@@ -23,8 +23,7 @@ from rig.wait import wait_until
 from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.security.kerberos import NoTicket
-from shoal.client.security.login import KerberosLogin, LoginRefused
+from shoal.client.security.login import KerberosLogin, LoginRefused, NoCredentials
 from shoal.client.security.sasl import Exchange
 from shoal.client.security.tickets import HeldTickets, by_ticket
 from shoal.errors import AccessRefused, Disconnected
@@ -299,8 +298,8 @@ def test_broker_with_another_key_refuses_the_ticket(kafka: KerberosKafka) -> Non
 # With the KDC alone
 
 
-def failure_of(login: KerberosLogin, host: str = "localhost") -> NoTicket:
-    with pytest.raises(NoTicket) as failure:
+def failure_of(login: KerberosLogin, host: str = "localhost") -> NoCredentials:
+    with pytest.raises(NoCredentials) as failure:
         next(by_ticket(login, host, HeldTickets()))
     return failure.value
 
@@ -427,7 +426,7 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
 def reason_of(login: KerberosLogin) -> str | None:
     try:
         next(by_ticket(login, "localhost", HeldTickets()))
-    except NoTicket as error:
+    except NoCredentials as error:
         return error.reason
     return None
 

@@ -18,8 +18,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.security import read_security
 from shoal.client.security.aws import IAM_TOKENS, IamTokens
-from shoal.client.security.login import OAuthLogin, TokenClass
-from shoal.client.security.token import AccessToken, NoToken
+from shoal.client.security.login import NoCredentials, OAuthLogin, TokenClass
+from shoal.client.security.token import AccessToken
 from shoal.client.security.tokens import retrieve
 from shoal.errors import AccessRefused, ConfigError
 from tests.sasl_broker import Answer, sasl_broker
@@ -128,7 +128,7 @@ def test_unusable_option_is_named(options: str, sentence: str) -> None:
 
 def test_missing_package_of_an_executor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(NoToken, match=r"aws_msk_iam_sasl_signer.*'shoal\[msk\]'"):
+    with pytest.raises(NoCredentials, match=r"aws_msk_iam_sasl_signer.*'shoal\[msk\]'"):
         token_of()
 
 
@@ -196,7 +196,7 @@ def test_profile_is_read(tmp_path: Path) -> None:
     url = signed_url(token_of(awsProfileName="dev").value)
     assert "X-Amz-Credential=OTHER%2F" in url
     assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, "s")
-    with pytest.raises(NoToken, match=r"profile.*Check") as error:
+    with pytest.raises(NoCredentials, match=r"profile.*Check") as error:
         token_of(awsProfileName="none")
     assert not error.value.may_pass
 
@@ -231,7 +231,7 @@ def test_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_credentials_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(NoToken, match=r"AWS.*AWS_PROFILE") as error:
+    with pytest.raises(NoCredentials, match=r"AWS.*AWS_PROFILE") as error:
         token_of()
     assert not error.value.may_pass
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.client.security.login import OAuthLogin, TokenClass
-from shoal.client.security.token import AccessToken, NoToken
+from shoal.client.security.login import NoCredentials, OAuthLogin, TokenClass
+from shoal.client.security.token import AccessToken
 from shoal.client.security.tokens import HeldTokens
 
 LOGIN = OAuthLogin(TokenClass("tests:Tokens"))
@@ -21,7 +21,7 @@ class Source:
         self.lives_s = lives_s
         self.now = 1000.0
         self.asked = 0
-        self.failure: NoToken | None = None
+        self.failure: NoCredentials | None = None
 
     def retrieve(self, login: OAuthLogin) -> AccessToken:
         self.asked += 1
@@ -66,24 +66,24 @@ def test_token_without_a_lifetime_serves_for_one_login() -> None:
 def test_old_token_serves_while_the_source_fails(source: Source) -> None:
     tokens = source.held()
     first = tokens.current(LOGIN)
-    source.failure = NoToken("it is down", may_pass=True)
+    source.failure = NoCredentials("it is down", may_pass=True)
     source.now += 90
     assert tokens.current(LOGIN) is first
     source.now += 10.1
-    with pytest.raises(NoToken, match="it is down") as error:
+    with pytest.raises(NoCredentials, match="it is down") as error:
         tokens.current(LOGIN)
     assert error.value.may_pass
 
 
 def test_source_that_fails_is_asked_after_pauses(source: Source) -> None:
     tokens = source.held()
-    source.failure = NoToken("it is down")
+    source.failure = NoCredentials("it is down")
     for _ in range(5):
-        with pytest.raises(NoToken, match="it is down"):
+        with pytest.raises(NoCredentials, match="it is down"):
             tokens.current(LOGIN)
     assert source.asked == 1
     source.now += 1.1
-    with pytest.raises(NoToken):
+    with pytest.raises(NoCredentials):
         tokens.current(LOGIN)
     assert source.asked == 2
     source.failure = None

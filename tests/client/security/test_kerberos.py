@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.client.security import kerberos as kerberos_properties
-from shoal.client.security.kerberos import NoTicket, load_gssapi, service_host
-from shoal.client.security.login import KerberosLogin, Keytab, Security, TicketCache
+from shoal.client.security.kerberos import load_gssapi, service_host
+from shoal.client.security.login import KerberosLogin, Keytab, NoCredentials, Security, TicketCache
 from shoal.client.security.properties import read_security
 from shoal.errors import ConfigError
 from shoal.mirroring.model.json_values import read_value, to_json
@@ -138,7 +138,7 @@ def test_missing_library_of_the_system_is_named(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "gssapi.py").write_text(f"raise ImportError({reason!r})")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "gssapi", raising=False)
-    with pytest.raises(NoTicket) as failure:
+    with pytest.raises(NoCredentials) as failure:
         load_gssapi()
     assert all(each in failure.value.reason for each in (f"({reason})", "Kerberos"))
 

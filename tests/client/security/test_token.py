@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rig.identity_provider import encoded
-from shoal.client.security.login import OAuthLogin, TokenClass, TokenFile
-from shoal.client.security.token import NoToken, read_token
+from shoal.client.security.login import NoCredentials, OAuthLogin, TokenClass, TokenFile
+from shoal.client.security.token import read_token
 from shoal.client.security.tokens import retrieve
 from shoal.errors import ConfigError
 
@@ -55,7 +55,7 @@ def test_token_that_is_no_jwt_is_opaque(text: str) -> None:
     ],
 )
 def test_unusable_token_is_named_by_its_source(text: str, sentence: str) -> None:
-    with pytest.raises(NoToken, match=sentence) as error:
+    with pytest.raises(NoCredentials, match=sentence) as error:
         read_token(text, "the file")
     assert not error.value.may_pass
 
@@ -63,14 +63,14 @@ def test_unusable_token_is_named_by_its_source(text: str, sentence: str) -> None
 def test_token_file_is_read_at_each_login(tmp_path: Path) -> None:
     file = tmp_path / "token of shoal"
     login = OAuthLogin(TokenFile(str(file)))
-    with pytest.raises(NoToken, match=r"token.*file") as error:
+    with pytest.raises(NoCredentials, match=r"token.*file") as error:
         retrieve(login)
     assert not error.value.may_pass
     for name in ("first", "second"):
         file.write_text(f"{name}\n")
         assert retrieve(login).value == name
     file.write_bytes(b"\xff")
-    with pytest.raises(NoToken, match=r"read.*text"):
+    with pytest.raises(NoCredentials, match=r"read.*text"):
         retrieve(login)
 
 
@@ -121,11 +121,11 @@ def test_class_of_the_user_gives_tokens_by_one_object() -> None:
     ],
 )
 def test_failure_of_the_user_s_class_is_named(how: str, may_pass: bool, sentence: str) -> None:
-    with pytest.raises(NoToken, match=sentence) as error:
+    with pytest.raises(NoCredentials, match=sentence) as error:
         retrieve(OAuthLogin(TokenClass(f"{__name__}:Failing", (("how", how),))))
     assert error.value.may_pass is may_pass
 
 
 def test_class_without_a_method_token_is_refused() -> None:
-    with pytest.raises(NoToken, match="method"):
+    with pytest.raises(NoCredentials, match="method"):
         retrieve(OAuthLogin(TokenClass(f"{__name__}:WithoutToken")))

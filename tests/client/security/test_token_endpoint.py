@@ -12,10 +12,9 @@ import pytest
 
 from rig.authority import Authority
 from rig.identity_provider import IdentityProvider
-from shoal.client.security.login import ClientCredentials, TokenEndpoint
+from shoal.client.security.login import ClientCredentials, NoCredentials, TokenEndpoint
 from shoal.client.security.oauth_endpoint import request_token
 from shoal.client.security.tls import TlsSettings
-from shoal.client.security.token import NoToken
 
 SECRET = "hidden-7f/+ &"
 MIRROR = ClientCredentials("mirror", SECRET)
@@ -32,8 +31,8 @@ def endpoint(provider: IdentityProvider, **changed: Any) -> TokenEndpoint:
     return TokenEndpoint(**{**values, **changed})
 
 
-def refused(provider: IdentityProvider, **changed: Any) -> NoToken:
-    with pytest.raises(NoToken) as error:
+def refused(provider: IdentityProvider, **changed: Any) -> NoCredentials:
+    with pytest.raises(NoCredentials) as error:
         request_token(endpoint(provider, **changed), "sub")
     assert SECRET not in error.value.reason
     return error.value

@@ -131,4 +131,4 @@ class Keeper(Generic[L, V]):
         if (old := self._valid(held)) is not None:
             return old
         # A new object: each raise would lengthen the traceback of the old one.
-        raise type(failure)(failure.reason, may_pass=failure.may_pass)
+        raise NoCredentials(failure.reason, may_pass=failure.may_pass)

@@ -20,7 +20,6 @@ from .login import KerberosLogin, Keytab, NoCredentials, TicketCache
 __all__ = [
     "KERBEROS_MODULE",
     "KERBEROS_PROPERTIES",
-    "NoTicket",
     "load_gssapi",
     "no_ticket",
     "read_kerberos",
@@ -30,16 +29,12 @@ __all__ = [
 ]
 
 
-class NoTicket(NoCredentials):
-    """There is no Kerberos ticket for a login."""
-
-
 def load_gssapi() -> Any:
     """
     Return the package ``gssapi``.
 
     Raises:
-        NoTicket: The package is missing, or libkrb5.
+        NoCredentials: The package is missing, or libkrb5.
 
     """
     # Imported here, since only the extra has it.
@@ -48,12 +43,12 @@ def load_gssapi() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "gssapi":
             raise
-        raise NoTicket(
+        raise NoCredentials(
             "GSSAPI needs the package gssapi. Install 'shoal[kerberos]' here and on the machines of Spark's "
             "executors"
         ) from error
     except (ImportError, OSError) as error:
-        raise NoTicket(
+        raise NoCredentials(
             f"GSSAPI: the package gssapi cannot be loaded ({error}). Install the Kerberos libraries of the "
             "operating system (Debian's libgssapi-krb5-2, Red Hat's krb5-libs)"
         ) from error
@@ -104,7 +99,7 @@ def read_kerberos(properties: Mapping[str, str], module: LoginModule, where: str
     """
     try:
         load_gssapi()
-    except NoTicket as error:
+    except NoCredentials as error:
         raise ConfigError(f"{where}: {error.reason}") from error
     module.refuse_others(_READ | _IGNORED, where)
     by_keytab, by_cache = module.is_on("useKeyTab"), module.is_on("useTicketCache")
@@ -167,7 +162,7 @@ def service_name(service: str, host: str) -> Any:
     The realm is that of ``domain_realm`` in krb5.conf. If there is none, the KDC finds it.
 
     Raises:
-        NoTicket: There is no package ``gssapi``.
+        NoCredentials: There is no package ``gssapi``.
         GSSError: The name is malformed, or krb5.conf cannot be read.
 
     """
@@ -214,7 +209,7 @@ _REMEDY = (
 )
 
 
-def no_ticket(error: Any, wanted: str) -> NoTicket:
+def no_ticket(error: Any, wanted: str) -> NoCredentials:
     """
     Return the error for a GSSError.
 
@@ -225,7 +220,7 @@ def no_ticket(error: Any, wanted: str) -> NoTicket:
     """
     code = error.min_code or 0
     may_pass = (code - 2**32 if code >= 2**31 else code) in _MAY_PASS
-    return NoTicket(f"no Kerberos ticket for {wanted}: {shown(error)}. {_REMEDY}", may_pass=may_pass)
+    return NoCredentials(f"no Kerberos ticket for {wanted}: {shown(error)}. {_REMEDY}", may_pass=may_pass)
 
 
 def shown(error: Any) -> str:

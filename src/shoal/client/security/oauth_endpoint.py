@@ -16,9 +16,9 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from .login import TokenEndpoint, shown_url
+from .login import NoCredentials, TokenEndpoint, shown_url
 from .tls import tls_context, tls_refusal
-from .token import AccessToken, NoToken, read_token
+from .token import AccessToken, read_token
 
 __all__ = ["request_token"]
 
@@ -43,7 +43,7 @@ def request_token(endpoint: TokenEndpoint, subject_claim: str) -> AccessToken:
     Request a token.
 
     Raises:
-        NoToken: The endpoint does not answer, refuses the credentials, or sends no usable token.
+        NoCredentials: The endpoint does not answer, refuses the credentials, or sends no usable token.
 
     """
     where = f"the token endpoint {shown_url(endpoint.url)}"
@@ -51,7 +51,7 @@ def request_token(endpoint: TokenEndpoint, subject_claim: str) -> AccessToken:
     # As Kafka's client (JwtResponseParser); some services return only an id_token.
     token = next((answer[name] for name in ("access_token", "id_token") if answer.get(name)), None)
     if not isinstance(token, str):
-        raise NoToken(
+        raise NoCredentials(
             f"{where} sent an answer without an access_token. Check {_URL}, and that the service allows the "
             "grant client_credentials"
         )
@@ -79,7 +79,7 @@ def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
         raise _no_answer(error, endpoint, where) from None
     if answer is None:
-        raise NoToken(f"{where} sent an answer that is not a JSON object. Check {_URL}")
+        raise NoCredentials(f"{where} sent an answer that is not a JSON object. Check {_URL}")
     return answer
 
 
@@ -110,17 +110,19 @@ def _json(response: Any) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def _refusal(error: urllib.error.HTTPError, endpoint: TokenEndpoint, where: str) -> NoToken:
+def _refusal(error: urllib.error.HTTPError, endpoint: TokenEndpoint, where: str) -> NoCredentials:
     """Return the error for an answer with another status than 2xx."""
     reason = f"{where} answered with status {error.code}{_said(error, endpoint)}"
     if 300 <= error.code < 400:
         target = shown_url(error.headers.get("Location") or "")
-        return NoToken(f"{reason}, a redirect to {target!r}. Set {_URL} to the last URL")
+        return NoCredentials(f"{reason}, a redirect to {target!r}. Set {_URL} to the last URL")
     if error.code >= 500 or error.code in _MAY_PASS:
-        return NoToken(f"{reason}. Check the service", may_pass=True)
+        return NoCredentials(f"{reason}. Check the service", may_pass=True)
     if error.code in (404, 405):
-        return NoToken(f"{reason}. Check {_URL}")
-    return NoToken(f"{reason}. {_CREDENTIALS}" + (", and sasl.oauthbearer.scope" if endpoint.scope else ""))
+        return NoCredentials(f"{reason}. Check {_URL}")
+    return NoCredentials(
+        f"{reason}. {_CREDENTIALS}" + (", and sasl.oauthbearer.scope" if endpoint.scope else "")
+    )
 
 
 def _said(error: urllib.error.HTTPError, endpoint: TokenEndpoint) -> str:
@@ -138,12 +140,14 @@ def _said(error: urllib.error.HTTPError, endpoint: TokenEndpoint) -> str:
     return ""
 
 
-def _no_answer(error: Exception, endpoint: TokenEndpoint, where: str) -> NoToken:
+def _no_answer(error: Exception, endpoint: TokenEndpoint, where: str) -> NoCredentials:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = tls_refusal(cause, urlsplit(endpoint.url).hostname or "")
-        return NoToken(f"{where}: {why}, as an option of sasl.jaas.config")
-    return NoToken(f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}", may_pass=True)
+        return NoCredentials(f"{where}: {why}, as an option of sasl.jaas.config")
+    return NoCredentials(
+        f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}", may_pass=True
+    )
 
 
 def _lifetime_s(value: Any) -> float | None:

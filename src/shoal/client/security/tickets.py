@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from .held import Keeper
-from .kerberos import NoTicket, load_gssapi, no_ticket, service_host, service_name, shown
-from .login import KerberosLogin, Keytab, LoginRefused, TicketCache
+from .kerberos import load_gssapi, no_ticket, service_host, service_name, shown
+from .login import KerberosLogin, Keytab, LoginRefused, NoCredentials, TicketCache
 from .sasl import Exchange
 
 __all__ = ["HeldTickets", "by_ticket", "held_tickets"]
@@ -41,13 +41,13 @@ class HeldTickets(Keeper[KerberosLogin, Any]):
         Return the credentials of a login; this may ask the KDC, which takes seconds.
 
         Raises:
-            NoTicket: There is no ticket, and the KDC gives none.
+            NoCredentials: There is no ticket, and the KDC gives none.
 
         """
         if login.ticket_cache is not None:
             try:
                 return _of_cache(login, login.ticket_cache)
-            except NoTicket:
+            except NoCredentials:
                 # As in Java, the keytab comes second.
                 if login.keytab is None:
                     raise
@@ -57,7 +57,7 @@ class HeldTickets(Keeper[KerberosLogin, Any]):
         """Return the principal of the ticket of a login by a ticket cache; empty if there is none."""
         try:
             return str(self.credentials(login).name)
-        except NoTicket:
+        except NoCredentials:
             return ""
 
 
@@ -68,7 +68,7 @@ def _of_cache(login: KerberosLogin, cache: TicketCache) -> Any:
         found = gssapi.Credentials(name=_name(login), usage="initiate", store=store)
         found.lifetime  # noqa: B018 (raises if they have expired)
     except gssapi.exceptions.ExpiredCredentialsError as error:
-        raise NoTicket(f"no Kerberos ticket: the one in {cache} has expired. Run kinit") from error
+        raise NoCredentials(f"no Kerberos ticket: the one in {cache} has expired. Run kinit") from error
     except gssapi.exceptions.GSSError as error:
         raise no_ticket(error, f"a login by {cache}") from error
     return found
@@ -127,7 +127,7 @@ def by_ticket(login: KerberosLogin, host: str, tickets: HeldTickets = held_ticke
         tickets: The tickets of this process.
 
     Raises:
-        NoTicket: There is none.
+        NoCredentials: There is none.
         ValueError: The broker did not prove that it has the service's key, or requires a security layer.
 
     """

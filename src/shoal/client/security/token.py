@@ -11,17 +11,13 @@ from typing import Any
 
 from .login import NoCredentials
 
-__all__ = ["AccessToken", "NoToken", "read_token"]
+__all__ = ["AccessToken", "read_token"]
 
 #: The characters of a token (RFC 6750, section 2.1). Others could end the message that it is sent in.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 #: Brokers read messages of half a megabyte before a login (``BrokerSecurityConfigs``: 524288).
 _LARGEST_TOKEN = 500_000
-
-
-class NoToken(NoCredentials):
-    """A source gave no usable token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +49,14 @@ def read_token(
             clock of this machine.
 
     Raises:
-        NoToken: The text is no token, or the token has expired.
+        NoCredentials: The text is no token, or the token has expired.
 
     """
     text = text.strip()
     if not text:
-        raise NoToken(f"{where} is empty. It must contain an access token")
+        raise NoCredentials(f"{where} is empty. It must contain an access token")
     if not _TOKEN.fullmatch(text) or len(text) > _LARGEST_TOKEN:
-        raise NoToken(
+        raise NoCredentials(
             f"{where} contains no access token: it has spaces or other characters that no token has"
         )
     claims = _claims(text)
@@ -68,7 +64,7 @@ def read_token(
     if lives_s is None and isinstance(expires_at, (int, float)) and not isinstance(expires_at, bool):
         lives_s = expires_at - time.time()
     if lives_s is not None and lives_s <= 0:
-        raise NoToken(
+        raise NoCredentials(
             f"{where} has an access token that expired {-lives_s:,.0f} s ago. Renew it, or compare the "
             "clocks of both machines"
         )

@@ -16,9 +16,9 @@ from typing import Any
 from ...errors import ConfigError
 from ...named_class import find_class
 from .held import Keeper
-from .login import LoginRefused, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
+from .login import LoginRefused, NoCredentials, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
 from .sasl import Exchange
-from .token import AccessToken, NoToken, read_token
+from .token import AccessToken, read_token
 
 __all__ = [
     "CLASS_PROPERTY",
@@ -40,7 +40,7 @@ def retrieve(login: OAuthLogin) -> AccessToken:
     Get a new token; this may take seconds.
 
     Raises:
-        NoToken: The source gives no usable token.
+        NoCredentials: The source gives no usable token.
 
     """
     match login.source:
@@ -61,7 +61,9 @@ def _of_file(file: TokenFile, subject_claim: str) -> AccessToken:
         text = Path(file.path).read_text(encoding="ascii")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise NoToken(f"{where} cannot be read: {why}. Check sasl.oauthbearer.token.endpoint.url") from None
+        raise NoCredentials(
+            f"{where} cannot be read: {why}. Check sasl.oauthbearer.token.endpoint.url"
+        ) from None
     return read_token(text, where, subject_claim=subject_claim)
 
 
@@ -70,12 +72,14 @@ def _of_class(named: TokenClass, subject_claim: str) -> AccessToken:
     try:
         text = _token_function(named)()
     except ConfigError as error:
-        raise NoToken(str(error)) from error
+        raise NoCredentials(str(error)) from error
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:_LARGEST_CLASS_ERROR]
-        raise NoToken(f"{where}: token() failed: {why}", may_pass=True) from error
+        raise NoCredentials(f"{where}: token() failed: {why}", may_pass=True) from error
     if not isinstance(text, str):
-        raise NoToken(f"{where}: token() returned {type(text).__name__}. It must return the token as a str")
+        raise NoCredentials(
+            f"{where}: token() returned {type(text).__name__}. It must return the token as a str"
+        )
     return read_token(text, f"the result of {where}", subject_claim=subject_claim)
 
 
@@ -112,7 +116,7 @@ class HeldTokens(Keeper[OAuthLogin, AccessToken]):
         Begin without tokens.
 
         Args:
-            source: Returns a new token, or raises :class:`NoToken`.
+            source: Returns a new token, or raises :class:`NoCredentials`.
             clock: Returns the seconds of a monotonic clock.
 
         """
@@ -131,7 +135,7 @@ class HeldTokens(Keeper[OAuthLogin, AccessToken]):
             return known.subject if known is not None else ""
         try:
             return _of_file(login.source, login.subject_claim).subject
-        except NoToken:
+        except NoCredentials:
             return ""
 
 
@@ -152,7 +156,7 @@ def by_token(login: OAuthLogin, tokens: HeldTokens = held_tokens) -> Exchange:
     Log in by a token; if the broker refuses it, an empty message ends the exchange.
 
     Raises:
-        NoToken: There is none.
+        NoCredentials: There is none.
         ValueError: The broker sends a second message after its refusal.
 
     """
