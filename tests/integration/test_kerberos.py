@@ -23,8 +23,7 @@ from rig.wait import wait_until
 from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.security.login import KerberosLogin, LoginRefused, NoCredentials
-from shoal.client.security.sasl import Exchange
+from shoal.client.security.login import Exchange, KerberosLogin, LoginRefused, NoCredentials
 from shoal.client.security.tickets import HeldTickets, by_ticket
 from shoal.errors import AccessRefused, Disconnected
 from shoal.gateway import Gateway, GatewaySettings

@@ -174,7 +174,7 @@ def test_token_is_the_presigned_request_of_msk(
     if session_token:
         monkeypatch.setenv("AWS_SESSION_TOKEN", session_token)
     token = token_of()
-    assert token.lives_s is None  # signed anew for each login
+    assert token.lives_s is None  # each login has its own
     url = signed_url(token.value)
     query = dict(parse_qsl(urlsplit(url).query))
     assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")

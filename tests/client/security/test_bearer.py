@@ -12,8 +12,7 @@ from rig.identity_provider import IdentityProvider
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.security.login import LoginRefused, OAuthLogin, TokenFile
-from shoal.client.security.sasl import Exchange
+from shoal.client.security.login import Exchange, LoginRefused, OAuthLogin, TokenFile
 from shoal.client.security.token import AccessToken
 from shoal.client.security.tokens import HeldTokens, by_token
 from shoal.errors import AccessRefused, Disconnected

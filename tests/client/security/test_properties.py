@@ -13,7 +13,8 @@ from rig.authority import Authority
 from shoal.client.config import ClientConfig
 from shoal.client.security import PasswordLogin, read_security
 from shoal.client.security.jaas import parse_jaas
-from shoal.client.security.sasl import Exchange, by_password
+from shoal.client.security.login import Exchange
+from shoal.client.security.sasl import by_password
 from shoal.client.security.tls import tls_context
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials

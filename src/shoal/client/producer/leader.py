@@ -8,8 +8,8 @@ These rules keep the order of each partition, and write no batch twice:
   written), the next batches begin a new epoch. If the failed batch was written after all, the old sequences
   continue.
 - If a leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches share
-  a request, on a connection with a marked client id. Such a leader compares sequences with its log end: so
-  the first sequence of a partition is that.
+  a request. These go on a connection with a marked client id. Such a leader compares sequences with its log
+  end: so the first sequence of a partition is that.
 - If a broker refuses a request with several batches, it has written none of them: another producer writes to
   the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence,
   on a connection without the mark.

@@ -6,7 +6,9 @@ A login is by a password, by tokens (:class:`OAuthLogin`) from one of three sour
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from ...archive.credentials import StoreCredentials
@@ -16,6 +18,7 @@ __all__ = [
     "ENDPOINT_TIMEOUT_MS",
     "LEAST_SCRAM_ITERATIONS",
     "ClientCredentials",
+    "Exchange",
     "KerberosLogin",
     "Keytab",
     "LoginRefused",
@@ -52,13 +55,18 @@ class LoginRefused(Exception):
     """
     A broker refuses a login.
 
-    It is thrown into the exchange, which raises it with the sentence about the refusal.
+    The connection throws it into the exchange, which raises it with the sentence about the refusal.
 
     """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+#: The client's side of one login: yields its messages, and receives the broker's; it ends with the last. It
+#: raises ValueError with a phrase about a message, and :class:`LoginRefused` if that is thrown into it.
+Exchange: TypeAlias = Generator[bytes, bytes]
 
 
 #: The minimum of RFC 7677 and of Kafka's own clients.

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeAlias
+from .login import Exchange, KerberosLogin, LoginRefused, OAuthLogin, PasswordLogin
 
-from .login import KerberosLogin, LoginRefused, OAuthLogin, PasswordLogin
-
-__all__ = ["LEAST_ITERATIONS_PROPERTY", "Exchange", "begin_exchange", "by_password"]
-
-#: The client's side of one login: yields its messages, and receives the broker's; it ends with the last. It
-#: raises ValueError with a phrase about a message, and :class:`LoginRefused` if that is thrown into it.
-Exchange: TypeAlias = Generator[bytes, bytes]
+__all__ = ["LEAST_ITERATIONS_PROPERTY", "begin_exchange", "by_password"]
 
 #: The property for clusters whose passwords are stored with fewer iterations.
 LEAST_ITERATIONS_PROPERTY = "shoal.scram.min.iterations"

@@ -17,8 +17,7 @@ from typing import Any
 
 from .held import Keeper
 from .kerberos import load_gssapi, no_ticket, service_host, service_name, shown
-from .login import KerberosLogin, Keytab, LoginRefused, NoCredentials, TicketCache
-from .sasl import Exchange
+from .login import Exchange, KerberosLogin, Keytab, LoginRefused, NoCredentials, TicketCache
 
 __all__ = ["HeldTickets", "by_ticket", "held_tickets"]
 

@@ -16,8 +16,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...named_class import find_class
 from .held import Keeper
-from .login import LoginRefused, NoCredentials, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
-from .sasl import Exchange
+from .login import Exchange, LoginRefused, NoCredentials, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
 from .token import AccessToken, read_token
 
 __all__ = [
@@ -147,7 +146,7 @@ _SEPARATOR = "\x01"
 
 _ADVICE = (
     "Compare the token's issuer, audience, scope and lifetime with the broker's settings, whose log has the "
-    "reason; at Amazon MSK, allow kafka-cluster:Connect to this identity, and check region and clock"
+    "reason. At Amazon MSK, allow kafka-cluster:Connect to this identity, and check region and clock"
 )
 
 
