@@ -7,15 +7,12 @@ import xxhash
 
 from shoal.archive.directory import Archive
 from shoal.archive.runs import write_run
-from shoal.topic_partition import TopicPartition
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
-
-ORDERS = [TopicPartition("orders", number) for number in range(2)]
 
 
 def manifest(archive: Archive, directory: Path, ended_ms: int) -> list[dict[str, object]]:
     """Write the manifest of a run, and return its partitions."""
-    write_run(archive, ORDERS, {"orders": str(TOPIC_ID)}, started_ms=1, ended_ms=ended_ms)
+    write_run(archive, archive.topics().values(), started_ms=1, ended_ms=ended_ms)
     values = json.loads((directory / "runs" / f"{ended_ms:020d}.json").read_bytes())
     assert (values["format"], values["started_ms"], values["ended_ms"]) == (1, 1, ended_ms)
     partitions: list[dict[str, object]] = values["partitions"]
@@ -58,11 +55,10 @@ def test_run_that_archived_nothing_writes_no_manifest(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a", partitions=2)
     add(archive, plain(3), tmp_path)
     first = manifest(archive, tmp_path / "a", 5)
-    write_run(archive, ORDERS, {"orders": str(TOPIC_ID)}, started_ms=6, ended_ms=7)
+    write_run(archive, archive.topics().values(), started_ms=6, ended_ms=7)
     assert [each.name for each in (tmp_path / "a" / "runs").iterdir()] == [f"{5:020d}.json"]
-    write_run(archive, ORDERS[:1], {"orders": str(TOPIC_ID)}, started_ms=8, ended_ms=9)
-    values = json.loads((tmp_path / "a" / "runs" / f"{9:020d}.json").read_bytes())
-    assert values["partitions"] == first[:1]
+    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
+    assert manifest(archive, tmp_path / "a", 9) != first
 
 
 def test_damaged_manifest_does_not_keep_the_next_one_back(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -232,36 +232,35 @@ class Archive:
 
     def uncounted(self) -> Sequence[str]:
         """Return the files without a description: a failed upload, or a task that was killed, left them."""
-        topics = self.topics()
-        partitions = [
-            TopicPartition(name, number) for name, each in topics.items() for number in range(each.partitions)
-        ]
-        directory_ids = {name: each.directory_id for name, each in topics.items()}
 
-        def look(_: TopicPartition, objects: PartitionObjects) -> list[str]:
+        def look(_: ArchivedTopic, __: int, objects: PartitionObjects) -> list[str]:
             return [f"{self.store.url}/{objects.path}/{name}" for name in objects.uncounted]
 
-        return [each for found in self.each_partition(partitions, directory_ids, look) for each in found]
+        return [each for found in self.each_partition(self.topics().values(), look) for each in found]
 
     def each_partition(
         self,
-        partitions: Iterable[TopicPartition],
-        directory_ids: Mapping[str, str],
-        look: Callable[[TopicPartition, PartitionObjects], T],
+        topics: Iterable[ArchivedTopic],
+        look: Callable[[ArchivedTopic, int, PartitionObjects], T],
+        wanted: Container[TopicPartition] | None = None,
     ) -> list[T]:
         """
-        Look at the objects of partitions, some at a time; return what was found, in their order.
+        Look at the objects of topics, some partitions at a time; return what was found, in their order.
 
         Args:
-            partitions: The partitions.
-            directory_ids: The directory of each topic.
-            look: Receives a partition and its objects, in any thread.
+            look: Receives a topic, the number of a partition and its objects, in any thread.
+            wanted: The partitions to look at; None for all.
 
         """
 
-        def objects_of(partition: TopicPartition) -> T:
-            directory_id = directory_ids[partition.topic]
-            return look(partition, self.objects(partition.topic, directory_id, partition.partition))
+        def look_at(topic: ArchivedTopic, number: int) -> T:
+            return look(topic, number, self.objects(topic.name, topic.directory_id, number))
 
+        partitions = [
+            (topic, number)
+            for topic in topics
+            for number in range(topic.partitions)
+            if wanted is None or TopicPartition(topic.name, number) in wanted
+        ]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            return list(pool.map(objects_of, partitions))
+            return list(pool.map(look_at, *zip(*partitions, strict=True))) if partitions else []

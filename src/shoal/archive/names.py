@@ -55,7 +55,8 @@ def check_topic(topic: str) -> str:
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise UnsafeName(
             f"topic {topic!r}: Kafka's rule refuses this name (letters, digits, '.', '_', '-', at most "
-            "249), and an archive has no path for it. Leave the topic out by --exclude"
+            "249), and an archive has no path for it. Leave the topic out by --exclude, or, "
+            "if an archive has it, move its directory away"
         )
     return topic
 

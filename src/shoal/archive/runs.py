@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 
 import xxhash
 
-from ..topic_partition import TopicPartition
 from .description import DamagedObject, encode, newest_time, read_json
-from .directory import Archive
+from .directory import Archive, ArchivedTopic
 from .names import ARCHIVE_RUNS, timed_file
 from .objects import PartitionObjects
 
@@ -26,21 +25,12 @@ __all__ = ["write_run"]
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
-def write_run(
-    archive: Archive,
-    partitions: Iterable[TopicPartition],
-    directory_ids: Mapping[str, str],
-    *,
-    started_ms: int,
-    ended_ms: int,
-) -> None:
+def write_run(archive: Archive, topics: Iterable[ArchivedTopic], *, started_ms: int, ended_ms: int) -> None:
     """
     Write the manifest of a run, unless the newest one has the same extents.
 
     Args:
-        archive: The archive.
-        partitions: The partitions that the run archived, by their names in the archive.
-        directory_ids: The directory of each topic.
+        topics: The topics that the run archived, sorted by name.
         started_ms: The beginning of the run.
         ended_ms: Its end, which the file is named by.
 
@@ -49,12 +39,7 @@ def write_run(
         ShoalError: The store does not answer, or refuses.
 
     """
-
-    def extent(partition: TopicPartition, objects: PartitionObjects) -> Mapping[str, object]:
-        names = {"topic": partition.topic, "topic_id": directory_ids[partition.topic]}
-        return {**names, **_extent(partition.partition, objects)}
-
-    extents = archive.each_partition(sorted(partitions), directory_ids, extent)
+    extents = archive.each_partition(topics, _extent)
     if extents == _newest_extents(archive):
         return
     values = {"started_ms": started_ms, "ended_ms": ended_ms, "partitions": extents}
@@ -72,10 +57,12 @@ def _newest_extents(archive: Archive) -> object:
     return found.get("partitions")
 
 
-def _extent(partition: int, objects: PartitionObjects) -> Mapping[str, object]:
+def _extent(topic: ArchivedTopic, partition: int, objects: PartitionObjects) -> Mapping[str, object]:
     sizes = objects.sizes()
     listed = "".join(f"{name} {size}\n" for name, size in sorted(sizes.items()))
     return {
+        "topic": topic.name,
+        "topic_id": topic.directory_id,
         "partition": partition,
         "start_offset": objects.start_offset,
         "next_offset": objects.end_offset,

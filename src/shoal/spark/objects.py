@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shoal.archive.directory import Archive
+from shoal.archive.directory import Archive, ArchivedTopic
 from shoal.archive.objects import PartitionObjects
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.ranges import CopyRange
@@ -23,13 +23,13 @@ def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[Cop
     """
     assert config.directory is not None, "it is an archive"
     archive = Archive.open(config.directory, config.store_credentials)
-    directory_ids = {name: topic.directory_id for name, topic in archive.topics().items()}
     wanted = {each.source: each for each in ranges}
 
-    def cut(partition: TopicPartition, objects: PartitionObjects) -> list[CopyRange]:
-        return list(_cut(wanted[partition], objects))
+    def cut(topic: ArchivedTopic, number: int, objects: PartitionObjects) -> list[CopyRange]:
+        return list(_cut(wanted[TopicPartition(topic.name, number)], objects))
 
-    return [piece for pieces in archive.each_partition(wanted, directory_ids, cut) for piece in pieces]
+    topics = [topic for _, topic in sorted(archive.topics().items())]
+    return [piece for pieces in archive.each_partition(topics, cut, wanted) for piece in pieces]
 
 
 def _cut(wanted: CopyRange, objects: PartitionObjects) -> Iterator[CopyRange]:

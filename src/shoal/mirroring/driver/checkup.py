@@ -90,8 +90,9 @@ def _archive_warnings(directory: str, credentials: StoreCredentials | None) -> I
     with contextlib.suppress(NoArchive):  # the plan says so
         if found := Archive.open(directory, credentials).uncounted():
             yield (
-                f"{len(found):,} files of {shown_url(directory)} do not count, since their .json is missing: "
-                f"a failed upload or a killed task left them, such as {found[0]}. You may delete them"
+                f"files of {shown_url(directory)} do not count, since their .json is missing "
+                f"({len(found):,}, such as {found[0]}): a failed upload or a killed task left them. You may "
+                "delete them while no mirror writes there"
             )
 
 

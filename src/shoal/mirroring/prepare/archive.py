@@ -15,7 +15,6 @@ from ...archive.runs import write_run
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...errors import ConfigError
-from ...topic_partition import TopicPartition
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from ..model.options import MirrorOptions
 from ..model.text import first_few
@@ -154,9 +153,5 @@ def archive_run(destination: ClientConfig, topics: Iterable[str], started_ms: in
         return
     archive = Archive.open(destination.directory, destination.store_credentials)
     found = archive.topics()
-    archived = {name: found[name] for name in topics if name in found}
-    partitions = [
-        TopicPartition(name, number) for name, topic in archived.items() for number in range(topic.partitions)
-    ]
-    directory_ids = {name: topic.directory_id for name, topic in archived.items()}
-    write_run(archive, partitions, directory_ids, started_ms=started_ms, ended_ms=now_ms())
+    archived = [found[name] for name in sorted(topics) if name in found]
+    write_run(archive, archived, started_ms=started_ms, ended_ms=now_ms())
