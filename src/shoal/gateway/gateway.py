@@ -55,7 +55,7 @@ class Gateway:
         """
         _check_address(settings)
         self._settings = settings
-        self._tls = server_context(settings.tls, "--tls") if settings.tls else None
+        self._tls = server_context(settings.tls) if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         timing = settings.timing
         self.memory = Budget(

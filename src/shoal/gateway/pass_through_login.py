@@ -88,7 +88,7 @@ class PassThroughLogin:
 
         """
         upstream = self._broker()
-        version = upstream.oldest(ApiKey.METADATA, 1)
+        version = upstream.oldest(ApiKey.METADATA)
         try:
             answer = upstream.ask(request.header, ApiKey.METADATA, version, topics=[])
         except Disconnected as error:

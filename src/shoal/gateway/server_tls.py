@@ -1,4 +1,4 @@
-"""TLS of shoal's own servers: the gateway's listeners, the metrics and the page."""
+"""TLS of the gateway's listeners."""
 
 from __future__ import annotations
 
@@ -28,20 +28,15 @@ class TlsFiles:
     client_authorities: Path | None = None
 
 
-def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
+def server_context(files: TlsFiles) -> ssl.SSLContext:
     """
     Read the files into a context. The oldest accepted version is TLS 1.2, Python's default for servers.
-
-    Args:
-        files: The paths of the files.
-        options: The prefix of their options, for errors: ``--tls``.
 
     Raises:
         ConfigError: A file is missing or malformed, or the files do not belong together.
 
     """
-    certificate, key = f"{options}-certificate", f"{options}-key"
-    authorities = f"{options}-client-authorities"
+    certificate, key, authorities = "--tls-certificate", "--tls-key", "--tls-client-authorities"
 
     def no_password() -> str:
         raise ConfigError(f"{key} {files.private_key}: the key is encrypted. Use one without a passphrase")

@@ -19,7 +19,7 @@ from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
 from .client_connection import PIECE_BYTES, Client, ClientRequest
 from .settings import GatewaySettings
-from .versions import name_of, served_versions
+from .versions import TRANSLATED, name_of, served_versions
 
 __all__ = ["TooLarge", "Upstream"]
 
@@ -190,10 +190,10 @@ class Upstream(Connection):
         oldest, newest = self.versions.get(api_key, (0, -1))
         return oldest <= version <= newest
 
-    def oldest(self, api_key: ApiKey, wanted: int) -> int:
+    def oldest(self, api_key: ApiKey) -> int:
         """
-        Return the oldest version that the broker supports, from ``wanted`` on.
+        Return the oldest version that both the gateway and the broker support.
 
         The answers of the oldest version are the most similar to those that an old client expects.
         """
-        return max(wanted, self.versions[api_key][0])
+        return max(TRANSLATED.get(api_key, 0), self.versions[api_key][0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from ..protocol.apis import ApiKey
+from ..protocol.fetch import MAGIC_2_FROM
 
-__all__ = ["OLDEST_TRANSLATED", "REWRITTEN", "allowed_apis", "name_of", "served_versions"]
+__all__ = ["REWRITTEN", "TRANSLATED", "allowed_apis", "name_of", "served_versions"]
 
 #: The newest version of each API that is served: those that producers and consumers use. Up to these
 #: versions, only the answers of :data:`REWRITTEN` have brokers' addresses. So Produce ends at 9: KIP-951 adds
@@ -58,17 +59,18 @@ _WRITING = frozenset(
 #: The APIs whose answers have brokers' addresses.
 REWRITTEN = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
 
-#: The oldest version of each translated API, for clusters that do not support it.
-OLDEST_TRANSLATED: Mapping[int, int] = {
-    ApiKey.PRODUCE: 0,
-    ApiKey.FETCH: 0,
-    ApiKey.LIST_OFFSETS: 0,
-    ApiKey.METADATA: 0,
-    ApiKey.OFFSET_COMMIT: 0,
-    ApiKey.OFFSET_FETCH: 0,
-    ApiKey.CREATE_TOPICS: 0,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 0,
-    ApiKey.DESCRIBE_CONFIGS: 0,
+#: The APIs that the gateway serves from version 0 on, by translation if the cluster does not support it. The
+#: number is the oldest version that the gateway sends instead.
+TRANSLATED: Mapping[int, int] = {
+    ApiKey.PRODUCE: 7,  # the oldest version of the encoder
+    ApiKey.FETCH: MAGIC_2_FROM,
+    ApiKey.LIST_OFFSETS: 2,  # the first one with an isolation level
+    ApiKey.METADATA: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.DESCRIBE_CONFIGS: 1,
 }
 
 
@@ -93,8 +95,8 @@ def served_versions(
     for api_key in allowed & broker_versions.keys():
         broker_oldest, broker_newest = broker_versions[api_key]
         if broker_oldest <= _NEWEST[api_key]:
-            oldest = OLDEST_TRANSLATED.get(api_key, broker_oldest)
-            served[int(api_key)] = (min(oldest, broker_oldest), min(_NEWEST[api_key], broker_newest))
+            oldest = 0 if api_key in TRANSLATED else broker_oldest
+            served[int(api_key)] = (oldest, min(_NEWEST[api_key], broker_newest))
     return served
 
 

@@ -21,7 +21,6 @@ from ...protocol.apis import ApiKey
 from ...protocol.fetch import (
     LIMITED_FROM,
     MAGIC_1_FROM,
-    MAGIC_2_FROM,
     FetchedPartition,
     FetchResponse,
     decode_fetch_response,
@@ -122,7 +121,7 @@ class FetchTranslation:
         self, request: TranslatedRequest, body: Any, wanted: _Asked, max_wait_ms: int
     ) -> FetchResponse:
         buffer_bytes = self._settings.buffer_bytes
-        version = request.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
+        version = request.upstream.oldest(ApiKey.FETCH)
         max_bytes = body.max_bytes if request.header.api_version >= LIMITED_FROM else buffer_bytes
         request.upstream.send_for(
             request.header,

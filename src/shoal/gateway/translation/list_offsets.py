@@ -23,9 +23,6 @@ __all__ = ["translate"]
 _LATEST, _EARLIEST = -1, -2
 _UNKNOWN = -1
 
-#: The first version with an isolation level.
-_VERSION = 2
-
 _Request = codec.request_class(ApiKey.LIST_OFFSETS)
 _Topic = _Request.ListOffsetsTopic
 _Partition = _Topic.ListOffsetsPartition
@@ -95,7 +92,7 @@ def _look_up(
         topics.setdefault(key.topic, []).append(entry)
     answer = request.ask(
         ApiKey.LIST_OFFSETS,
-        request.upstream.oldest(ApiKey.LIST_OFFSETS, _VERSION),
+        request.upstream.oldest(ApiKey.LIST_OFFSETS),
         replica_id=-1,
         isolation_level=request.isolation_level.value,
         topics=[_Topic(name=name, partitions=entries) for name, entries in topics.items()],

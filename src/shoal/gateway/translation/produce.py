@@ -33,9 +33,6 @@ __all__ = ["translate"]
 
 _MOST_PARTITIONS = 100_000
 
-#: The oldest version that the encoder writes.
-_VERSION = 7
-
 
 def translate(request: TranslatedRequest, limit_bytes: int) -> Sequence[Part]:
     """
@@ -91,7 +88,7 @@ def _produce(
     batches: Mapping[str, Sequence[tuple[int, Sequence[memoryview]]]],
 ) -> dict[TopicPartition, ProduceOutcome]:
     upstream, header = request.upstream, request.header
-    version = upstream.oldest(ApiKey.PRODUCE, _VERSION)
+    version = upstream.oldest(ApiKey.PRODUCE)
     parts = encode_produce_request(
         batches,
         version=version,

@@ -10,17 +10,7 @@ from ...protocol import codec
 from ...protocol.apis import ApiKey
 from .request import Part, TranslatedRequest, old_code
 
-__all__ = ["RENUMBERED", "translate"]
-
-#: The oldest version to send for each API.
-RENUMBERED = {
-    ApiKey.METADATA: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.CREATE_TOPICS: 2,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
-    ApiKey.DESCRIBE_CONFIGS: 1,
-}
+__all__ = ["translate"]
 
 #: The config source of a default in DescribeConfigs; v0 has a flag instead.
 _DEFAULT_CONFIG = 5
@@ -31,7 +21,7 @@ def translate(request: TranslatedRequest) -> Sequence[Part]:
     header = request.header
     api_key = ApiKey(header.api_key)
     body = request.body
-    version = request.upstream.oldest(api_key, RENUMBERED[api_key])
+    version = request.upstream.oldest(api_key)
     # A field that the old version lacks has its default, as in Kafka's own parser.
     fields = {name: getattr(body, name) for name in body._struct.fields}
     if api_key == ApiKey.METADATA and not body.topics:

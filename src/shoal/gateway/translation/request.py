@@ -72,7 +72,7 @@ class TranslatedRequest:
     def ask_coordinator(self, group: str, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Ask a group's coordinator; None if there is none now, or the gateway cannot connect to it."""
         found = self.ask(
-            ApiKey.FIND_COORDINATOR, self.upstream.oldest(ApiKey.FIND_COORDINATOR, 0), key=group, key_type=0
+            ApiKey.FIND_COORDINATOR, self.upstream.oldest(ApiKey.FIND_COORDINATOR), key=group, key_type=0
         )
         if found.error_code != ErrorCode.NONE:
             return None
