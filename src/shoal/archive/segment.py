@@ -182,13 +182,13 @@ class OpenSegment:
     def _take_plain(self, record_set: memoryview, position: int) -> int:
         """Count plain batches whose CRCs are right, from a position on; return the position behind them."""
         first_offset = self.next_offset
-        found = fingerprint_plain(
+        rows = fingerprint_plain(
             record_set, position, first_offset=first_offset, end_offset=_LARGEST_OFFSET, transactional=True
         )
-        if not found.records_count:
+        if not rows:
             return position
         # Whole columns, since a loop over the batches would take longer than their checksums.
-        _, sizes, _, _, base_times_ms = zip(*PACKED_FINGERPRINT.iter_unpack(found.packed), strict=True)
+        _, sizes, counts, _, base_times_ms = zip(*PACKED_FINGERPRINT.iter_unpack(rows), strict=True)
         positions = list(accumulate(sizes, initial=position))
         last = positions[-2]
         newest_ms = _MAX_TIMESTAMP.unpack_from
@@ -197,8 +197,8 @@ class OpenSegment:
             max(newest_ms(record_set, at + MAX_TIMESTAMP_OFFSET)[0] for at in positions[:-1]),
         )
         self.batches += len(sizes)
-        self.records += found.records_count
-        self.next_offset = first_offset + found.records_count
+        self.records += sum(counts)
+        self.next_offset = first_offset + sum(counts)
         self._leader_epoch = read_header(record_set, last).leader_epoch
         return int(positions[-1])
 

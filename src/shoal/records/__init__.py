@@ -12,13 +12,7 @@ from .batch import HEADER_SIZE, NO_END, BatchHeader, Codec, RecordBatch, has_sev
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
-from .fingerprint import (
-    PACKED_FINGERPRINT,
-    Fingerprint,
-    PlainFingerprints,
-    fingerprint,
-    fingerprint_plain,
-)
+from .fingerprint import PACKED_FINGERPRINT, fingerprint, fingerprint_plain
 from .join import Joined, join_plain
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
@@ -36,9 +30,7 @@ __all__ = [
     "CheckedCrcs",
     "Codec",
     "Decision",
-    "Fingerprint",
     "Joined",
-    "PlainFingerprints",
     "PlainRun",
     "Record",
     "RecordBatch",

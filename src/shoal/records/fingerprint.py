@@ -12,7 +12,6 @@ both count.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from ..native import NATIVE
 from .batch import (
@@ -31,39 +30,26 @@ from .batch import (
 )
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["PACKED_FINGERPRINT", "Fingerprint", "PlainFingerprints", "fingerprint", "fingerprint_plain"]
+__all__ = ["PACKED_FINGERPRINT", "fingerprint", "fingerprint_plain"]
 
 _COVERED = struct.Struct(">hiqqqhi")
 
-#: A row of :attr:`PlainFingerprints.packed`: CRC, size, records count, codec id, base timestamp.
+#: A fingerprint: CRC-32C of the normalised batch, from the attributes on; size of the whole batch in bytes,
+#: number of records, codec, base timestamp in milliseconds.
 PACKED_FINGERPRINT = struct.Struct("<IIIIq")
 
 
-class Fingerprint(NamedTuple):
-    """
-    Two batches with the same fingerprint hold the same records.
-
-    Attributes:
-        crc: CRC-32C of the normalised batch, from the attributes on.
-        size: Bytes of the whole batch.
-        records_count: As in the header.
-        base_timestamp: As in the header, in milliseconds.
-
-    """
-
-    crc: int
-    size: int
-    records_count: int
-    base_timestamp: int
-
-
-def fingerprint(batch: RecordBatch) -> Fingerprint:
+def fingerprint(batch: RecordBatch) -> bytes:
     """
     Return the fingerprint of a batch of magic 2, from its header and its CRC.
 
+    Two batches with the same fingerprint hold the same records.
     The payload is not read: the CRC in the header stands for it. Call
     :func:`~shoal.records.verify_crc` first if that is in doubt. The header is
     the one that was fetched, so a stamp in between changes nothing.
+
+    Returns:
+        A :data:`PACKED_FINGERPRINT`.
 
     """
     header = batch.header
@@ -86,33 +72,16 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
         -1,  # base_sequence
     )
     crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - RECORDS_COUNT_OFFSET)
-    return Fingerprint(crc, header.size, header.records_count, header.base_timestamp)
-
-
-class PlainFingerprints(NamedTuple):
-    """
-    The fingerprints of plain batches that follow each other without a gap.
-
-    Attributes:
-        end: The position of the first batch that is not plain, or not whole.
-        records_count: The number of their records, and of their offsets.
-        is_telling: Whether their base timestamps are the create times of their first records. In a
-            LogAppendTime batch they need not be (see :mod:`shoal.verify`).
-        packed: A row of :data:`PACKED_FINGERPRINT` for each.
-
-    """
-
-    end: int
-    records_count: int
-    is_telling: bool
-    packed: bytes
+    return PACKED_FINGERPRINT.pack(
+        crc, header.size, header.records_count, header.codec_id, header.base_timestamp
+    )
 
 
 def fingerprint_plain(
     record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
-) -> PlainFingerprints:
+) -> bytes:
     """
-    Return the fingerprints of the plain batches from a position on.
+    Return the fingerprints of the plain batches from a position on, back to back.
 
     A plain batch has magic 2, a right CRC, a known codec, at least one record, and no hole. It is no control
     batch, and has no delete horizon. It begins at the offset at which the batch before it ends, and has the
@@ -127,15 +96,14 @@ def fingerprint_plain(
 
     """
     walk = fingerprint_plain_in_python if NATIVE is None else NATIVE.fingerprint_plain
-    return PlainFingerprints._make(
-        walk(
-            record_set,
-            position,
-            first_offset=first_offset,
-            end_offset=end_offset,
-            transactional=transactional,
-        )
+    _, _, _, fingerprints = walk(
+        record_set,
+        position,
+        first_offset=first_offset,
+        end_offset=end_offset,
+        transactional=transactional,
     )
+    return fingerprints
 
 
 def fingerprint_plain_in_python(

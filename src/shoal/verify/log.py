@@ -381,14 +381,14 @@ class _Walk:
         (base_offset,) = _BASE_OFFSET.unpack_from(data, position)
         if not max(self.offset, self.start) <= base_offset < self.end:
             return None
-        found = fingerprint_plain(
+        rows = fingerprint_plain(
             data, position, first_offset=base_offset, end_offset=self.end, transactional=transactional
         )
-        rows, end = found.packed, base_offset + found.records_count
+        end = base_offset + sum(memoryview(rows).cast("I")[2::6])
         if end > self.end:
             # The last batch ends behind the end: it is decoded.
-            rows = rows[:-ROW_BYTES]
-            end -= PACKED_FINGERPRINT.unpack_from(found.packed, len(rows))[2]
+            rows, last = rows[:-ROW_BYTES], rows[-ROW_BYTES:]
+            end -= PACKED_FINGERPRINT.unpack(last)[2]
         if not rows:
             return None
         gap = self._gap + base_offset - self.offset
@@ -410,7 +410,7 @@ class _Walk:
         if decision.is_drop and damage is None:
             return None
         is_whole = header.magic == 2 and decision is not Decision.CROP and header.next_offset <= self.end
-        rows = _row(batch) if is_whole and damage is None else b""
+        rows = fingerprint(batch) if is_whole and damage is None else b""
         gap, self._gap = self._gap, 0
         end = min(header.next_offset, max(self.end, begin + 1))
         return Run(rows, 1, begin, end, gap, batch.view, 0, batch, damage)
@@ -420,10 +420,3 @@ def _first_offset(batch: RecordBatch, default: int) -> int:
     """Return a batch's first offset. A compressed message of magic 0 or 1 has its last one instead."""
     header = batch.header
     return header.base_offset if header.magic == 2 or not header.codec_id else default
-
-
-def _row(batch: RecordBatch) -> bytes:
-    found = fingerprint(batch)
-    return PACKED_FINGERPRINT.pack(
-        found.crc, found.size, found.records_count, batch.header.codec_id, found.base_timestamp
-    )
