@@ -57,10 +57,11 @@ AGENT_JAR = agent/start/target/shoal-agent.jar
 AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/src/main -type f)
 MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
-# Which test is in which of these three: tests/tiers.py.
+# Which test is in which of these three: tests/tiers.py. To collect a folder that has no test of the first tier
+# takes each worker a second and a half.
 # The native tests run if `make native` was run before.
 test: $(VENV)/for-test check
-	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'not integration and not long' --ignore=tests/integration $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
 test-clusters: $(VENV)/for-test native agent prometheus kerberos
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=3 $(SLOWEST) $(if $(filter tests/%,$(ARGS)),,$(CLUSTER_TESTS)) $(ARGS)

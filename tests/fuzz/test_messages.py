@@ -74,7 +74,7 @@ def test_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vect
     draw = random.Random(vector.name)
     head = vector.frame[:2000]
     positions = range(len(head))
-    for position in draw.sample(positions, min(number_of_inputs(12), len(head))):
+    for position in draw.sample(positions, min(number_of_inputs(4), len(head))):
         number = draw.choice(HUGE_NUMBERS)
         read_all(vector, head[:position])
         read_all(vector, head[:position] + number + head[position + len(number) :])

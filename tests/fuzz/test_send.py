@@ -119,7 +119,7 @@ def broker() -> Iterator[Broker]:
 
 
 @given(st.integers(0, 2**64))
-@effort(20)
+@effort(8)
 def test_both_senders_land_the_same_at_a_broker_with_and_without_tls(
     broker: Broker, tls: tuple[ssl.SSLContext, Security], seed: int
 ) -> None:

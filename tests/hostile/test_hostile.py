@@ -39,7 +39,7 @@ def last_of(results: Iterator[Result]) -> Result:
 #: One server in each run; the one with logins, which takes longer, at night.
 @pytest.mark.parametrize("name", ["gateway", pytest.param("gateway-pass-through", marks=pytest.mark.long)])
 def test_server_survives_hostile_clients(name: str) -> None:
-    requests = 600 if name == "gateway" else 120  # each connection logs in, and the server disconnects many
+    requests = 300 if name == "gateway" else 120  # each connection logs in, and the server disconnects many
     with Target.started(name) as target:
         steps = attack_server(target, SEED, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
         counts = last_of(steps).counts
@@ -50,7 +50,7 @@ def test_server_survives_hostile_clients(name: str) -> None:
 
 
 def test_clients_survive_a_hostile_cluster() -> None:
-    assert last_of(lie_to_all(SEED, 20, CLIENTS)).counts["lies"] >= 20
+    assert last_of(lie_to_all(SEED, 10, CLIENTS)).counts["lies"] >= 10
 
 
 @pytest.mark.long

@@ -89,8 +89,8 @@ ENOUGH = {
 }
 
 
-#: Those with more take 5 s of CPU, all others 2 s.
-MANY_STATES = 8_000
+#: Those with more take up to 5 s of CPU each, all others 1 s.
+MANY_STATES = 4_000
 
 
 @pytest.mark.parametrize(

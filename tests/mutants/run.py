@@ -84,6 +84,7 @@ class Runs:
         roots = SOURCES if sources is None else (sources, sources)
         path = [*map(str, roots), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), PLAN: str(plan)}
+        environment["SHOAL_CAMPAIGN"] = "whole"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not integration and not long"]
         command += ["-p", "tests.mutants.recorder", "-p", "no:cacheprovider", "-p", "no:xdist"]
         # The setting would put the unmutated broker before the path.
