@@ -25,7 +25,7 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
-from tests.produce_connection import ProduceConnection
+from tests.produce_connection import produced
 from tests.two_brokers import Acting, Killed, Watched
 
 __all__ = ["Doomed", "Requests", "arrive", "given_to_send", "through_tap"]
@@ -206,12 +206,5 @@ def arrive(
     partition = TopicPartition(topic, 0)
     with Cluster(destination) as cluster:
         cluster.refresh({topic})
-        producer = ProduceConnection(cluster.connect(cluster.partition(partition).leader), timeout_ms=10_000)
-        try:
-            outcomes = []
-            for request in requests:
-                producer.send({partition: (memoryview(bytearray(request)),)})
-                outcomes.append(producer.receive()[partition])
-            return outcomes
-        finally:
-            producer.close()
+        with cluster.connect(cluster.partition(partition).leader) as connection:
+            return [produced(connection, partition, each) for each in requests]

@@ -18,7 +18,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
-from tests.produce_connection import ProduceConnection
+from tests.produce_connection import takes_multi_batch
 from tests.two_brokers import batches_of, config_of
 
 PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)
@@ -46,12 +46,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None = None) -> dict[Any, bool]:
     with Cluster(config_of("destination", broker)) as cluster:
         cluster.refresh()
-        connection = cluster.connect(broker.node_id, client_id=client_id or marked("shoal"))
-        producer = ProduceConnection(connection, timeout_ms=1_000)
-        try:
-            return producer.takes_multi_batch(partitions)
-        finally:
-            producer.close()
+        with cluster.connect(broker.node_id, client_id=client_id or marked("shoal")) as connection:
+            return takes_multi_batch(connection, *partitions)
 
 
 def test_unmarked_client_is_refused_multi_batch(broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""Fetcher and ProduceConnection list topics by id if all have one and the broker supports it (KIP-516)."""
+"""Fetcher and sender list topics by id if all have one and the broker supports it (KIP-516)."""
 
 from __future__ import annotations
 

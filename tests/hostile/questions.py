@@ -19,8 +19,10 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.client.groups import describe_holder
+from shoal.client.lot import Limits, open_gate
 from shoal.client.offsets import EARLIEST, epoch_end_offsets, list_offsets, local_log_start_offset
 from shoal.client.scan import read_batches
+from shoal.client.send import send
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import prepare
@@ -28,9 +30,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.batches import batch
 from tests.group_member import GroupMember
-from tests.produce_connection import ProduceConnection
+from tests.native.sending import lot_of
+from tests.produce_connection import takes_multi_batch
 from tests.two_brokers import config_of
 
 __all__ = ["QUESTIONS", "REQUEST_TIMEOUT_MS", "create_topic_again", "impatient_config", "read_all"]
@@ -74,15 +76,17 @@ def _fetch(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
 
 
 def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
-    connection = cluster.connect(cluster.partition(PARTITION).leader)
-    producer = ProduceConnection(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
-    try:
-        producer.takes_multi_batch([PARTITION])
+    lot = lot_of(0, 2)._replace(partition=PARTITION, topic_id=topic_id)
+    with cluster.connect(cluster.partition(PARTITION).leader) as connection:
         for _ in range(2):
-            producer.send({PARTITION: [memoryview(batch(2))]})
-            producer.receive()
-    finally:
-        producer.close()
+            sent = send(connection, [lot], Limits(0), open_gate())
+            if sent.failure is not None:
+                raise sent.failure
+
+
+def _ask_about_several_batches(cluster: Cluster) -> None:
+    with cluster.connect(cluster.partition(PARTITION).leader) as connection:
+        takes_multi_batch(connection, PARTITION)
 
 
 def read_all(cluster: Cluster) -> None:
@@ -122,5 +126,6 @@ QUESTIONS: tuple[Callable[[Cluster], object], ...] = (
     lambda cluster: _fetch(cluster, cluster.topic_id("topic")),
     _produce,
     lambda cluster: _produce(cluster, cluster.topic_id("topic")),
+    _ask_about_several_batches,
     read_all,
 )

@@ -27,7 +27,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
-from tests.produce_connection import ProduceConnection
+from tests.produce_connection import takes_multi_batch
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
@@ -206,10 +206,7 @@ def test_probe_of_a_follower_is_answered_and_leaves_nothing(
         cluster.refresh([topic])
         for node_id in (LEADER, FOLLOWER):
             for client_id, takes in ((marked("shoal"), True), ("shoal", False)):
-                producer = ProduceConnection(cluster.connect(node_id, client_id=client_id), timeout_ms=1_000)
-                try:
-                    assert producer.takes_multi_batch([partition]) == {partition: takes}
-                finally:
-                    producer.close()
+                with cluster.connect(node_id, client_id=client_id) as connection:
+                    assert takes_multi_batch(connection, partition) == {partition: takes}
     assert not any(read_topic(destination.bootstrap, topic).values())
     assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []

@@ -22,7 +22,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
-from tests.produce_connection import ProduceConnection
+from tests.produce_connection import produced
 from tests.sent_requests import SentRequests
 from tests.two_brokers import (
     NOW_MS,
@@ -248,13 +248,8 @@ def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
     partition = TopicPartition("topic", 0)
     with Cluster(brokers.settings.destination) as cluster:
         cluster.refresh({"topic"})
-        connection = cluster.connect(cluster.partition(partition).leader, client_id=marked("shoal"))
-        producer = ProduceConnection(connection, timeout_ms=10_000)
-        try:
-            producer.send({partition: (memoryview(bytearray(request)),)})
-            return producer.receive()[partition]
-        finally:
-            producer.close()
+        with cluster.connect(cluster.partition(partition).leader, client_id=marked("shoal")) as connection:
+            return produced(connection, partition, request)
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
