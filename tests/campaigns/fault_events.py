@@ -24,7 +24,7 @@ from tests.world.tasks import TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__ = ["answer_without_records", "followers_of_the_source_lag", "some_rebatch"]
+__all__ = ["answer_without_records", "let_followers_lag", "some_rebatch"]
 
 #: Errors that a broker may return and that end later.
 _PASSING: dict[ApiKey, list[ErrorCode]] = {
@@ -226,6 +226,11 @@ def _with_leader_that_is_gone(response: Any) -> Any:
 @happens(Family.FAULTS)
 def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
     """A leader is elected whose watermark is behind its log's end, until its followers have fetched."""
+    let_followers_lag(world, dice, dice.randint(1, 4))
+
+
+def let_followers_lag(world: TaskWorld, dice: random.Random, requests: int) -> None:
+    """Elect such a leader, whose followers fetch after it has answered so many requests."""
     partition = world.a_partition()
     log = partition.log
     found = batches_of(log)
@@ -236,7 +241,7 @@ def followers_of_the_source_lag(world: TaskWorld, dice: random.Random) -> None:
         after.begin_leader_epoch(log.leader_epoch + 1)
         partition.log = after
         world.at_the_end_of_the_step(after.lag_ends)
-        left = itertools.count(dice.randint(1, 4), -1)
+        left = itertools.count(requests, -1)
 
         def fetched(response: Any) -> Any:
             if next(left) == 0:
@@ -332,6 +337,12 @@ def isolation_level_changes(world: TaskWorld, dice: random.Random) -> None:
 def source_gets_many_small_batches(world: TaskWorld, dice: random.Random) -> None:
     """A partition grows by more batches than one request in flight takes."""
     world.a_partition().small_batches(dice.randint(8, 24))
+
+
+@happens(Family.FAULTS, weight=2)
+def source_gets_records_of_many_times(world: TaskWorld, dice: random.Random) -> None:
+    """A partition grows by batches whose producer the copy's leader may forget, and by others."""
+    world.a_partition().batches_of_many_times(dice.randint(4, 12))
 
 
 @happens(Family.FAULTS)

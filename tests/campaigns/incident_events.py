@@ -15,7 +15,7 @@ from tests.two_brokers import answers, batches_of, lose_tail, refuses_offsets
 from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens
-from .fault_events import answer_without_records, followers_of_the_source_lag
+from .fault_events import answer_without_records, let_followers_lag
 
 __all__ = [
     "SILENT_STOPS",
@@ -284,7 +284,7 @@ def positions_of_a_shared_copy_are_deleted(world: TaskWorld, dice: random.Random
 def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions, and the source's new leaders show less than they have."""
     positions_are_deleted(world, dice)
-    followers_of_the_source_lag(world, dice)
+    let_followers_lag(world, dice, dice.randint(4, 16))
 
 
 @happens(Family.POSITIONS, stops=["--adopt"])
@@ -292,7 +292,7 @@ def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> 
     """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
     if world.setup.adopts:
         positions_are_deleted(world, dice)
-        refuses_offsets(world.a_node(), dice.randint(1, 2))
+        refuses_offsets(world.a_node(), dice.randint(1, 8))
 
 
 @happens(

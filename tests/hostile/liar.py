@@ -134,7 +134,7 @@ def _places(message: object) -> Iterator[tuple[object, str, object]]:
         value = getattr(message, field.name)
         yield message, field.name, value
         for each in value if isinstance(value, list) else [value]:
-            if hasattr(each, "fields"):
+            if isinstance(getattr(each, "fields", None), dict):  # a part of a message; an UUID has a tuple
                 yield from _places(each)
 
 

@@ -142,6 +142,14 @@ class SourcePartition:
         for _ in range(count):
             self._encoded([0], codec=Codec.NONE)
 
+    def batches_of_many_times(self, count: int) -> None:
+        """Write batches with records of today, and of a month ago, which a broker forgets at any time."""
+        before = self._base_timestamp
+        for _ in range(count):
+            self._base_timestamp = self._dice.choice([NOW_MS, NOW_MS, NOW_MS - 30 * DAY_MS])
+            self.batch()
+        self._base_timestamp = before
+
     def holed_batch(self) -> None:
         """Write a batch from which the cleaner removed some records."""
         size = self._dice.randint(2, 8)

@@ -567,8 +567,10 @@ class TaskWorld:
         # Whether a leader takes several batches is asked by two requests together.
         if most > max(settings.max_in_flight, 2 * settings.tries_multi_batch):
             self.problems.append(f"{most} requests were in flight on one connection")
-        if not self.clock_is_wrong_by_s and any(each.behind_old for each in self._in_flight):
-            self.problems.append("a request was sent behind one whose producer the broker may have forgotten")
+        for each in self._in_flight:
+            if each.behind_old and not self.clock_is_wrong_by_s:
+                self.problems.append("a request followed one whose producer the broker may have forgotten")
+            each.behind_old = 0
         copies = [self.copied(each.number) for each in self.partitions]
         self.compared = max(self.compared, sum(map(len, copies)))
         is_complete = outcome is not None and outcome.is_complete and ends is not None
