@@ -7,7 +7,6 @@ quick as promised.
 from __future__ import annotations
 
 import argparse
-import pickle
 import signal
 import sys
 import tempfile
@@ -48,8 +47,6 @@ def main() -> int:
 
     say(f"seed {plan.seed}, {len(plan.events)} events, logs in {logs}")
     outcome = soak(plan, logs, say)
-    # The whole outcome: if only the table fails, the hour need not be repeated.
-    (logs / "outcome.pickle").write_bytes(pickle.dumps(outcome))
     text = f"{machine()}\n\n{markdown(outcome)}"
     (logs / "soak.md").write_text(text, encoding="utf-8")
     print("\n" + text)

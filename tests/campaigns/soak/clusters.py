@@ -84,21 +84,21 @@ class LockedClusters:
         """Addresses for the harness itself: the rig's own listener, which is open and not the mirror's."""
         return self.arena.bootstrap(side)
 
-    def new_topic(self, name: str, partitions: int) -> int:
-        """Create a topic at the source; return the time of its completion, in nanoseconds since 1970."""
+    def new_topic(self, name: str, partitions: int) -> float:
+        """Create a topic at the source; return the time of its completion."""
         new = NewTopic(name, partitions, BROKERS)
         self.admins[Side.SOURCE].create_topics([new])[name].result(60)
-        created_ns = time.time_ns()
+        created_s = time.time()
         self._await_leaders(name, partitions)
-        return created_ns
+        return created_s
 
-    def new_partition(self, topic: str, partitions: int) -> int:
-        """Add partitions to a source topic; return the time of completion, in nanoseconds since 1970."""
+    def new_partition(self, topic: str, partitions: int) -> float:
+        """Add partitions to a source topic; return the time of completion."""
         new = NewPartitions(topic, partitions)
         self.admins[Side.SOURCE].create_partitions([new])[topic].result(60)
-        created_ns = time.time_ns()
+        created_s = time.time()
         self._await_leaders(topic, partitions)
-        return created_ns
+        return created_s
 
     def topics(self, side: Side) -> list[str]:
         """Return the names of the mirrored topics."""

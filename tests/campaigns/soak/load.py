@@ -7,6 +7,7 @@ import itertools
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,13 +15,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from rig.load import CODECS, Codec
 
-from .ledger import Fate, Ledger, write_value
+from .arrivals import Partition
 
 __all__ = ["Load", "LoadedTopic"]
 
 #: The records of each tick go to one partition, and so into one batch.
 _TICK_S = 0.02
-#: Short, so that the delay by an open transaction is distinguishable from lag.
 _TRANSACTION_S = (0.2, 0.8)
 _ABORTED = 0.15
 #: Part of the records, in transactions.
@@ -42,11 +42,13 @@ _PRODUCER: dict[str, object] = {
 
 @dataclass
 class LoadedTopic:
-    """A topic, and its kind of load.
+    """
+    A topic, and its kind of load.
 
     Attributes:
         partitions: Number of partitions that get records; may grow.
         transactional: Whether its records are sent in transactions.
+
     """
 
     name: str
@@ -56,22 +58,32 @@ class LoadedTopic:
 
 
 class Load:
-    """Threads that send until they are stopped; a context manager."""
+    """
+    Threads that send until they are stopped; a context manager.
 
-    def __init__(self, bootstrap: str, ledger: Ledger, seed: int, records_per_s: float) -> None:
+    Attributes:
+        topics: The topics that get records.
+        committed: The records of each partition that the source has for certain.
+        transactions: The numbers of committed and of aborted ones.
+        errors: Each failure, as a sentence.
+
+    """
+
+    def __init__(self, bootstrap: str, seed: int, records_per_s: float) -> None:
+        self.topics: list[LoadedTopic] = []
+        self.committed: Counter[Partition] = Counter()
+        self.transactions: Counter[str] = Counter()
+        self.errors: list[str] = []
         self._bootstrap = bootstrap
-        self._ledger = ledger
         self._dice = random.Random(seed)
         self._rate = records_per_s
-        self._topics: list[LoadedTopic] = []
         self._stop = threading.Event()
+        self._count = itertools.count()
         self._paddings = [self._padding() for _ in range(64)]
         self._threads = [
             threading.Thread(target=self._guarded, args=(target,), name=target.__name__)
             for target in (self._send_batches, self._send_transactions)
         ]
-        self.errors: list[str] = []
-        self._fates = dict.fromkeys(Fate, 0)
 
     def _padding(self) -> bytes:
         size = self._dice.choice([20, 100, 300, 1000])
@@ -83,26 +95,10 @@ class Load:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stop sending; return once the fate of all sent records is known."""
+        """Stop sending; return once the outcome of all requests is known."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
-
-    @property
-    def transactions(self) -> tuple[int, int]:
-        """Numbers of committed and of aborted transactions."""
-        return self._fates[Fate.COMMITTED], self._fates[Fate.ABORTED]
-
-    @property
-    def topics(self) -> list[LoadedTopic]:
-        return list(self._topics)
-
-    def add(self, topic: LoadedTopic) -> None:
-        """Send records to this topic, too; it must exist."""
-        self._topics.append(topic)
 
     def _guarded(self, send: Callable[[], None]) -> None:
         try:
@@ -113,7 +109,7 @@ class Load:
     # Batches
 
     def _send_batches(self) -> None:
-        producers = {codec: self._producer(codec) for codec in CODECS}
+        producers = {codec: self._producer(codec, {"enable.idempotence": True}) for codec in CODECS}
         rate = self._rate * (1 - _TRANSACTIONAL)
         began, sent, burst_at = time.monotonic(), 0, _BURST_EVERY_S
         while not self._stop.wait(_TICK_S):
@@ -133,24 +129,25 @@ class Load:
                 self.errors.append(f"{unsent} records were not acknowledged")
 
     def _choose(self, *, transactional: bool) -> tuple[LoadedTopic, int]:
-        topic = self._dice.choice([each for each in self._topics if each.transactional is transactional])
+        topic = self._dice.choice([each for each in self.topics if each.transactional is transactional])
         return topic, self._dice.randrange(topic.partitions)
 
-    def _send(self, producer: Producer, topic: LoadedTopic, partition: int) -> tuple[str, int, int]:
-        number = self._ledger.open(topic.name, partition)
+    def _send(self, producer: Producer, topic: LoadedTopic, partition: int) -> Partition:
+        place = topic.name, partition
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if topic.transactional:
                 return  # the transaction's end decides
             if error is not None:
-                self.errors.append(f"{topic.name}-{partition} {number}: {error}")
-            self._ledger.close(topic.name, partition, number, Fate.UNKNOWN if error else Fate.COMMITTED)
+                self.errors.append(f"{place}: {error}")
+            else:
+                self.committed[place] += 1
 
-        value = write_value(topic.name, partition, number, self._dice.choice(self._paddings))
+        key, value = b"%d" % next(self._count), self._dice.choice(self._paddings)
         while True:
             try:
-                producer.produce(topic.name, value, b"%d" % number, partition, on_delivery=delivered)
-                return topic.name, partition, number
+                producer.produce(topic.name, value, key, partition, on_delivery=delivered)
+                return place
             except BufferError:
                 producer.poll(0.05)
             except KafkaException as error:
@@ -160,69 +157,55 @@ class Load:
                 with contextlib.suppress(KafkaException):
                     producer.list_topics(topic.name, timeout=10)
 
-    def _producer(self, codec: Codec) -> Producer:
-        config = {**_PRODUCER, "bootstrap.servers": self._bootstrap, "compression.codec": codec}
-        return Producer({**config, "enable.idempotence": True})
+    def _producer(self, codec: Codec, more: dict[str, object]) -> Producer:
+        return Producer(
+            {**_PRODUCER, "bootstrap.servers": self._bootstrap, "compression.codec": codec, **more}
+        )
 
     # Transactions
 
     def _send_transactions(self) -> None:
         producer = self._transactional_producer()
         while not self._stop.is_set():
-            records: list[tuple[str, int, int]] = []
+            records: Counter[Partition] = Counter()
             duration_s = self._dice.uniform(*_TRANSACTION_S)
             aborts = self._dice.random() < _ABORTED
-            fate = Fate.UNKNOWN
             try:
                 producer.begin_transaction()
                 for _ in range(max(1, int(duration_s * self._rate * _TRANSACTIONAL))):
-                    records.append(self._send(producer, *self._choose(transactional=True)))
+                    records[self._send(producer, *self._choose(transactional=True))] += 1
                 self._stop.wait(duration_s)
                 # Flush before an abort: otherwise librdkafka would drop the records before they reach the
                 # log.
                 producer.flush(_CALL_S)
-                fate = self._abort(producer) if aborts else self._commit(producer, records)
+                if aborts:
+                    self._abort(producer)
+                else:
+                    self._persistently(producer.commit_transaction)
+                    self.committed += records
+                    self.transactions["committed"] += 1
             except KafkaException as error:
-                if not error.args[0].txn_requires_abort():
+                if error.args[0].txn_requires_abort():
+                    self._abort(producer)
+                else:
                     # Fenced, or in doubt: a new producer with the same id ends the old one's transaction.
                     producer = self._transactional_producer()
-                else:
-                    fate = self._abort(producer)
-            self._fates[fate] += 1
-            for record in records:
-                self._ledger.close(*record, fate)
 
-    def _commit(self, producer: Producer, records: list[tuple[str, int, int]]) -> Fate:
-        for attempt in itertools.count():
-            try:
-                if not attempt:
-                    self._ledger.visible_from_now(records)
-                producer.commit_transaction(_CALL_S)
-                return Fate.COMMITTED
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
-        raise AssertionError("unreachable")
+    def _abort(self, producer: Producer) -> None:
+        self._persistently(producer.abort_transaction)
+        self.transactions["aborted"] += 1
 
-    def _abort(self, producer: Producer) -> Fate:
+    def _persistently(self, call: Callable[[float], object]) -> None:
         while True:
             try:
-                producer.abort_transaction(_CALL_S)
-                return Fate.ABORTED
+                call(_CALL_S)
+                return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
 
     def _transactional_producer(self) -> Producer:
-        producer = Producer(
-            {
-                **_PRODUCER,
-                "bootstrap.servers": self._bootstrap,
-                "compression.codec": "lz4",
-                "transactional.id": "soak",
-                "transaction.timeout.ms": 300_000,
-            }
-        )
+        producer = self._producer("lz4", {"transactional.id": "soak", "transaction.timeout.ms": 300_000})
         while True:
             try:
                 producer.init_transactions(_CALL_S)

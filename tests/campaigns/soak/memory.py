@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import threading
 import time
@@ -45,13 +44,11 @@ class MemorySample:
         process_id: Id of the mirror's first process, which identifies a run of the mirror.
         used: Bytes. Resident, for driver and JVM; for the workers, which share most of their pages with
             their daemon, the proportional set size of all of them and the daemon.
-        load: The machine's load average over a minute, which shows whether other programs ran beside it.
     """
 
     at_s: float
     process_id: int
     used: Mapping[Role, int]
-    load: float
 
 
 class MemoryWatch:
@@ -82,7 +79,7 @@ class MemoryWatch:
             if process_id is not None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     used = _used(psutil.Process(process_id))
-                    self.samples.append(MemorySample(time.monotonic(), process_id, used, os.getloadavg()[0]))
+                    self.samples.append(MemorySample(time.monotonic(), process_id, used))
 
 
 def _used(driver: psutil.Process) -> dict[Role, int]:

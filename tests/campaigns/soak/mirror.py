@@ -5,9 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rig.shoal import state_in
 from tests.campaigns.clusters.arena import Side
@@ -18,35 +16,29 @@ from tests.integration.shared_spark import shoal
 from .clusters import GROUP, PREFIX, LockedClusters
 from .plan import Setup
 
-__all__ = ["Ended", "Mirror"]
+__all__ = ["Mirror"]
 
 _TOPICS = PREFIX.replace(".", r"\.") + ".*"
 _END_TIMEOUT_S = 90.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of one run of the mirror.
+class Mirror:
+    """
+    At most one process at a time; killed at the end of the ``with`` block if it still runs.
 
     Attributes:
-        seconds: Time from SIGTERM to its end.
-        summary: Its last JSON object.
+        ends: Seconds from SIGTERM to its end, each time.
+        problems: Each failure, as a sentence.
+
     """
-
-    seconds: float
-    exit_code: int | None
-    summary: dict[str, Any]
-
-
-class Mirror:
-    """At most one process at a time; killed at the end of the ``with`` block if it still runs."""
 
     def __init__(self, clusters: LockedClusters, setup: Setup, logs: Path) -> None:
         self._clusters = clusters
         self._setup = setup
         self._logs = logs
         self._process: MirrorRun | None = None
-        self.ends: list[Ended] = []
+        self._starts = 0
+        self.ends: list[float] = []
         self.problems: list[str] = []
 
     def __enter__(self) -> Mirror:
@@ -63,7 +55,8 @@ class Mirror:
     def start(self) -> None:
         assert self._process is None
         verb = ["mirror", "--json", *self._what(), "--refresh", str(self._setup.refresh_s)]
-        log = self._logs / f"mirror-{len(self.ends) + 1}"
+        self._starts += 1
+        log = self._logs / f"mirror-{self._starts}"
         self._process = MirrorRun(Started(verb), log, state_in(self._logs / "state"))
 
     def stop(self) -> None:
@@ -73,12 +66,11 @@ class Mirror:
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         try:
-            summary = process.wait(_END_TIMEOUT_S)
+            process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.problems.append(f"the mirror did not end within {_END_TIMEOUT_S:g} s of SIGTERM")
             process.kill()
-            summary = {}
-        self.ends.append(Ended(time.monotonic() - began, process.exit_code, summary))
+        self.ends.append(time.monotonic() - began)
         if process.exit_code != 0:
             self.problems.append(f"the mirror ended with {process.exit_code}: {process.stderr[-2000:]}")
         self._forget()
@@ -88,12 +80,11 @@ class Mirror:
         if self._process is None:
             return
         try:
-            summary = self._process.wait(0)
+            self._process.wait(0)
         except subprocess.TimeoutExpired:
             return
         code = self._process.exit_code
         self.problems.append(f"the mirror ended by itself with {code}: {self._process.stderr[-2000:]}")
-        self.ends.append(Ended(0.0, code, summary))
         self._forget()
         self.start()
 

@@ -18,8 +18,7 @@ MEGABYTE = 1_000_000
 def samples(*sizes: float) -> list[MemorySample]:
     """Return samples ten seconds apart."""
     return [
-        MemorySample(10.0 * number, 1, dict.fromkeys(Role, int(size)), 0.0)
-        for number, size in enumerate(sizes)
+        MemorySample(10.0 * number, 1, dict.fromkeys(Role, int(size))) for number, size in enumerate(sizes)
     ]
 
 

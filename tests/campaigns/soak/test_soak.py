@@ -33,13 +33,11 @@ def test_mirror_under_constant_disturbances_is_exact(tmp_path: Path) -> None:
     plan = draw(0, setup)
     outcome = soak(plan, tmp_path / "logs", said.append)
     assert outcome.problems == [], "\n".join(said)
-    assert outcome.tally.is_exact
     assert outcome.comparison.is_exact
-    assert outcome.comparison.due >= outcome.tally.due > 100 * MINUTES * 60
+    assert outcome.comparison.due > 100 * MINUTES * 60
     assert outcome.verified == 0
-    committed, aborted = outcome.transactions
-    assert committed > 0
-    assert aborted > 0
+    assert outcome.transactions["committed"] > 0
+    assert outcome.transactions["aborted"] > 0
     assert len(outcome.windows) == 6
     assert lag(undisturbed(outcome)).p50 < LAG_MS
     assert "| lost | 0 |" in markdown(outcome)
