@@ -57,7 +57,8 @@ class _Limits:
 
     Attributes:
         connections: Its ``--max-connections``. If it requires a login: fewer than a flood, and more than the
-            rest of the campaign has at a time. Otherwise: more than the campaign has.
+            rest of the campaign has at a time. Attackers count twice, as their last connection may still
+            have to end. Otherwise: more than the campaign has.
         sockets_of_each: The sockets of one connection: to the client, and to the broker of its listener. A
             gateway with a login of its own may open one more to each broker, of which there is one.
 
@@ -68,7 +69,7 @@ class _Limits:
 
 
 #: The servers to attack. Before the broker of the last one are listeners that ask for a login.
-SERVERS = {"gateway": _Limits(500, 3), "gateway-pass-through": _Limits(100, 2)}
+SERVERS = {"gateway": _Limits(500, 3), "gateway-pass-through": _Limits(160, 2)}
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from rig.process import peak_rss_of
 from tests.broker.wire import Wire
-from tests.hostile import attackers, clients, gateway
+from tests.hostile import attackers, clients, gateway, strangers
 from tests.hostile.attackers import End, attack
 from tests.hostile.bombs import bomb
 from tests.hostile.clients import CLIENTS, COMMANDS, lie_to_all
@@ -107,7 +107,8 @@ def test_silent_server_is_reported_as_hang(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.long
-def test_stranger_served_is_a_problem() -> None:
+def test_stranger_served_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "HANG_S", 3)
     with Target.started("gateway") as target:
         problems = visit(target.address, [random.Random(number) for number in range(30)])
     assert any("answered to" in each for each in problems)
