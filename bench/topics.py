@@ -50,15 +50,16 @@ TOPICS = (
 
 def load(bootstrap: str, shape: Shape, topic: str, megabytes: float) -> int:
     """Create and load a topic of this shape; return its uncompressed bytes."""
-    # An hour for the records' own milliseconds: a broker refuses timestamps in its future.
-    age_ms = shape.age_days * 86_400_000 + 3_600_000
+    size = int(megabytes * 1_000_000)
+    # Each record is a millisecond later than the one before, and a broker refuses timestamps in its future.
+    age_ms = shape.age_days * 86_400_000 + size // RECORD_BYTES
     batches = shape.batches_per_transaction
     return RECORD_BYTES * load_plain(
         bootstrap,
         topic,
         shape.codec,
         shape.records_per_batch,
-        int(megabytes * 1_000_000),
+        size,
         partitions=shape.partitions,
         first_timestamp_ms=int(time.time() * 1000) - age_ms,
         records_per_transaction=batches and batches * shape.records_per_batch * shape.partitions,

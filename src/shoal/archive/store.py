@@ -391,6 +391,9 @@ class _RemoteStore:
         self.url = url
         #: Whether a stream shows a file before it is whole.
         self._renames = system.type_name == "hdfs"
+        #: Whether a directory has to be made: pyarrow lists none of Google's that has no object of its own.
+        self._makes_directories = system.type_name in ("hdfs", "gcs")
+        self._made: set[str] = set()
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -414,8 +417,10 @@ class _RemoteStore:
         final = self._path(path)
         written = f"{final}.{secrets.token_hex(4)}.tmp" if self._renames else final
         with _remote_errors(f"{self.url}/{path}"):
-            if self._renames:
-                self._system.create_dir(final.rpartition("/")[0], recursive=True)
+            directory = final.rpartition("/")[0]
+            if self._makes_directories and directory not in self._made:
+                self._system.create_dir(directory, recursive=True)
+                self._made.add(directory)
             with self._system.open_output_stream(written) as stream:
                 for piece in _pieces(data):
                     stream.write(piece)
