@@ -417,3 +417,9 @@ def test_server_that_does_not_answer_beside_another_is_a_warning(sides: Sides) -
     code, _, err = sides.run("--from", servers)
     assert code == 0
     assert re.search(r"'nothing\.invalid'.*bootstrap\.servers of the source", err)
+
+
+def test_missing_topic_is_an_error(sides: Sides, texts: Texts) -> None:
+    code, out, err = sides.run("--once", topics="nothing")
+    assert (code, out) == (2, "")
+    texts(err)

@@ -366,3 +366,9 @@ def test_closed_stdout_requests_the_end() -> None:
     assert not stop.is_set()
     progress_until_unread(Unread(), stop)(PROGRESS)
     assert stop.is_set()
+
+
+def test_live_report_ends_with_the_summary_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveReport(Console(file=io.StringIO(), force_terminal=True)) as report:
+        report.summary(SUMMARY)
+    assert capsys.readouterr().out.startswith("topics       1 (3 partitions)\n")

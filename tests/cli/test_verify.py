@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shoal.cli import main
-from shoal.cli.verify_report import done_of
+from shoal.cli.verify_report import done_of, print_report
 from shoal.cli.working import amounts
+from shoal.topic_partition import TopicPartition
 from shoal.verify import (
     Difference,
     DifferenceKind,
     OffsetRange,
+    Outcome,
+    PartitionReport,
     VerifyProgress,
+    VerifyReport,
 )
 from shoal_broker import Broker
 from tests import batches
@@ -207,3 +212,53 @@ def test_line_of_progress_has_partitions_records_rate_and_differences(texts: Tex
 
 def missing(offset: int) -> Difference:
     return Difference(DifferenceKind.MISSING, OffsetRange(offset, offset + 1), OffsetRange(0, 0), 1)
+
+
+def report_of(*differences: Difference, omitted: int = 0) -> VerifyReport:
+    partition = TopicPartition("a-topic-with-a-name", 0)
+    found = PartitionReport(
+        partition, partition, Outcome.DIFFERENT, differences=differences, differences_omitted=omitted
+    )
+    return VerifyReport("mine", (found,), (), 1.0)
+
+
+def test_report_with_many_ranges_prints_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(report_of(*map(missing, range(12)), omitted=20))
+    out = capsys.readouterr().out.splitlines()
+    assert [" missing: " in each for each in out].count(True) == 5
+    assert out[-2] == "a-topic-with-a-name-0: and 27 more ranges that differ (--json lists up to 100)"
+
+
+def test_extra_records_of_aborted_transactions_name_the_isolation_level(
+    brokers: tuple[Broker, Broker],
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    texts: Texts,
+) -> None:
+    for broker in brokers:
+        broker.create_topic("payments")
+        copied = broker is brokers[1]
+        log = broker.log("payments")
+        for number, value in enumerate([b"a", b"aborted", b"b"]):
+            flags = batches.TRANSACTIONAL if value == b"aborted" and not copied else 0
+            log.store(
+                bytes(
+                    batches.batch(
+                        [value],
+                        base_offset=log.log_end_offset,
+                        base_timestamp=number,
+                        flags=flags,
+                        producer_id=7 if flags else -1,
+                    )
+                )
+            )
+            if flags:
+                log.store(bytes(batches.marker(0, 7, base_offset=log.log_end_offset)))
+    assert main([*command, "--topics", "payments"]) == 1
+    out, err = capsys.readouterr()
+    texts(out)
+    texts(err)
+    config = tmp_path / "from.properties"
+    config.write_text("isolation.level=read_uncommitted\n")
+    assert main([*command, "--topics", "payments", "--from-config", str(config)]) == 0

@@ -11,7 +11,6 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
-from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.timing import Timing
@@ -143,84 +142,7 @@ def test_request_lists_only_changed_partitions(fetcher: Fetcher, broker: Broker,
     ]
 
 
-# Full requests
-
-
-def test_full_request_begins_with_the_longest_unserved_partition(
-    new_fetcher: NewFetcher, broker: Broker, asked: list[Asked]
-) -> None:
-    for partition in (SECOND, THIRD):
-        history(broker, partition, 50, 50)
-    fetcher = new_fetcher(buffer_bytes=65_536 + 100)
-    found = turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
-    assert [each for each in found if len(found[each].record_set)] == [SECOND]
-    assert fetcher.first_of_full == FIRST
-    fetcher.start_over()
-    turn(fetcher, FetchFrom(SECOND, 50))
-    assert asked[-1].partitions == [THIRD, SECOND, FIRST]
-    assert fetcher.first_of_full == THIRD
-    turn(fetcher)
-    assert fetcher.first_of_full is None
-
-
-def test_close_closes_the_session(fetcher: Fetcher, broker: Broker) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0))
-    assert len(broker.fetch_sessions) == 1
-    fetcher.close()
-    broker.stop()  # all that was sent is served then
-    assert len(broker.fetch_sessions) == 0
-
-
-# Without a session
-
-
-@pytest.fixture(params=["no room", "an old broker", "not wanted"])
-def without_session(
-    request: pytest.FixtureRequest, new_fetcher: NewFetcher, broker: Broker, asked: list[Asked]
-) -> Fetcher:
-    if request.param == "no room":
-        broker.fetch_sessions.slots = 0
-    elif request.param == "an old broker":
-        api = broker.apis[ApiKey.FETCH]
-        broker.apis = {**broker.apis, ApiKey.FETCH: replace(api, newest=6)}
-    return new_fetcher(in_session=request.param != "not wanted")
-
-
-def test_requests_without_session_are_full(
-    without_session: Fetcher, broker: Broker, asked: list[Asked]
-) -> None:
-    history(broker, FIRST, 2)
-    for offset in (0, 2, 2):
-        found = turn(without_session, *[FetchFrom(FIRST, offset), FetchFrom(SECOND, 0)][: 2 - (offset > 0)])
-        assert found.keys() == {FIRST, SECOND}
-    assert [each.listed for each in asked[1:]] == [[(SECOND, 0), (FIRST, 2)]] * 2
-    assert without_session.first_of_full == SECOND
-
-
 # Sessions that end
-
-
-def test_session_forgotten_by_the_broker_begins_again(
-    fetcher: Fetcher, broker: Broker, asked: list[Asked]
-) -> None:
-    history(broker, FIRST, 2)
-    turn(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 0))
-    broker.fetch_sessions.forget_all()
-    assert turn(fetcher, FetchFrom(FIRST, 2)) == {}
-    assert fetcher.first_of_full is None
-    assert turn(fetcher).keys() == {FIRST, SECOND}
-    assert (asked[-1].session_id, asked[-1].epoch) == (0, 0)
-    assert asked[-1].listed == [(SECOND, 0), (FIRST, 2)]
-
-
-@pytest.mark.parametrize(
-    "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
-)
-def test_session_error_without_session_is_returned(fetcher: Fetcher, broker: Broker, code: ErrorCode) -> None:
-    answers(broker, ApiKey.FETCH, lambda _: FetchResponse(0, code, 0, ()))
-    fetcher.ask(FetchFrom(FIRST, 0))
-    fetcher.send()
-    assert fetcher.receive().error_code == code
 
 
 def without_partitions(response: FetchResponse) -> FetchResponse:
@@ -242,17 +164,6 @@ def test_response_with_other_partitions_leads_to_a_full_request(
     turn(fetcher)
     assert [is_full(each) for each in asked] == [True, True, False]
     assert len(broker.fetch_sessions) == 1
-
-
-@pytest.mark.parametrize("session_id", [0, -5, 4711])
-def test_response_of_another_session_ends_the_session(
-    fetcher: Fetcher, broker: Broker, asked: list[Asked], session_id: int
-) -> None:
-    turn(fetcher, FetchFrom(FIRST, 0))
-    answers(broker, ApiKey.FETCH, lambda response: replace(response, session_id=session_id))
-    turn(fetcher)
-    turn(fetcher)
-    assert [is_full(each) for each in asked] == [True, False, True]
 
 
 # An answer that has nothing of a partition proves nothing
