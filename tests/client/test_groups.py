@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,52 +13,9 @@ from shoal.client.groups import GroupType, ListedGroup, describe_holder, list_gr
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
-
-#: ListGroups 5 of Kafka 4.1.0, and 4 of the same groups.
-FRAME_5 = bytes.fromhex(
-    "0000000400"  # correlation id, tagged fields
-    "00000000"  # throttle_time_ms
-    "000005"  # no error, four groups
-    "0b636f6e73756d65722d6709636f6e73756d657206456d70747909636f6e73756d657200"
-    "0a636c61737369632d6709636f6e73756d657206456d70747908636c617373696300"
-    "0873686172652d6706736861726507537461626c6506736861726500"
-    "076e6f6e652d6709636f6e73756d657206456d70747908636c617373696300"
-    "00"
-)
-
-
-class OneAnswer:
-    """A cluster of one broker, whose answer is a recorded one."""
-
-    def __init__(self, version: int, frame: bytes) -> None:
-        self._answer = decode_response(ApiKey.LIST_GROUPS, version, memoryview(frame))
-        self.metadata = self
-        self.brokers = {1: None}
-        self.coordinators: dict[str, int] = {}
-
-    def connection(self, node_id: int) -> OneAnswer:
-        return self
-
-    def request(self, api_key: ApiKey) -> Any:
-        return self._answer
-
-    def remember_coordinator(self, group: str, node_id: int) -> None:
-        self.coordinators[group] = node_id
-
-
-def test_list_groups_of_a_broker_returns_types_and_states() -> None:
-    cluster: Any = OneAnswer(5, FRAME_5)
-    assert list(list_groups(cluster).groups.values()) == [
-        ListedGroup("consumer-g", GroupType.CONSUMER, "consumer", "Empty"),
-        ListedGroup("classic-g", GroupType.CLASSIC, "consumer", "Empty"),
-        ListedGroup("share-g", GroupType.SHARE, "share", "Stable"),
-        ListedGroup("none-g", GroupType.CLASSIC, "consumer", "Empty"),
-    ]
-    assert cluster.coordinators == dict.fromkeys(("consumer-g", "classic-g", "share-g", "none-g"), 1)
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,6 @@ def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
     ]
 
 
-def test_aborted_transaction_that_begins_within_a_batch_is_dropped() -> None:
-    assert kept([data(1, 5, count=4)], [(1, 8)]) == []
-
-
-def test_commit_marker_ends_no_aborted_transaction() -> None:
-    log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2)]
-    assert kept(log, [(1, 0)]) == []
-
-
-def test_marker_of_unknown_type_ends_no_transaction() -> None:
-    log = [data(1, 0), marker(9, 1, base_offset=1), data(1, 2)]
-    assert kept(log, [(1, 0)]) == []
-
-
-def test_non_transactional_batch_of_an_aborting_producer_is_kept() -> None:
-    log = [data(1, 0), batch(1, base_offset=1, producer_id=1), batch(1, base_offset=2)]
-    assert kept(log, [(1, 0)]) == [1, 2]
-
-
 def test_marker_emptied_by_compaction_ends_no_transaction() -> None:
     """As in ``CompletedFetch.containsAbortMarker``."""
     emptied = raw_batch(base_offset=1, attributes=TRANSACTIONAL | CONTROL, producer_id=1, records_count=0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, NotConvertible
 from shoal.protocol.fetch import decode_fetch_response
-from shoal.records import Codec, decompress, split
+from shoal.records import Codec, split
 from shoal.records.down_conversion import DownConversion, convert
 from tests.batches import (
     CONTROL,
@@ -83,39 +83,6 @@ def test_messages_have_literal_bytes() -> None:
     ]
 
 
-@pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_compressed_records_in_magic_0_have_absolute_offsets(codec: Codec) -> None:
-    (wrapping,) = whole_messages(converted(of(MIXED, codec, base_offset=1000), 0))
-    plain = b"".join(as_messages(MIXED, 0, base=1000))
-    if codec is Codec.LZ4:
-        # The header's checksum as old clients compute it, and insist on: over the frame's magic too.
-        assert wrapping[26:33] == bytes.fromhex("04224d18 60 40 1a")
-        stream = wrapping[26:32] + b"\x82" + wrapping[33:]
-    else:
-        stream = wrapping[26:]
-    assert decompress(codec, stream, LIMIT) == plain
-    assert wrapping == message(0, wrapping[26:], offset=1004, attributes=codec)
-
-
-@EVERY_CODEC
-def test_log_append_time_is_that_of_every_message(codec: Codec) -> None:
-    source = of(MIXED, codec, base_offset=7, flags=LOG_APPEND_TIME, max_timestamp=1_700_000_000_000)
-    data = converted(source, 1)
-    if codec is Codec.NONE:
-        inner = b"".join(whole_messages(data))
-        first_offset = 7
-    else:
-        (wrapping,) = whole_messages(data)
-        assert wrapping[17] == codec | LOG_APPEND_TIME
-        assert int.from_bytes(wrapping[18:26]) == 1_700_000_000_000
-        inner = bytes(decompress(codec, wrapping[34:], LIMIT))
-        first_offset = 0
-    assert inner == b"".join(
-        as_messages(MIXED, 1, base=first_offset, attributes=LOG_APPEND_TIME, timestamp=1_700_000_000_000)
-    )
-    assert {timestamp for _, timestamp, _, _ in read_by_kafka_python(data)} == {1_700_000_000_000}
-
-
 @pytest.mark.parametrize("base_timestamp", [-(2**63), -(2**63) + 9, 2**63 - 10, 2**63 - 1])
 def test_timestamps_wrap_around_at_64_bits_as_they_do_for_a_consumer(base_timestamp: int) -> None:
     records = [Record(timestamp_delta=-10), Record(offset_delta=1, timestamp_delta=10)]
@@ -142,16 +109,6 @@ def test_messages_readable_by_the_client_are_unchanged(stored: int, magic: int) 
     for _, record_set in found:
         whole = b"".join(bytes(each.view) for each in split(memoryview(record_set)))
         assert converted(record_set, magic)[: len(whole)] == whole
-
-
-@each_case("recorded", _recorded(1), lambda each: each[0].name)
-def test_messages_of_magic_1_become_messages_of_magic_0(recorded: tuple[Vector, bytes]) -> None:
-    _, record_set = recorded
-    data = converted(record_set, 0)
-    assert {whole[16] for whole in whole_messages(data)} == {0}
-    assert read_by_kafka_python(data) == as_seen(read(record_set), 0)
-    kinds = {each.header.codec_id for each in split(memoryview(record_set))}
-    assert {whole[17] for whole in whole_messages(data)} == kinds
 
 
 def test_log_with_all_three_formats_is_converted_to_one() -> None:

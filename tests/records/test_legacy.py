@@ -138,29 +138,6 @@ def _offsets_and_timestamps(data: bytes | bytearray) -> list[tuple[int, int]]:
     return [(record.offset, record.timestamp) for record in read_records(view_of(data), LIMIT)]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_relative_offsets_end_at_the_wrapper_s_offset(codec: Codec) -> None:
-    found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [0, 1, 2]), offset=102))
-    assert found == [(100, 1000), (101, 1001), (102, 1002)]
-    # After compaction, the last remaining message has the wrapper's offset.
-    found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [1, 4]), offset=104))
-    assert found == [(101, 1001), (104, 1004)]
-
-
-def test_append_time_of_a_wrapper_applies_to_messages_of_magic_1() -> None:
-    inner = [*_inner(1, [0, 1]), *_inner(0, [2])]
-    appended = wrapper(1, Codec.GZIP, inner, offset=2, flags=LOG_APPEND_TIME, timestamp=5555)
-    assert _offsets_and_timestamps(appended) == [(0, 5555), (1, 5555), (2, -1)]
-    created = wrapper(1, Codec.GZIP, inner, offset=2, timestamp=5555)
-    assert _offsets_and_timestamps(created) == [(0, 1000), (1, 1001), (2, -1)]
-    # The bit means nothing in magic 0, and nothing in an inner message.
-    old = wrapper(0, Codec.GZIP, _inner(1, [0, 1]), offset=1, flags=LOG_APPEND_TIME)
-    assert _offsets_and_timestamps(old) == [(0, 1000), (1, 1001)]
-    assert not view_of(old).header.is_log_append_time
-    inner = [message(1, timestamp=7, attributes=LOG_APPEND_TIME)]
-    assert _offsets_and_timestamps(wrapper(1, Codec.GZIP, inner, timestamp=9)) == [(0, 7)]
-
-
 def test_lz4_checksum_is_wrong_only_in_wrappers_of_magic_0() -> None:
     old = wrapper(0, Codec.LZ4, _inner(0, [3, 4]), offset=4)
     assert _offsets_and_timestamps(old) == [(3, -1), (4, -1)]

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
-from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
@@ -133,33 +131,6 @@ def test_batch_with_log_append_time_keeps_create_times() -> None:
         timestamps = [record.timestamp for record in read_records(each, LIMIT)]
         assert timestamps[0] == each.header.base_timestamp
         assert each.header.max_timestamp not in timestamps
-
-
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("library", ["aiokafka", "kafka-python"])
-def test_batches_of_other_libraries_are_read(library: str, codec: Codec) -> None:
-    if library == "aiokafka":
-        builder: Any = AiokafkaBuilder(2, codec, False, -1, -1, -1, 1 << 20)
-    else:
-        builder = KafkaPythonBuilder(
-            2,
-            codec,
-            is_transactional=False,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            batch_size=1 << 20,
-        )
-    expected = []
-    for offset in range(300):
-        timestamp = 1_600_000_000_000 + (offset * 7919) % 100_000 - 50_000
-        key = None if offset % 3 == 0 else b"key %d" % offset
-        value = None if offset % 7 == 0 else b"value " * offset
-        headers = [("name", b"x" * offset), ("none", None)] if offset % 5 == 0 else []
-        builder.append(offset, timestamp, key, value, headers=headers)
-        expected.append((offset, timestamp, key, value, [(n.encode(), v) for n, v in headers]))
-    found = read_records(view_of(bytes(builder.build())), LIMIT)
-    assert [_values(record) for record in found] == expected
 
 
 @pytest.mark.parametrize(
