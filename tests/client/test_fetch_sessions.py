@@ -1,4 +1,4 @@
-"""A fetcher's requests in a session (KIP-227) and without one."""
+"""A fetcher's requests in a session (KIP-227): the listed partitions, full requests and shares."""
 
 from __future__ import annotations
 

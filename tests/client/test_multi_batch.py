@@ -1,4 +1,4 @@
-"""Asking a broker whether it takes several batches in a request: its answer, and that nothing comes of it."""
+"""Asking a broker whether it takes several batches in a request writes nothing, and doubts count as no."""
 
 from __future__ import annotations
 

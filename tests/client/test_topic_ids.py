@@ -1,4 +1,4 @@
-"""Fetcher and sender list topics by id if all have one and the broker supports it (KIP-516)."""
+"""A fetcher lists topics by id if all have one and the broker supports it (KIP-516)."""
 
 from __future__ import annotations
 
@@ -75,9 +75,6 @@ def recreate(broker: Broker, topic: str) -> None:
 
 def by_id(broker: Broker, partition: TopicPartition, offset: int = 0) -> FetchFrom:
     return FetchFrom(partition, offset, topic_id=id_in(broker, partition))
-
-
-# Fetch
 
 
 def test_topics_with_ids_are_fetched_by_id(
