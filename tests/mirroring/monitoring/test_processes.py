@@ -64,12 +64,3 @@ def test_process_called_java_without_counters_has_no_garbage_collections(
     """The child is no real JVM, so it publishes no counters."""
     (jvm,) = of(LocalProcesses()(), java)
     assert jvm.gc is None
-
-
-def test_children_are_looked_for_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    local = LocalProcesses(Timing(jvm_look_interval_s=60.0, first_jvm_look_interval_s=60.0))
-    looks: list[None] = []
-    monkeypatch.setattr(local, "_find_jvms", lambda: looks.append(None))
-    for _ in range(20):
-        local()
-    assert len(looks) <= 1
