@@ -62,31 +62,6 @@ def test_rate_is_exact_within_ten_percent_in_each_ten_seconds(batch: int) -> Non
     assert max(shares) < 1.5 * min(shares)
 
 
-def test_quiet_time_saves_less_than_half_a_second() -> None:
-    clock = Clock()
-    allowance = Allowance(clock)
-    allowance.begin(LIMIT)
-    clock.now += 1000
-    saved = sum(iter(lambda: allowance.take(1), 0))
-    assert 0 < saved < LIMIT / 2
-
-
-def test_worker_takes_a_tenth_of_a_second_at_most() -> None:
-    clock = Clock()
-    allowance = Allowance(clock)
-    allowance.begin(LIMIT)
-    clock.now += 10
-    assert allowance.take(1) == LIMIT // 10
-
-
-def test_clock_that_goes_back_brings_nothing() -> None:
-    clock = Clock()
-    allowance = Allowance(clock)
-    allowance.begin(LIMIT)
-    clock.now -= 100
-    assert allowance.take(1) == 0
-
-
 def test_allowance_without_a_limit_any_more_has_nothing_left_for_the_next() -> None:
     clock = Clock()
     allowance = Allowance(clock)
