@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -104,24 +103,6 @@ def cells(browser: Browser, table: str, column: int) -> list[str]:
             f"{table} tbody td:nth-child({column})",
         )
     )
-
-
-def test_mirror_with_stopped_partition_is_reported(
-    browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
-) -> None:
-    _, destination = brokers
-    destination.create_topic("orders", partitions=2)
-    producer = Producer({"bootstrap.servers": destination.bootstrap})
-    producer.produce("orders", "somebody else's", partition=1)
-    assert producer.flush(60) == 0
-    report = tmp_path / "report.html"
-    run = shoal("mirror", *command, "--once", "--report", str(report), state=tmp_path)
-    assert run.returncode == 1, run.stderr
-    browser.open(report.as_uri())
-    browser.wait_for_text("Ended with problems", "#state")
-    assert re.search(r"1.*2.*partitions", browser.text("#headline"))
-    assert "orders-1" in browser.text("#stopped")
-    assert f"{RECORDS // 2:,}" in browser.text("#partitions")
 
 
 @pytest.mark.parametrize("option", ["--ui", "--report"])
