@@ -92,7 +92,6 @@ def certificate_of(two: TwoBrokers) -> Certificate:
         partitions,
         groups=(),
         gates_s={},
-        commands={},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 
 from ..declare import add_options, declared, given, pick
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     )
     with Working("checking both clusters", as_json=args.json) as working:
         on_event = _print_event if args.json else _Lines(working.show).show
-        report = cut_over(options, on_event=on_event, commands=_commands(args))
+        report = cut_over(options, on_event=on_event)
     for warning in report.warnings:
         warn(warning)
     if args.json:
@@ -131,25 +130,3 @@ def _outcome(report: CutoverReport, options: CutoverOptions) -> str:
         f"{options.certificate}, page {page_file(options.certificate or '')}. Start the producers and "
         "consumers at the destination, then stop the mirror"
     )
-
-
-def _commands(args: argparse.Namespace) -> dict[str, str]:
-    """Return the command that repeats each check, by the gate's name."""
-    shared = _arguments(args, "from_servers", "from_config", "to_servers", "to_config")
-    shared += _arguments(args, "topics", "exclude", "rename", "group")
-    groups = _arguments(args, "groups")
-    compared = _arguments(args, "sync")
-    return {
-        Gate.IN_STEP.value: shlex.join(["shoal", "mirror", *shared, *groups, *compared, "--dry-run"]),
-        Gate.COMPLETE.value: shlex.join(["shoal", "verify", *shared]),
-        Gate.GROUPS.value: shlex.join(["shoal", "groups", *shared, *groups, "--prove"]),
-    }
-
-
-def _arguments(args: argparse.Namespace, *names: str) -> list[str]:
-    found = []
-    for name in names:
-        value = getattr(args, name)
-        if value is not None:
-            found += [f"--{name.removesuffix('_servers').replace('_', '-')}", str(value)]
-    return found

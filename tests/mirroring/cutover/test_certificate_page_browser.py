@@ -18,9 +18,7 @@ def test_page_is_readable_and_sends_no_request(
     browser: Browser, tmp_path: Path, scheme: str, width: int
 ) -> None:
     groups = [replace(CERTIFICATE.groups[0], group=name) for name in (HOSTILE, "app-" * 60)]
-    certificate = replace(
-        CERTIFICATE, groups=tuple(groups), commands={"complete": f"shoal verify --topics {'orders,' * 40}"}
-    )
+    certificate = replace(CERTIFICATE, groups=tuple(groups))
     write_page(str(tmp_path / "orders.json"), certificate)
     browser.prefer(scheme)
     assert_readable(browser, tmp_path / "orders.html", width)

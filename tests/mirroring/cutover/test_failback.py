@@ -33,7 +33,6 @@ CERTIFICATE = Certificate(
     (CUT,),
     (),
     {},
-    {},
 )
 HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11)
 

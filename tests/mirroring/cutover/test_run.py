@@ -156,7 +156,6 @@ def cut(
         clusters,
         options,
         on_event=on_event,
-        commands={"groups": "shoal groups --from a"},
         clock=lambda: clusters.now,
         pause=clusters.pause,
     ).run()
@@ -312,7 +311,7 @@ def test_commit_without_an_answer_is_named_with_the_command_that_shows_it(
     report = cut(clusters, tmp_path)
     assert report.closed is not None
     assert report.closed.gate is Gate.GROUPS
-    assert re.search(r"'app' at orders-0: 7\b.* shoal groups --from a\b", report.sentence)
+    assert re.search(r"'app' at orders-0: 7\b.* shoal groups\b", report.sentence)
     assert report.to_json_object()["unconfirmed"] == [
         {"group": "app", "counterpart": "orders-0", "offset": 7}
     ]

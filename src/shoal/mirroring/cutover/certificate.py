@@ -143,7 +143,6 @@ class Certificate:
         partitions: The partitions, by topic and number.
         groups: The offsets of the consumer groups, by group, topic and number.
         gates_s: How many seconds each gate took, by its name.
-        commands: The command that repeats each check, by the name of its gate.
 
     """
 
@@ -156,7 +155,6 @@ class Certificate:
     partitions: tuple[CutPartition, ...]
     groups: tuple[CutGroupOffset, ...]
     gates_s: Mapping[str, float]
-    commands: Mapping[str, str]
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the certificate as values of JSON, with their digest."""

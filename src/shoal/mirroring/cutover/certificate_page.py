@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 
-from ...static_page import Column, Pill, Table, section, static_page, table_section, text_in_html
+from ...static_page import Column, Pill, Table, static_page, table_section
 from .certificate import Certificate, CutCluster
 from .gates import GATES
 
@@ -32,7 +31,6 @@ def certificate_html(certificate: Certificate, file: str) -> str:
         f"records compared and equal, {len(groups):,} consumer groups with {len(certificate.groups):,} "
         "offsets.",
         "\n".join(_sections(certificate)),
-        own_css=(resources.files(__package__) / "certificate.css").read_text(encoding="utf-8"),
         pill=Pill("good", "complete"),
     )
 
@@ -52,12 +50,6 @@ def _sections(certificate: Certificate) -> Iterator[str]:
             if gate in certificate.gates_s
         ],
     )
-    commands = "".join(
-        f"<p>{text_in_html(name)}</p><pre>{text_in_html(command)}</pre>"
-        for name, command in certificate.commands.items()
-    )
-    if commands:
-        yield section("Commands that repeat the checks", commands)
     yield _table(
         "Partitions",
         "The offsets of both logs at the cut, and the records that were compared and are equal.",

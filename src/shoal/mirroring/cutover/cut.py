@@ -23,7 +23,6 @@ def certificate_of(
     compared: Mapping[TopicPartition, PartitionReport],
     offsets: Iterable[GroupOffset],
     gates_s: Mapping[str, float],
-    commands: Mapping[str, str],
 ) -> Certificate:
     """
     Return the certificate.
@@ -34,7 +33,6 @@ def certificate_of(
         compared: The comparison of the records, by source partition.
         offsets: The offsets of the consumer groups.
         gates_s: How many seconds each gate took.
-        commands: The command that repeats each check.
 
     """
     positions = [observer.position_of(each.source) for each in seen]
@@ -47,7 +45,6 @@ def certificate_of(
         tuple(_partition(observer, each, *logs[each.source], compared.get(each.source)) for each in seen),
         tuple(_offset(each) for each in offsets if each.action is not Action.NOT_MIRRORED),
         gates_s,
-        commands,
     )
 
 

@@ -67,7 +67,6 @@ class CutoverReport:
         certificate: The certificate; None without one.
         warnings: Sentences about groups that could not be seen, and about a page that was not written.
         unconfirmed: The offsets of groups whose commit had no answer. The destination may have them.
-        groups_command: The command that shows the offsets of the groups at both clusters.
 
     """
 
@@ -77,7 +76,6 @@ class CutoverReport:
     certificate: Certificate | None = None
     warnings: tuple[str, ...] = ()
     unconfirmed: tuple[GroupOffset, ...] = ()
-    groups_command: str = ""
 
     @property
     def closed(self) -> GateEvent | None:
@@ -119,7 +117,7 @@ class CutoverReport:
             named = [f"{each.group!r} at {each.counterpart}: {each.translated}" for each in self.unconfirmed]
             sentences.append(
                 f"{len(named):,} offsets may have been committed there, since the coordinator confirmed none "
-                f"of them (group {first_few(named, most=3)}). To see them: {self.groups_command}"
+                f"of them (group {first_few(named, most=3)}). Run shoal groups to see them."
             )
         return " ".join(sentences)
 

@@ -87,7 +87,6 @@ class CutoverRun:
         options: CutoverOptions,
         *,
         on_event: Callable[[GateEvent], object] = lambda _: None,
-        commands: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -97,7 +96,6 @@ class CutoverRun:
         Args:
             observer: Asks both clusters.
             on_event: Receives the news of the gates.
-            commands: The command that repeats each check, for the certificate.
             clock: The monotonic clock.
             pause: Waits for a number of seconds.
 
@@ -105,7 +103,6 @@ class CutoverRun:
         self._observer = observer
         self._options = options
         self._on_event = on_event
-        self._commands = commands or {}
         self._clock = clock
         self._pause = pause
         self._events: dict[Gate, GateEvent] = {}
@@ -145,7 +142,6 @@ class CutoverRun:
             self._certificate,
             (*self._warnings, *self._group_warnings()),
             tuple(self._unconfirmed.values()),
-            self._commands.get(Gate.GROUPS.value, "shoal groups"),
         )
 
     @property
@@ -285,9 +281,7 @@ class CutoverRun:
             return verdict
         elapsed = {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()}
         offsets = () if self._groups is None else self._groups.offsets
-        certificate = certificate_of(
-            self._observer, seen, logs, self._compared, offsets, elapsed, self._commands
-        )
+        certificate = certificate_of(self._observer, seen, logs, self._compared, offsets, elapsed)
         try:
             write_certificate(file, certificate)
         except ShoalError as error:
@@ -378,14 +372,12 @@ def cut_over(
     options: CutoverOptions,
     *,
     on_event: Callable[[GateEvent], object] = lambda _: None,
-    commands: Mapping[str, str] | None = None,
 ) -> CutoverReport:
     """
     Move topics to the destination of their mirror, or rehearse it.
 
     Args:
         on_event: Receives the news of the gates.
-        commands: The command that repeats each check, for the certificate.
 
     Raises:
         ConfigError: No topic matches, or the certificate could not be written.
@@ -397,4 +389,4 @@ def cut_over(
     mirror = options.mirror
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         observer = Observer(source, destination, options)
-        return CutoverRun(observer, options, on_event=on_event, commands=commands).run()
+        return CutoverRun(observer, options, on_event=on_event).run()
