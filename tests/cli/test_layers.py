@@ -86,7 +86,6 @@ SAYINGS = {
     "http-token-file": ('"token"', ["DIRECTORY/token"]),
     "ui": ('"localhost:8080"', ["localhost:8080"]),
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
-    "allow-unauthenticated-spark": ("true", []),
     "dry-run": ("true", []),
     "master": ('"local[2]"', ["local[2]"]),
     "checkpoint": ('"state"', ["DIRECTORY/state"]),

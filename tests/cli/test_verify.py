@@ -165,7 +165,7 @@ def test_incomparable_topics_are_exit_code_3(
         ["--topics", "("],
         ["--topics", "none.*"],
         ["--topics", "a", "--group", ""],
-        ["--topics", "a", "--master", "local", "--allow-unauthenticated-spark", "--conf", "=x"],
+        ["--topics", "a", "--master", "local", "--conf", "=x"],
         ["--topics", "a", "--conf", "spark.x=1"],
         ["--topics", "a", "--master", "local", "--conf", "x"],
         ["--topics", "a", "--sample", "all"],

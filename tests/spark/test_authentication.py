@@ -75,14 +75,13 @@ def test_blocks_of_a_local_spark_are_refused_to_another_user(spark: SparkSession
 LOCKED = ClientConfig("source", (Address("a", 1),), security=Security(login=PasswordLogin("PLAIN", "a", "b")))
 
 
-def key_of(
-    context: Any, directory: Path, *, clusters: Sequence[ClientConfig] = (LOCKED,), **allowed: bool
-) -> str | Path:
-    with key_for_tasks(context, clusters, directory, **{"allow_unauthenticated": False, **allowed}) as key:
+def key_of(context: Any, directory: Path, *, clusters: Sequence[ClientConfig] = (LOCKED,)) -> str | Path:
+    with key_for_tasks(context, clusters, directory) as key:
         return key
 
 
 AUTHENTICATED = {"spark.authenticate": "true"}
+ALLOWED = {"spark.shoal.allowUnauthenticated": "true"}
 CLUSTER = "spark://host:7077"
 
 
@@ -104,9 +103,9 @@ def context_of(master: str, conf: dict[str, str]) -> Any:
 def test_spark_without_authentication_or_encryption_is_refused_credentials(
     master: str, conf: dict[str, str], missing: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"^{missing}.*'false'.*--allow-unauthenticated-spark"):
+    with pytest.raises(ConfigError, match=rf"^{missing}.*'false'.*spark\.shoal\.allowUnauthenticated=true"):
         key_of(context_of(master, conf), tmp_path)
-    assert key_of(context_of(master, conf), tmp_path, allow_unauthenticated=True)
+    assert key_of(context_of(master, {**conf, **ALLOWED}), tmp_path)
     assert key_of(context_of(master, conf), tmp_path, clusters=[]) == ""
 
 

@@ -36,7 +36,7 @@ SERVERS = {"bootstrap.servers": "localhost:1"}
 LOCAL = {"spark.master": "local[*]"}
 CLUSTER = {"spark.master": "spark://host:7077"}
 ON = {"spark.authenticate": " TRUE"}
-ALLOWED = {"allowUnauthenticatedSpark": "true"}
+ALLOWED = {"spark.shoal.allowUnauthenticated": "true"}
 
 
 def cluster(prefix: str, login: Mapping[str, str] = LOGIN) -> dict[str, str]:
@@ -76,13 +76,13 @@ def test_task_with_credentials_is_refused_if_spark_does_not_authenticate(
 ) -> None:
     runs_in(LOCAL, monkeypatch)
     with pytest.raises(
-        ReportedError, match=r"^spark\.authenticate.*'false'.*allowUnauthenticatedSpark=true"
+        ReportedError, match=r"^spark\.authenticate.*'false'.*spark\.shoal\.allowUnauthenticated=true"
     ) as refused:
         run(kind, options)
     assert PASSWORD not in str(refused.value)
-    run(kind, {**options, **ALLOWED})
-    runs_in({**LOCAL, **ON}, monkeypatch)
-    run(kind, options)
+    for settings in (ALLOWED, ON):
+        runs_in({**LOCAL, **settings}, monkeypatch)
+        run(kind, options)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,8 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
     options = {**cluster("kafka.", login), "subscribe": "topic"}
     with pytest.raises(ReportedError, match=r"'false'.*Spark's") if is_refused else nullcontext():
         getattr(kind(options), of)(BYTES)
-    getattr(kind({**options, **ALLOWED}), of)(BYTES)
+    allowed = pickle.loads(cloudpickle.dumps(shoal.data_source(session({**settings, **ALLOWED}))))
+    getattr(allowed(options), of)(BYTES)
 
 
 @pytest.mark.parametrize("of", ["writer", "streamWriter"])

@@ -31,9 +31,12 @@ def add_parser(verbs: Subparsers) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help=f"one of {', '.join(_SHELLS)}")
-    parser.add_argument("--verbose", action="store_true", help="show tracebacks with errors")
     parser.set_defaults(
-        run=run, json=False, exit_code_of_failure=EXIT_FAILED, exit_code_of_interrupt=EXIT_FAILED
+        run=run,
+        json=False,
+        verbose=False,
+        exit_code_of_failure=EXIT_FAILED,
+        exit_code_of_interrupt=EXIT_FAILED,
     )
 
 

@@ -95,7 +95,7 @@ def add_parser(verbs: Subparsers) -> None:
         pick(MirrorOptions, "metrics", "ui", "report"),
         declared(HttpOptions),
         pick(MirrorOptions, "master", shown="local[<num.streams>]"),
-        pick(MirrorOptions, "checkpoint", "conf", "allow_unauthenticated_spark"),
+        pick(MirrorOptions, "checkpoint", "conf"),
     )
     version = f"shoal {importlib.metadata.version('shoal')}"
     parser.add_argument("--version", action="version", version=version, help="show the version and exit")

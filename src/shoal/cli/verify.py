@@ -53,7 +53,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(TopicSelection),
         pick(MirrorOptions, "group"),
         declared(_Command),
-        pick(MirrorOptions, "conf", "allow_unauthenticated_spark"),
+        pick(MirrorOptions, "conf"),
     )
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
@@ -128,7 +128,6 @@ def _comparing(
         destination,
         master=args.master,
         conf=dict(parse_key_values("--conf", args.conf or [])),
-        allow_unauthenticated=args.allow_unauthenticated_spark,
         options=options,
         patience_s=DEFAULT_PATIENCE_S,
         on_warning=warn,
@@ -184,8 +183,8 @@ def _check_options(args: argparse.Namespace) -> None:
             raise ConfigError("--sample leaves gaps, and --state has no gaps. Remove one of them")
         check_result_file("--state", args.state)
     given(MirrorOptions, {"group": args.group, "conf": args.conf})  # refuses what cannot be used
-    if args.master is None and (args.conf or args.allow_unauthenticated_spark):
-        raise ConfigError("--conf and --allow-unauthenticated-spark need --master. Add it")
+    if args.master is None and args.conf:
+        raise ConfigError("--conf needs --master. Add it")
     if args.report is not None:
         check_result_file("--report", args.report)
 

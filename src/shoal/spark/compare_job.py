@@ -87,7 +87,6 @@ def comparison_on_spark(
     *,
     master: str,
     conf: Mapping[str, str],
-    allow_unauthenticated: bool,
     options: CopyOptions,
     patience_s: float,
     on_warning: Callable[[str], object],
@@ -111,9 +110,7 @@ def comparison_on_spark(
             stack.callback(context.stop)
         clusters = source, destination
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-verify-")))
-        key = stack.enter_context(
-            key_for_tasks(context, clusters, directory, allow_unauthenticated=allow_unauthenticated)
-        )
+        key = stack.enter_context(key_for_tasks(context, clusters, directory))
         credentials = Credentials.of(*clusters)
         sealed = credentials.seal(PROCESS_KEY) if credentials else None
         ours, theirs = map(Credentials({}).into, clusters)

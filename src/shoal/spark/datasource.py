@@ -23,7 +23,7 @@ from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
-from shoal.spark.trust import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
+from shoal.spark.trust import refusal_of, refuse_in_plan
 from shoal.spark.write_rows import new_writer
 
 __all__ = ["ShoalDataSource", "data_source"]
@@ -117,7 +117,7 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
 
     """
     context = spark.sparkContext
-    refusal = refusal_of(str(context.master), context.getConf().get, OPTION_OF_CONSENT)
+    refusal = refusal_of(str(context.master), context.getConf().get)
 
     class SessionDataSource(ShoalDataSource):
         _refusal = refusal

@@ -103,12 +103,7 @@ class SparkEngine:
             with self._our_errors():
                 refuse_speculation(self._context)
                 self._key = resources.enter_context(
-                    key_for_tasks(
-                        self._context,
-                        (self._options.source, self._options.destination),
-                        directory,
-                        allow_unauthenticated=self._options.allow_unauthenticated_spark,
-                    )
+                    key_for_tasks(self._context, (self._options.source, self._options.destination), directory)
                 )
             self._resources = resources.pop_all()
         if is_ours and is_on_this_machine(self._options.master):

@@ -60,7 +60,6 @@ class ReadOptions:
         tasks: ``minPartitions``: the number of tasks.
         max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
         fail_on_data_loss: Whether deleted offsets are an error.
-        allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
 
     """
 
@@ -73,7 +72,6 @@ class ReadOptions:
     tasks: int
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
-    allow_unauthenticated_spark: bool
 
     @property
     def cluster(self) -> ClientConfig:
@@ -106,7 +104,6 @@ class ReadOptions:
             tasks=_integer(left, "minPartitions") or os.cpu_count() or 1,
             max_offsets_per_trigger=_integer(left, "maxOffsetsPerTrigger"),
             fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
-            allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
         )
         _nothing_left(left)
         return parsed
@@ -121,14 +118,12 @@ class WriteOptions:
         destination: The cluster to write to.
         rename: As ``--rename``: the destination topics' names by the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
-        allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
 
     """
 
     destination: ClientConfig
     rename: str | None
     allow_gaps: bool
-    allow_unauthenticated_spark: bool
 
     @property
     def cluster(self) -> ClientConfig:
@@ -152,7 +147,6 @@ class WriteOptions:
             destination=destination,
             rename=left.pop("rename", None),
             allow_gaps=_flag(left, "allowGaps"),
-            allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
         )
         _nothing_left(left)
         return parsed

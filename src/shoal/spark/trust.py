@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # a mirror does not pay for the imports of the data source
     from shoal.spark.options import ReadOptions, WriteOptions
 
 __all__ = [
-    "OPTION_OF_CONSENT",
     "is_on_this_machine",
     "key_for_tasks",
     "refusal_of",
@@ -46,8 +45,8 @@ __all__ = [
     "refuse_speculation_in_task",
 ]
 
-OPTION_OF_CONSENT = "the option allowUnauthenticatedSpark=true"
-
+#: The user's consent to connections that reveal credentials: a setting of Spark, for every way to start it.
+_CONSENT = "spark.shoal.allowUnauthenticated"
 _AUTHENTICATION = "spark.authenticate"
 _ENCRYPTION = (
     "spark.network.crypto.enabled",
@@ -92,7 +91,7 @@ def _refuse_speculation(value: str | None) -> None:
 # Credentials
 
 
-def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: str) -> str:
+def refusal_of(master: str, setting_of: Callable[[str], str | None]) -> str:
     """
     Return why connections would reveal the clusters' credentials; empty if they do not.
 
@@ -100,9 +99,10 @@ def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: st
 
     Args:
         setting_of: Returns a setting of Spark by its name; None if it is not set.
-        consent: The option that allows such connections.
 
     """
+    if _is_on(setting_of(_CONSENT)):
+        return ""
     if not _is_on(setting_of(_AUTHENTICATION)):
         setting, remedy = _AUTHENTICATION, f"{_AUTHENTICATION}=true and {_ENCRYPTION[0]}=true"
     elif not is_on_this_machine(master) and not any(_is_on(setting_of(each)) for each in _ENCRYPTION):
@@ -111,7 +111,7 @@ def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: st
         return ""
     return (
         f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters. Set "
-        f"{remedy} for Spark, or give {consent} if only trusted users reach these connections"
+        f"{remedy} for Spark, or {_CONSENT}=true if only trusted users reach these connections"
     )
 
 
@@ -124,10 +124,10 @@ def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
         options: The options of the job.
 
     Raises:
-        ConfigError: The session's connections reveal the credentials, and no option allows it.
+        ConfigError: The session's connections reveal the credentials.
 
     """
-    if refusal and not options.allow_unauthenticated_spark and Credentials.of(options.cluster):
+    if refusal and Credentials.of(options.cluster):
         raise ConfigError(refusal)
 
 
@@ -137,12 +137,12 @@ def refuse_in_task(options: ReadOptions | WriteOptions) -> None:
     master = context.getLocalProperty("spark.master") if context else None
     # The tasks of a DataFrame's RDD (``df.rdd``) have no settings.
     if context and master:
-        refuse_in_plan(refusal_of(master, context.getLocalProperty, OPTION_OF_CONSENT), options)
+        refuse_in_plan(refusal_of(master, context.getLocalProperty), options)
 
 
 @contextlib.contextmanager
 def key_for_tasks(
-    context: SparkContext, clusters: Sequence[ClientConfig], directory: Path, *, allow_unauthenticated: bool
+    context: SparkContext, clusters: Sequence[ClientConfig], directory: Path
 ) -> Iterator[str | Path]:
     """
     Yield the key that opens the clusters' sealed credentials in tasks; an empty one if they have none.
@@ -150,7 +150,6 @@ def key_for_tasks(
     Args:
         directory: A directory for the file of the key, which is there until the context ends. Tasks on other
             machines have the key itself.
-        allow_unauthenticated: Whether Spark's connections may reveal the credentials.
 
     Raises:
         ConfigError: See :func:`refusal_of`.
@@ -160,8 +159,7 @@ def key_for_tasks(
         yield ""
         return
     master = str(context.master)
-    refusal = refusal_of(master, context.getConf().get, "--allow-unauthenticated-spark")
-    if refusal and not allow_unauthenticated:
+    if refusal := refusal_of(master, context.getConf().get):
         raise ConfigError(refusal)
     if is_on_this_machine(master):
         with key_in_file(directory) as file:

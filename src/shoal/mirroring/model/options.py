@@ -182,13 +182,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     conf: tuple[tuple[str, str], ...] = option(
         kinds.SETTINGS, "a Spark setting. May be repeated", default=(), group="Spark"
     )
-    allow_unauthenticated_spark: bool = option(
-        kinds.FLAG,
-        "send the credentials of the Kafka clusters to the tasks even if Spark does not authenticate and "
-        "encrypt its connections",
-        default=False,
-        group="Spark",
-    )
     timing: Timing = DEFAULT_TIMING
     ignored: tuple[str, ...] = field(default=(), init=False, compare=False)
 
