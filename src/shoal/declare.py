@@ -119,12 +119,14 @@ def option(
     Args:
         kind: The kind of its values.
         help: Its effect, for ``--help`` and docs/cli.md.
-        default: Its default; without one, every command that has the option requires it.
+        default: Its default; without one, every command that has the option requires it. A flag is off.
         group: The heading in the help.
         name: Its name; by default that of the field, with dashes.
         aliases: Other names, as the command line has them.
 
     """
+    if kind.is_flag and default is MISSING:
+        default = False
     return field(default=default, metadata={"option": _Declaration(kind, help, group, name, aliases)})
 
 

@@ -1,8 +1,8 @@
 """
 The command line: ``shoal VERB``.
 
-Each verb is a module with ``add_parser`` and ``run``: it parses, calls and prints. Results go to stdout,
-everything else to stderr.
+Each verb is a module: ``add_parser`` declares its command line, and ``run`` calls and prints. Results go to
+stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 failed, also if a partition was stopped; 2 usage or configuration; 3 (``verify``) could
 not compare; 4 (``mirror``) done, but after incidents that its options allowed.
@@ -48,12 +48,13 @@ def make_parser(verb: str | None = None) -> argparse.ArgumentParser:
         "Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 could not compare (verify); 4 "
         "done, but after incidents (mirror). Without a verb, shoal prints this help on stderr and exits "
         "with code 2.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"shoal {importlib.metadata.version('shoal')}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     for each in (verb,) if verb in VERBS else VERBS:
-        importlib.import_module(f".{each.replace('-', '_')}", __name__).add_parser(verbs)
+        module = importlib.import_module(f".{each.replace('-', '_')}", __name__)
+        module.add_parser(verbs)
+        verbs.choices[each].set_defaults(run=module.run)
     return parser
 
 

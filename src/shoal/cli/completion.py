@@ -28,11 +28,9 @@ def add_parser(verbs: Subparsers) -> None:
         "  shoal completion bash\n"
         "  shoal completion zsh\n"
         "  shoal completion fish",
-        allow_abbrev=False,
     )
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help=f"one of {', '.join(_SHELLS)}")
     parser.set_defaults(
-        run=run,
         json=False,
         verbose=False,
         exit_code_of_failure=EXIT_FAILED,

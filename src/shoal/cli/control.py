@@ -45,7 +45,6 @@ def add_parser(verbs: Subparsers) -> None:
         "topics:\n\n"
         "  shoal control /run/shoal/orders.sock limit 50m\n"
         "  shoal control /run/shoal/orders.sock pause 'logs\\..*'",
-        allow_abbrev=False,
     )
     parser.add_argument("path", metavar="PATH", help="the path of the mirror's control socket")
     parser.add_argument(
@@ -53,7 +52,6 @@ def add_parser(verbs: Subparsers) -> None:
     )
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="the arguments of the command")
     add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

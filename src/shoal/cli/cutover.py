@@ -39,7 +39,6 @@ def add_parser(verbs: Subparsers) -> None:
         "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --rehearse\n"
         "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' "
         "--certificate orders.json",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -51,7 +50,6 @@ def add_parser(verbs: Subparsers) -> None:
         pick(MirrorOptions, "group"),
     )
     add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _gates() -> str:

@@ -48,11 +48,9 @@ def add_parser(verbs: Subparsers) -> None:
         "passes on the versions that the cluster supports, translates those that Kafka 4 removed, and "
         "converts record sets to the old formats while it sends them.",
         epilog="Example:\n\n  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
-        allow_abbrev=False,
     )
     add_options(parser, declared(_Command), declared(GatewaySettings), declared(MetricsOptions))
     add_output_options(parser, exit_code_of_interrupt=0)
-    parser.set_defaults(run=run)
 
 
 def _parse_broker_ids(option: str, text: str) -> frozenset[int]:
@@ -121,7 +119,6 @@ class _Command:
         "pass each client's login on to the broker behind its connection, so that the cluster sees the "
         "client and not the gateway. --upstream-config then needs no login, only security.protocol. Set "
         "--tls-certificate too, or passwords and tokens cross the network in clear text",
-        default=False,
         group="logins of clients",
     )
     broker_ids: frozenset[int] = option(

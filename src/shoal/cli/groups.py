@@ -37,7 +37,6 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Example: see what would be committed, prove it, and commit it:\n\n"
         "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --prove\n"
         "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --apply",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -53,24 +52,21 @@ def add_parser(verbs: Subparsers) -> None:
         ),
     )
     add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)
 class _Command:
     """Options of the command alone."""
 
-    apply: bool = option(kinds.FLAG, "commit the translated offsets", default=False, group="consumer groups")
+    apply: bool = option(kinds.FLAG, "commit the translated offsets", group="consumer groups")
     reverse: bool = option(
         kinds.FLAG,
         "read the groups of the destination, and translate their offsets back to the source",
-        default=False,
         group="consumer groups",
     )
     prove: bool = option(
         kinds.FLAG,
         "read the record that a consumer reads next at both clusters, and compare the two",
-        default=False,
         group="consumer groups",
     )
 

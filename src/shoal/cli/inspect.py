@@ -36,7 +36,6 @@ def add_parser(verbs: Subparsers) -> None:
         "is measured. Exit codes: 0 done; 1 a partition could not be read, or the "
         "cluster did not respond; 2 usage or configuration.",
         epilog="Example:\n\n  shoal inspect --from old:9092 --topics 'orders.*' --report batches.html",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -47,7 +46,6 @@ def add_parser(verbs: Subparsers) -> None:
         declared(_Command),
     )
     add_output_options(parser)
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Examples: copy all current records, and keep a copy with another name up to date:\n\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -47,7 +46,6 @@ def add_parser(verbs: Subparsers) -> None:
         declared(MirrorOptions),
     )
     add_output_options(parser, exit_code_of_interrupt=0)
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,6 @@ class _Command:
         kinds.FLAG,
         "print what the mirror would copy, create and change, the ACLs that it needs on each side, and what "
         "is wrong with clusters, Java and disk, and do nothing. Exit code 2 if the mirror would not start",
-        default=False,
         group="mirror",
     )
     config: str | None = option(

@@ -86,7 +86,6 @@ def add_parser(verbs: Subparsers) -> None:
         epilog="Example:\n\n"
         "  shoal mirror-maker --consumer.config consumer.properties \\\n"
         "    --producer.config producer.properties --include 'orders.*' --use.raw.bytes",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -100,7 +99,6 @@ def add_parser(verbs: Subparsers) -> None:
     version = f"shoal {importlib.metadata.version('shoal')}"
     parser.add_argument("--version", action="version", version=version, help="show the version and exit")
     add_output_options(parser, exit_code_of_interrupt=0)
-    parser.set_defaults(run=run)
 
 
 _KAFKA = "MirrorMaker 1, KIP-3 and KIP-712"
@@ -206,7 +204,6 @@ class _Command:
     new_consumer: bool = option(
         kinds.FLAG,
         "has no effect",
-        default=False,
         group=_KAFKA,
         name="new.consumer",
     )

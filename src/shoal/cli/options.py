@@ -70,10 +70,8 @@ class Clusters:
 class _Output:
     """The options of each verb's output."""
 
-    json: bool = option(
-        kinds.FLAG, "print JSON objects on stdout, one per line", default=False, group="output"
-    )
-    verbose: bool = option(kinds.FLAG, "show tracebacks with errors", default=False, group="output")
+    json: bool = option(kinds.FLAG, "print JSON objects on stdout, one per line", group="output")
+    verbose: bool = option(kinds.FLAG, "show tracebacks with errors", group="output")
 
 
 def add_output_options(

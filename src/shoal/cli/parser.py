@@ -32,8 +32,9 @@ class Parser(argparse.ArgumentParser):
     """A parser of the program or of one verb."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        # argparse makes the verbs' parsers of this class, but without this formatter.
+        # argparse makes the verbs' parsers of this class, but with its own defaults.
         more.setdefault("formatter_class", _Formatter)
+        more.setdefault("allow_abbrev", False)
         super().__init__(*args, **more)
 
     def error(self, message: str) -> NoReturn:

@@ -45,7 +45,6 @@ def add_parser(verbs: Subparsers) -> None:
         "Exit codes: 0 equal, or no record on either side; 1 different; 2 usage or configuration; 3 could "
         "not compare, or compared no record.",
         epilog="Example:\n\n  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
-        allow_abbrev=False,
     )
     add_options(
         parser,
@@ -58,7 +57,6 @@ def add_parser(verbs: Subparsers) -> None:
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
     )
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ class GatewaySettings:
         kinds.FLAG,
         "allow --listen to use an address that other machines can reach. Clients there act as the upstream "
         "user, unless they log in by --sasl-pass-through",
-        default=False,
         group="addresses",
     )
     tls: TlsFiles | None = None
@@ -111,13 +110,11 @@ class GatewaySettings:
     read_only: bool = option(
         kinds.FLAG,
         "serve no Produce and no transactions, so that clients only read records and commit offsets",
-        default=False,
         group="permissions of clients",
     )
     allow_create_topics: bool = option(
         kinds.FLAG,
         "serve CreateTopics. The gateway serves no other API of administrators",
-        default=False,
         group="permissions of clients",
     )
     idle_s: float = 600.0

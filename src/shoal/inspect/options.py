@@ -23,7 +23,7 @@ class InspectOptions:
         default=4 * _MIB,
         group="reading",
     )
-    all: bool = option(kinds.FLAG, "read all batches", default=False, group="reading")
+    all: bool = option(kinds.FLAG, "read all batches", group="reading")
 
     def __post_init__(self) -> None:
         read_fields(self)

@@ -51,7 +51,6 @@ class CutoverOptions:
         kinds.FLAG,
         "go through all gates but the one that waits for producers, commit and write nothing, and print how "
         "long each gate took",
-        default=False,
         group="gates",
     )
     quiet_s: float = option(
@@ -77,7 +76,6 @@ class CutoverOptions:
     accept_at_least: bool = option(
         kinds.FLAG,
         "move groups, too, whose translation is only at least: their consumers may read records again",
-        default=False,
         group="consumer groups",
     )
 

@@ -152,7 +152,6 @@ class CopyOptions:
         "each is compared with the source as a whole, and the mirror continues behind it. A copy that "
         "differs, or that begins later than the source (but see --continue-after source-retention), stops "
         "its partition, and nothing is written (docs/from-mirrormaker.md)",
-        default=False,
         group="mirror",
     )
     fetch_buffer_bytes: int = option(
@@ -191,7 +190,6 @@ class CopyOptions:
         kinds.FLAG,
         "give records of LogAppendTime topics their append time, not their create time: such batches are "
         "decoded and compressed again",
-        default=False,
         group="guarantees",
     )
     segment_bytes: int = option(

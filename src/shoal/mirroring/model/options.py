@@ -84,7 +84,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     once: bool = option(
         kinds.FLAG,
         "copy up to the end offsets seen at the start, then exit",
-        default=False,
         group="mirror",
     )
     start: Start = option(
