@@ -233,8 +233,7 @@ class _DryRunner:
         )
 
     def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
-        missing, _ = missing_acls(acls, self._source, self._destination)
-        return missing
+        return missing_acls(acls, self._source, self._destination)
 
     def _destination_before_2_8(self) -> bool:
         if self._options.destination.directory is not None:

@@ -11,11 +11,9 @@ from ..model.acls import Acl
 __all__ = ["missing_acls"]
 
 
-def missing_acls(
-    acls: Sequence[Acl], source: Cluster, destination: Cluster
-) -> tuple[tuple[Acl, ...], tuple[Acl, ...]]:
+def missing_acls(acls: Sequence[Acl], source: Cluster, destination: Cluster) -> tuple[Acl, ...]:
     """
-    Return the ACLs that this principal lacks, and those that the clusters return nothing about.
+    Return the ACLs that this principal lacks, as far as the clusters say so.
 
     The clusters return the operations on topics that exist, and on groups.
 
@@ -30,11 +28,9 @@ def missing_acls(
             allowed[name, "topic", topic] = operations
         for group in {acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "group")}:
             allowed[name, "group", group] = group_operations(cluster, group)
-    missing, unknown = [], []
-    for acl in acls:
-        operations = allowed.get((acl.cluster, acl.resource_type, acl.resource))
-        if operations is None:
-            unknown.append(acl)
-        elif acl.operation not in operations:
-            missing.append(acl)
-    return tuple(missing), tuple(unknown)
+    return tuple(
+        acl
+        for acl in acls
+        if (operations := allowed.get((acl.cluster, acl.resource_type, acl.resource))) is not None
+        and acl.operation not in operations
+    )
