@@ -41,6 +41,7 @@ _SEEDS = (
     75709,
     913453,
     2100423,
+    2200077,
 )
 
 #: The trials of the long tier.

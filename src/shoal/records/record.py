@@ -176,8 +176,12 @@ def read_key(record: Record) -> bytes | None:
         CorruptBatch: The body does not begin with a key.
 
     """
+    body = record.body
     try:
-        return _read_sized(record.body, 0)[0]
+        size = body[0]  # in line if it takes one byte: a fifth of the time
+        if size < 0x80 and not size & 1 and size >> 1 < len(body):
+            return body[1 : 1 + (size >> 1)]
+        return _read_sized(body, 0)[0]
     except (Malformed, IndexError):
         raise CorruptBatch("the record's key does not parse", record.offset) from None
 

@@ -284,10 +284,12 @@ class _Rules:
         there = _Keys.of(self._theirs, wanted, _END)
         for left in beside:
             slot = left.slot
-            gone, unknown = _judged(left.source, slot.gaps.destination, here, there, slot.end.destination)
+            end = _first_behind_gap(slot.destination, slot.end.destination)
+            gone, unknown = _judged(left.source, slot.gaps.destination, here, there, end)
             for offset in unknown:
                 self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), at(slot.start.destination))
             end = slot.end.source if self.found.lag is None or not slot.is_last else self.found.lag
+            end = min(end, _first_behind_gap(slot.source, end))
             extra, strange = _judged(left.destination, slot.gaps.source, there, here, end)
             for offset in strange:
                 self.ranges.add(_may_be_removed(Side.SOURCE), at(slot.start.source), one(offset))
@@ -387,7 +389,7 @@ def _judged(
         gap: The number of offsets without a record that the other side has in their place.
         own: The keys of the side that has them.
         other: The keys of the side that lacks them.
-        end: The offset of the other side's next record.
+        end: The offset of the other side's first record behind a gap in their place.
 
     """
     gone, unknown = set[int](), dict[int, None]()
@@ -402,6 +404,11 @@ def _judged(
             else:
                 gone.add(each.offset)
     return (gone, unknown) if len(gone) + len(unknown) <= gap else (set(), {})
+
+
+def _first_behind_gap(records: Sequence[Odd], end: int) -> int:
+    """Return the offset of the first record behind a gap: one of a slot, or the one at its end."""
+    return next((each.offset for each in records if each.gap), end)
 
 
 def _behind_gaps(records: Sequence[Odd], gaps: int, wanted: int) -> set[int]:
