@@ -8,10 +8,8 @@ count.
 
 from __future__ import annotations
 
-import os
 import secrets
 import struct
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -28,14 +26,11 @@ from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
-from .store import Store
+from .store import MOST_CACHED_BYTES, Store, leave_cache
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
 _LARGEST_OFFSET = 2**63 - 1
-
-#: The bytes of a segment that may wait in the page cache.
-_MOST_CACHED_BYTES = 8 * 1024 * 1024
 _MAX_TIMESTAMP = struct.Struct(">q")
 
 
@@ -248,12 +243,9 @@ class OpenSegment:
         self.size += len(view)
 
     def _spare_cache(self, descriptor: int, size: int) -> None:
-        """Have the disk take what is not read again: each new page of the cache costs CPU."""
         self._cached += size
-        if self._cached < _MOST_CACHED_BYTES or self._is_read_again:
-            return
-        if sys.platform == "linux":
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if self._cached >= MOST_CACHED_BYTES and not self._is_read_again:
+            leave_cache(descriptor, self.size + size)
             self._cached = 0
 
     def pass_over(self, offset: int) -> None:

@@ -26,11 +26,13 @@ from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError
 from .credentials import StoreCredentials
 
 __all__ = [
+    "MOST_CACHED_BYTES",
     "Listed",
     "Store",
     "StoredFile",
     "check_url",
     "is_directory_url",
+    "leave_cache",
     "open_store",
     "shown_url",
 ]
@@ -57,6 +59,9 @@ _NO_HADOOP = re.compile(r"Unable to load lib(jvm|hdfs)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 
 _COPY_BYTES = 8 * 1024 * 1024
+
+#: The bytes of a file that may be in the page cache.
+MOST_CACHED_BYTES = 8 * 1024 * 1024
 
 
 class Listed(NamedTuple):
@@ -186,20 +191,35 @@ class _LocalFile:
 
     def __init__(self, path: Path, where: str) -> None:
         self._where = where
+        self._cached = 0
         self._file = path.open("rb", buffering=0)
         self.size = os.fstat(self._file.fileno()).st_size
 
     def read_at(self, position: int, size: int) -> bytes:
         try:
-            return os.pread(self._file.fileno(), size, position)
+            data = os.pread(self._file.fileno(), size, position)
         except OSError as error:
             raise Disconnected(self._where, error.strerror or str(error)) from error
+        self._cached += len(data)
+        if self._cached >= MOST_CACHED_BYTES:
+            leave_cache(self._file.fileno(), position + len(data))
+            self._cached = 0
+        return data
 
     def close(self) -> None:
-        if sys.platform == "linux":
-            # For the next one its pages cost less CPU than new ones.
-            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        leave_cache(self._file.fileno(), self.size)
         self._file.close()
+
+
+def leave_cache(descriptor: int, end: int) -> None:
+    """
+    Drop the pages of a file up to a position from the page cache, and have the disk take those that are new.
+
+    An archive is larger than memory, and passes once. Its pages are soon used again for the rest of it: new
+    ones would cost more CPU than all else, since a hypervisor may have to find memory for each.
+    """
+    if sys.platform == "linux":
+        os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)
 
 
 class _LocalStore:
