@@ -36,6 +36,11 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "time.monotonic() - (self.next_delay_s() if delay_s is None else delay_s)",
     ): "no pause between two tries",
     (
+        "shoal/mirroring/task/pair.py",
+        "size > 0",
+        "size >= 0",
+    ): "looks once more at a partition of which nothing came",
+    (
         "shoal/mirroring/task/committer.py",
         "until - time.monotonic()",
         "until + time.monotonic()",
