@@ -52,9 +52,9 @@ def test_every_kind_of_batch_is_restored(tmp_path: Path, seed: int) -> None:
         for _ in range(3):
             for _ in range(12):
                 source.grow()
-                dice.choice([source.begin_or_continue_transaction, source.end_transaction])()
+                dice.choice([source.begin_or_continue_transaction, source.end_transactions])()
             archiving.to_the_end()
-        source.end_transaction()
+        source.end_transactions()
         archiving.to_the_end()
         assert archiving.content() == stored(source.log)
         archiving.restore()

@@ -355,7 +355,7 @@ def transaction_stays_open(world: TaskWorld, dice: random.Random) -> None:
 def transactions_end(world: TaskWorld, dice: random.Random) -> None:
     """The open transactions end."""
     for each in world.partitions:
-        each.end_transaction()
+        each.end_transactions()
 
 
 @happens(Family.FAULTS, incidents=[IncidentKind.SEND_FAILURE], stops=["MESSAGE_TOO_LARGE"])

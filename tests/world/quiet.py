@@ -123,7 +123,7 @@ def _check_small_batches(world: TaskWorld) -> None:
     timing = replace(world.brokers.settings.timing, small_batches_s=_LOOK_S)
     world.set(rebatch=None, fetch_buffer_bytes=LARGE_BUFFER_BYTES, timing=timing)
     partition = world.partitions[0]
-    partition.end_transaction()
+    partition.end_transactions()
     are_together = _are_together(world)
     for node in world.destination.nodes:
         node.faults.add(ApiKey.PRODUCE, times=None, delay_s=_REQUEST_S)

@@ -218,10 +218,10 @@ class SourcePartition:
         """Write a batch of a transaction that stays open."""
         self._transactional(_LONG_PRODUCER_ID)
 
-    def end_transaction(self) -> None:
-        """Commit or abort the open transaction, if there is one."""
-        if self._open.get(_LONG_PRODUCER_ID):
-            self._end(_LONG_PRODUCER_ID, self._dice.choice([ABORT, COMMIT]))
+    def end_transactions(self) -> None:
+        """Commit or abort each open transaction, also one whose marker an election took."""
+        for producer_id in [each for each, records in self._open.items() if records]:
+            self._end(producer_id, self._dice.choice([ABORT, COMMIT]))
 
     def update_keys(self) -> None:
         """Write updates of few keys, as for a compacted topic."""
@@ -327,7 +327,7 @@ class SourcePartition:
         for _, producer_id, records in (each for each in self._ended if each[0] >= end):
             self._open.setdefault(producer_id, []).extend(records)
             for record in records:
-                record.may_lack = record.may_lack or record.is_shown  # a mirror may have seen it, or not
+                record.may_lack = True  # a mirror may have seen it, or not
         self._ended = [each for each in self._ended if each[0] < end]
         for producer_id, records in self._open.items():
             self._open[producer_id] = [each for each in records if each.offset < end]

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from shoal.mirroring.model.incidents import IncidentKind
-from tests.two_brokers import Content
+from tests.two_brokers import Content, lose_tail
 
 from .judge import Judge, Loss
 from .source import Written
@@ -37,6 +37,16 @@ def _skip_a_record(world: TaskWorld) -> None:
     world.partitions[0].small_batches(1)
     world.fencing.leave(world.brokers.settings.group)
     world.brokers.commit(replace(position, source_offset=world.partitions[0].next_offset), TOPIC)
+
+
+def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(world: TaskWorld) -> None:
+    partition = world.partitions[0]
+    partition.transaction()
+    marker = partition.next_offset - 1
+    partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, marker))
+    assert world.closed_ranges()[0].end_offset == 0
+    partition.end_transactions()
+    assert world.closed_ranges()[0].end_offset == marker + 1
 
 
 # Losses
