@@ -5,6 +5,7 @@
 //! its header, is left to Python, and so is everything behind it.
 
 use crate::checksum::crc32c;
+use crate::varint::{Reader, varint_size, write_varint};
 use crate::walk::{
     ATTRIBUTES, BASE_TIMESTAMP, CRC, Entry, HEADER_SIZE, Stamp, plain_entry, read_i32, read_i64,
 };
@@ -87,7 +88,7 @@ fn append(
     };
     let mut added = 0;
     for number in 0..entry.records_count {
-        let Some((delta, body)) = reader.record(number) else {
+        let Some((delta, body)) = read_record(&mut reader, number) else {
             break;
         };
         let timestamp = base_timestamp.wrapping_add(delta);
@@ -133,58 +134,21 @@ fn write_record(timestamp_delta: i64, offset_delta: u32, body: &[u8], to: &mut V
     to.extend_from_slice(body);
 }
 
-fn write_varint(mut value: u64, to: &mut Vec<u8>) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
+/// Read a record without a gap before it: its timestamp delta, and its body.
+fn read_record<'a>(reader: &mut Reader<'a>, number: u32) -> Option<(i64, &'a [u8])> {
+    let size = reader.varint(32)?;
+    if size & 1 == 1 {
+        return None;
     }
-    to.push(value as u8);
-}
-
-fn varint_size(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    /// Read a record without a gap before it: its timestamp delta, and its body.
-    fn record(&mut self, number: u32) -> Option<(i64, &'a [u8])> {
-        let size = self.varint(32)?;
-        if size & 1 == 1 || size >> 1 > self.rest.len() as u64 {
-            return None;
-        }
-        let (record, rest) = self.rest.split_at((size >> 1) as usize);
-        self.rest = rest;
-        let mut fields = Reader { rest: record };
-        let (_attributes, rest) = fields.rest.split_first()?;
-        fields.rest = rest;
-        let timestamp_delta = fields.varint(64)?;
-        let offset_delta = fields.varint(32)?;
-        let is_next = offset_delta == u64::from(number) << 1;
-        let zigzag = (timestamp_delta >> 1) as i64 ^ -((timestamp_delta & 1) as i64);
-        (is_next && fields.rest.len() >= SMALLEST_BODY).then_some((zigzag, fields.rest))
-    }
-
-    /// Read a varint of at most so many bits.
-    fn varint(&mut self, bits: u32) -> Option<u64> {
-        let mut value: u64 = 0;
-        for shift in (0..bits).step_by(7) {
-            let (&byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            let part = u64::from(byte & 0x7f);
-            if shift + 7 > bits && part >> (bits - shift) != 0 {
-                return None;
-            }
-            value |= part << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
+    let mut fields = Reader {
+        rest: reader.bytes((size >> 1) as usize)?,
+    };
+    fields.bytes(1)?; // the attributes
+    let timestamp_delta = fields.varint(64)?;
+    let offset_delta = fields.varint(32)?;
+    let is_next = offset_delta == u64::from(number) << 1;
+    let zigzag = (timestamp_delta >> 1) as i64 ^ -((timestamp_delta & 1) as i64);
+    (is_next && fields.rest.len() >= SMALLEST_BODY).then_some((zigzag, fields.rest))
 }
 
 #[cfg(test)]

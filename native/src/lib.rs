@@ -17,4 +17,5 @@ mod sender;
 mod socket;
 #[cfg(feature = "python")]
 mod tls;
+mod varint;
 mod walk;

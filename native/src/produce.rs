@@ -3,16 +3,17 @@
 //! `ProduceRequest.json` and `ProduceResponse.json` of Kafka. Both are flexible from v9 on, and v13 lists a topic by
 //! its id instead of its name (KIP-516). The reference is `shoal.protocol.produce`.
 
+use crate::varint::{Reader, varint_size, write_varint};
+
 const API_KEY: i16 = 0;
 
-/// The versions that are written and read here.
-pub const VERSIONS: std::ops::RangeInclusive<i16> = 9..=13;
+/// All replicas in sync have a batch before its answer.
+const ACKS_ALL: i16 = -1;
 
 /// What all requests of a connection have in common.
 pub struct Head {
     pub version: i16,
     pub client_id: Vec<u8>,
-    pub acks: i16,
     pub timeout_ms: i32,
 }
 
@@ -27,7 +28,7 @@ impl Head {
         to.extend_from_slice(&self.client_id);
         to.push(0); // no tagged fields
         to.push(0); // no transactional id
-        to.extend_from_slice(&self.acks.to_be_bytes());
+        to.extend_from_slice(&ACKS_ALL.to_be_bytes());
         to.extend_from_slice(&self.timeout_ms.to_be_bytes());
         write_length(topics, to);
     }
@@ -35,18 +36,7 @@ impl Head {
 
 /// Write a compact array's or string's length.
 pub fn write_length(length: usize, to: &mut Vec<u8>) {
-    let mut value = length as u64 + 1;
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
-}
-
-/// Return how many bytes a length takes.
-fn length_size(length: usize) -> usize {
-    let bits = u64::BITS - (length as u64 + 1).leading_zeros();
-    bits.div_ceil(7) as usize
+    write_varint(length as u64 + 1, to);
 }
 
 /// Return the size of the answer that is expected, with its own size in front.
@@ -60,10 +50,10 @@ pub fn answer_size(topics: impl Iterator<Item = (usize, usize)>) -> usize {
     let mut count = 0;
     let mut size = SIZE_ID_TAGS + THROTTLE_TIME_TAGS;
     for (name, partitions) in topics {
-        size += name + length_size(partitions) + partitions * PARTITION + 1;
+        size += name + varint_size(partitions as u64 + 1) + partitions * PARTITION + 1;
         count += 1;
     }
-    size + length_size(count)
+    size + varint_size(count + 1)
 }
 
 /// Read an answer's correlation id.
@@ -128,50 +118,28 @@ pub fn without_length(topic: &[u8], version: i16) -> &[u8] {
     &topic[length.min(topic.len())..]
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let taken = self.rest.get(..count)?;
-        self.rest = &self.rest[count..];
-        Some(taken)
-    }
-
-    fn array<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
-        self.bytes(COUNT)?.try_into().ok()
-    }
-
-    fn varint(&mut self) -> Option<usize> {
-        let mut value = 0usize;
-        for shift in [0, 7, 14, 21, 28] {
-            let [byte] = self.array()?;
-            value |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+    fn length(&mut self) -> Option<usize> {
+        Some(self.varint(32)? as usize)
     }
 
     /// Read the length of an array; that of null is 0.
     fn array_length(&mut self) -> Option<usize> {
-        let length = self.varint()?.saturating_sub(1);
+        let length = self.length()?.saturating_sub(1);
         (length <= self.rest.len()).then_some(length)
     }
 
     fn nullable_string(&mut self) -> Option<Option<&'a str>> {
-        match self.varint()? {
+        match self.length()? {
             0 => Some(None),
             length => Some(Some(std::str::from_utf8(self.bytes(length - 1)?).ok()?)),
         }
     }
 
     fn skip_tagged_fields(&mut self) -> Option<()> {
-        for _ in 0..self.varint()? {
-            self.varint()?;
-            let size = self.varint()?;
+        for _ in 0..self.length()? {
+            self.length()?;
+            let size = self.length()?;
             self.bytes(size)?;
         }
         Some(())
@@ -182,7 +150,7 @@ impl<'a> Reader<'a> {
         let length = if version >= 13 {
             16
         } else {
-            self.varint()?.checked_sub(1)?
+            self.length()?.checked_sub(1)?
         };
         self.bytes(length)
     }
@@ -252,7 +220,7 @@ mod tests {
             let mut written = Vec::new();
             write_length(length, &mut written);
             assert_eq!(written, bytes(expected));
-            assert_eq!(length_size(length), written.len());
+            assert_eq!(varint_size(length as u64 + 1), written.len());
         }
     }
 

@@ -4,7 +4,6 @@
 //! it is released, which happens when the function returns. Python's own rule for the buffers of a mirror is that
 //! one thread works on each, so nobody else reads or writes them meanwhile. The gate is the exception, and atomic.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -18,23 +17,20 @@ use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::join;
-use crate::produce::{Head, VERSIONS};
-use crate::sender::{Buffers, End, Limits, Partition, Peer, Sender, Summary};
+use crate::produce::Head;
+use crate::sender::{Buffers, End, Limits, Partition, Peer, Sender};
 use crate::socket::Socket;
-use crate::tls::{SocketError, TlsSocket};
+use crate::tls::TlsSocket;
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 7;
+const INTERFACE: u32 = 8;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
 
 /// Sizes of requests are of 31 bits; this leaves room for all that is not batches.
 const LARGEST_REQUEST: usize = 1 << 30;
-
-/// A broker remembers the last five batches of a producer id (`ProducerStateEntry`).
-const MOST_IN_FLIGHT: usize = 5;
 
 /// Topic, number, buffers of batches, their index, the first one's offset, the newest landed time, the bytes that go
 /// together, whether batches may land later.
@@ -197,7 +193,7 @@ fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {
 /// Send lots, and compare the answers; `shoal.native.Native.send` has the contract.
 #[pyfunction]
 #[pyo3(signature = (
-    descriptor, tls, topics, lots, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
+    descriptor, tls, topics, lots, *, version, client_id, timeout_ms, correlation_id, max_in_flight, refill_at,
     request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms, gate
 ))]
 #[allow(clippy::too_many_arguments)]
@@ -209,7 +205,6 @@ fn send<'py>(
     lots: Vec<Lot>,
     version: i16,
     client_id: PyBackedBytes,
-    acks: i16,
     timeout_ms: i32,
     correlation_id: i32,
     max_in_flight: usize,
@@ -220,28 +215,64 @@ fn send<'py>(
     wait_ms: u64,
     gate: PyBuffer<u64>,
 ) -> PyResult<SendResult<'py>> {
-    let summary = run(
-        py,
-        (descriptor, tls),
-        topics,
-        lots,
-        Head {
-            version,
-            client_id: client_id.to_vec(),
-            acks,
-            timeout_ms,
-        },
-        Limits {
-            max_in_flight,
-            refill_at,
-            request_bytes,
-            forgotten_up_to_ms,
-            max_answer_bytes,
-        },
-        correlation_id,
+    let head = Head {
+        version,
+        client_id: client_id.to_vec(),
+        timeout_ms,
+    };
+    let limits = Limits {
+        max_in_flight,
+        refill_at,
+        request_bytes,
+        forgotten_up_to_ms,
+        max_answer_bytes,
+    };
+    let topics: Vec<&[u8]> = topics.iter().map(|each| &**each).collect();
+    let indexes: Vec<Vec<Entry>> = lots
+        .iter()
+        .map(|each| entries_of(&each.3))
+        .collect::<PyResult<_>>()?;
+    let partitions: Vec<Partition<'_>> = lots
+        .iter()
+        .zip(&indexes)
+        .map(|(lot, entries)| partition_of(lot, entries, topics.len()))
+        .collect::<PyResult<_>>()?;
+    let largest = partitions.iter().map(Partition::largest_part).max();
+    let size = limits.request_bytes.saturating_add(largest.unwrap_or(0));
+    if size > LARGEST_REQUEST {
+        let refusal = format!("requests of {size} bytes are too large");
+        return Err(PyValueError::new_err(refusal));
+    }
+    let interrupted = || {
+        Python::attach(|py| py.check_signals())
+            .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error))
+    };
+    let (gate_until, heard_at) = gate_of(&gate)?;
+    let socket = Socket::new(
+        borrowed(descriptor)?,
+        gate_until,
+        heard_at,
         Duration::from_millis(wait_ms),
-        gate,
-    )?;
+        &interrupted,
+    );
+    let (topics, partitions) = (&topics[..], &partitions[..]);
+    let run = |peer: &mut (dyn Peer + Send)| {
+        py.detach(|| {
+            Sender {
+                peer,
+                head,
+                limits,
+                topics,
+                partitions,
+                correlation_id,
+            }
+            .run()
+        })
+    };
+    let summary = match tls {
+        None => run(&mut { socket }),
+        Some(tls) => run(&mut TlsSocket::new(tls, socket)?),
+    };
     let refused = summary
         .refused
         .into_iter()
@@ -271,91 +302,6 @@ fn send<'py>(
         later,
         summary.requests,
     ))
-}
-
-#[allow(clippy::too_many_arguments)]
-fn run(
-    py: Python<'_>,
-    (descriptor, tls): (i32, Option<Bound<'_, PyAny>>),
-    topics: Vec<PyBackedBytes>,
-    lots: Vec<Lot>,
-    head: Head,
-    limits: Limits,
-    correlation_id: i32,
-    wait: Duration,
-    gate: PyBuffer<u64>,
-) -> PyResult<Summary> {
-    let refuse = |is_wrong: bool, what: String| match is_wrong {
-        true => Err(PyValueError::new_err(what)),
-        false => Ok(()),
-    };
-    refuse(
-        !VERSIONS.contains(&head.version),
-        format!("the sender has no Produce v{}", head.version),
-    )?;
-    refuse(
-        !(1..=MOST_IN_FLIGHT).contains(&limits.max_in_flight),
-        format!(
-            "{} requests in flight are not 1 to {MOST_IN_FLIGHT}",
-            limits.max_in_flight
-        ),
-    )?;
-    refuse(
-        head.acks == 0,
-        "requests with acks=0 have no answers".into(),
-    )?;
-    refuse(
-        head.client_id.len() > i16::MAX as usize,
-        format!("a client id of {} bytes", head.client_id.len()),
-    )?;
-    let topics: Vec<&[u8]> = topics.iter().map(|each| &**each).collect();
-    let indexes: Vec<Vec<Entry>> = lots
-        .iter()
-        .map(|each| entries_of(&each.3))
-        .collect::<PyResult<_>>()?;
-    let partitions: Vec<Partition<'_>> = lots
-        .iter()
-        .zip(&indexes)
-        .map(|(lot, entries)| partition_of(lot, entries, topics.len()))
-        .collect::<PyResult<_>>()?;
-    let mut places = HashSet::new();
-    for each in &partitions {
-        let is_new = places.insert((topics[each.topic], each.number));
-        refuse(
-            !is_new,
-            format!("partition {} of a topic is listed twice", each.number),
-        )?;
-        let size = limits.request_bytes.saturating_add(each.largest_part());
-        refuse(
-            size > LARGEST_REQUEST,
-            format!("requests of {size} bytes are too large"),
-        )?;
-    }
-    let interrupted = || {
-        Python::attach(|py| py.check_signals())
-            .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error))
-    };
-    let (gate_until, heard_at) = gate_of(&gate)?;
-    let socket = Socket::new(
-        borrowed(descriptor)?,
-        gate_until,
-        heard_at,
-        wait,
-        &interrupted,
-    );
-    let peer: Box<dyn Peer + Send + '_> = match tls {
-        None => Box::new(socket),
-        Some(tls) => Box::new(TlsSocket::new(tls, socket)?),
-    };
-    let mut sender = Sender {
-        peer,
-        head,
-        limits,
-        topics: &topics,
-        partitions: &partitions,
-        correlation_id,
-    };
-    Ok(py.detach(|| sender.run()))
 }
 
 fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
@@ -405,13 +351,12 @@ fn end_of(py: Python<'_>, end: End) -> PyResult<(&'static str, Bound<'_, PyAny>)
         End::Failed(error) if error.kind() == io::ErrorKind::TimedOut => ("timed out", none),
         End::Failed(error) => match error.raw_os_error() {
             Some(errno) => ("failed", errno.into_pyobject(py)?.into_any()),
-            None => match error.downcast::<SocketError>() {
-                Ok(SocketError(error)) => {
-                    ("failed", error.into_value(py).into_bound(py).into_any())
-                }
-                // Of a handler of Python's, for a signal that came while the sender waited.
-                Err(error) => return Err(error.into()),
-            },
+            // Of a handler of Python's, for a signal that came while the sender waited.
+            None if error.kind() == io::ErrorKind::Interrupted => return Err(error.into()),
+            None => (
+                "failed",
+                PyErr::from(error).into_value(py).into_bound(py).into_any(),
+            ),
         },
     })
 }

@@ -39,28 +39,6 @@ pub trait Peer {
     fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize>;
 }
 
-impl<P: Peer + ?Sized> Peer for Box<P> {
-    fn may_send(&self) -> bool {
-        (**self).may_send()
-    }
-
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        (**self).send(parts)
-    }
-
-    fn is_within_a_send(&self) -> bool {
-        (**self).is_within_a_send()
-    }
-
-    fn wait_to_send(&mut self) -> io::Result<()> {
-        (**self).wait_to_send()
-    }
-
-    fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize> {
-        (**self).receive(to, expected)
-    }
-}
-
 pub struct Limits {
     pub max_in_flight: usize,
     /// Several requests go out in one system call, if so few are left that the broker could run out of work.
@@ -227,8 +205,8 @@ struct InFlight {
     answer_size: usize,
 }
 
-pub struct Sender<'a, P: Peer> {
-    pub peer: P,
+pub struct Sender<'a, P: Peer + ?Sized> {
+    pub peer: &'a mut P,
     pub head: Head,
     pub limits: Limits,
     /// Each topic as requests list it: its name as a compact string, or its id.
@@ -238,7 +216,7 @@ pub struct Sender<'a, P: Peer> {
     pub correlation_id: i32,
 }
 
-impl<'a, P: Peer> Sender<'a, P> {
+impl<'a, P: Peer + ?Sized> Sender<'a, P> {
     /// Send all batches, and return when no answer is to come.
     pub fn run(&mut self) -> Summary {
         let mut turn = Turn::of(self.topics, self.head.version, self.partitions);
@@ -869,7 +847,7 @@ mod tests {
 
     fn run_entries<'a>(
         case: &Case,
-        broker: Broker<'a>,
+        mut broker: Broker<'a>,
         entries: &[Entry],
     ) -> (Summary, Broker<'a>) {
         let batches = vec![1; SIZE as usize * entries.len()];
@@ -886,11 +864,10 @@ mod tests {
             })
             .collect();
         let mut sender = Sender {
-            peer: broker,
+            peer: &mut broker,
             head: Head {
                 version: 12,
                 client_id: b"c".to_vec(),
-                acks: -1,
                 timeout_ms: 30_000,
             },
             limits: Limits {
@@ -905,7 +882,7 @@ mod tests {
             correlation_id: i32::MAX - 1, // they begin again at 0
         };
         let summary = sender.run();
-        (summary, sender.peer)
+        (summary, broker)
     }
 
     #[test]

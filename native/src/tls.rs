@@ -3,8 +3,6 @@
 //! Python's `ssl` has the trust stores, the logins and OpenSSL. It is fast if a call gets many bytes: OpenSSL encrypts
 //! them without the interpreter's lock. The sender reads the gate before each call.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, IoSlice};
 
 use pyo3::exceptions::PyOSError;
@@ -17,18 +15,6 @@ use crate::socket::{RECEIVE_BYTES, Socket};
 
 /// The most bytes of one call, unless a buffer has more.
 const JOINED_BYTES: usize = 256 * 1024;
-
-/// A failure of the socket, as Python raised it.
-#[derive(Debug)]
-pub struct SocketError(pub PyErr);
-
-impl fmt::Display for SocketError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(to)
-    }
-}
-
-impl Error for SocketError {}
 
 pub struct TlsSocket<'a> {
     tls: Py<PyAny>,
@@ -63,10 +49,9 @@ impl<'a> TlsSocket<'a> {
         } else if error.matches(py, &self.want_write).unwrap_or(false) {
             Ok(PollFlags::OUT)
         } else if error.is_instance_of::<PyOSError>(py) {
-            Err(io::Error::other(SocketError(error)))
+            Err(io::Error::other(error))
         } else {
-            // Of a signal's handler.
-            Err(io::Error::new(io::ErrorKind::Interrupted, error))
+            Err(raised(error))
         }
     }
 }
@@ -80,10 +65,10 @@ impl Peer for TlsSocket<'_> {
         Python::attach(|py| {
             let joined = match self.begun.take() {
                 Some(begun) => begun.into_bound(py),
-                None => join(py, parts).map_err(io::Error::other)?,
+                None => join(py, parts).map_err(raised)?,
             };
             match self.tls.bind(py).call_method1("send", (&joined,)) {
-                Ok(sent) => sent.extract().map_err(io::Error::other),
+                Ok(sent) => sent.extract().map_err(raised),
                 Err(error) => {
                     self.begun = Some(joined.unbind());
                     self.awaited = self.awaited_after(py, error)?;
@@ -109,7 +94,7 @@ impl Peer for TlsSocket<'_> {
                 match self.tls.bind(py).call_method1("recv", (RECEIVE_BYTES,)) {
                     Ok(received) => {
                         let received: PyResult<&[u8]> = received.extract().map_err(PyErr::from);
-                        to.extend_from_slice(received.map_err(io::Error::other)?);
+                        to.extend_from_slice(received.map_err(raised)?);
                         Ok(None)
                     }
                     Err(error) => self.awaited_after(py, error).map(Some),
@@ -122,6 +107,11 @@ impl Peer for TlsSocket<'_> {
             self.socket.wait_or_time_out(awaited)?;
         }
     }
+}
+
+/// An exception that leaves the sender, such as a signal handler's.
+fn raised(error: PyErr) -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, error)
 }
 
 /// Join parts up to the size of a call, or return the first if it has more.

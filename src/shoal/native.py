@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 7
+_INTERFACE = 8
 
 
 class LotRow(NamedTuple):
@@ -103,7 +103,6 @@ class Native(Protocol):
         *,
         version: int,
         client_id: bytes,
-        acks: int,
         timeout_ms: int,
         correlation_id: int,
         max_in_flight: int,
@@ -127,7 +126,6 @@ class Native(Protocol):
             lots: At most one of each partition.
             version: The version of Produce, from 9 on.
             client_id: The client id in the header of the requests.
-            acks: Not 0.
             timeout_ms: The broker's limit for acknowledgements.
             correlation_id: The first request's; the others have the following ids.
             max_in_flight: At most 5 requests.

@@ -30,7 +30,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import FLEXIBLE_FROM, MOST_IN_FLIGHT
 from ..protocol.topic_ids import write_topic
 from .connection import Connection
-from .lot import ACKS_ALL, HAS_BOOT_TIME, REFILL_AT, Gate, Later, Limits, Lot, Refused, Sent
+from .lot import HAS_BOOT_TIME, REFILL_AT, Gate, Later, Limits, Lot, Refused, Sent
 from .send_in_python import send_in_python
 from .topic_listing import TopicListing
 
@@ -118,7 +118,6 @@ def _send_natively(
             rows,
             version=listing.version,
             client_id=connection.client_id.encode(),
-            acks=ACKS_ALL,
             timeout_ms=limits.timeout_ms,
             correlation_id=connection.skip_correlation_ids(0),
             max_in_flight=limits.max_in_flight,
