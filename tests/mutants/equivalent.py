@@ -16,9 +16,9 @@ __all__ = ["EQUIVALENT", "reason_for"]
 #: The reason for each, by its module, and its expression before and after the change.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = {
     (
-        "shoal/mirroring/task/resume/logs.py",
-        "log.start < log.end",
-        "log.start <= log.end",
+        "shoal/mirroring/task/resume/align.py",
+        "logs.start < logs.end",
+        "logs.start <= logs.end",
     ): "reads the end of an empty log in vain: it is not asked for",
     (
         "shoal/mirroring/task/rebuilder.py",
@@ -35,11 +35,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)",
         "time.monotonic() - (self.next_delay_s() if delay_s is None else delay_s)",
     ): "no pause between two tries",
-    (
-        "shoal/mirroring/task/pair.py",
-        "size > 0",
-        "size >= 0",
-    ): "looks once more at a partition of which nothing came",
     (
         "shoal/mirroring/task/committer.py",
         "until - time.monotonic()",

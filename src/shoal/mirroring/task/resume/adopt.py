@@ -42,7 +42,7 @@ from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_position
-from .logs import Log, PartitionLogs, offset_at
+from .logs import PartitionLogs, offset_at
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -64,9 +64,9 @@ class Watch:
     report_now: Callable[[], object]
 
 
-def is_to_adopt(settings: CopySettings, log: Log) -> bool:
+def is_to_adopt(settings: CopySettings, logs: PartitionLogs) -> bool:
     """Whether a partition without a position has a copy that the settings take over."""
-    return settings.adopt and not settings.allows_other_writers and log.end > 0
+    return settings.adopt and not settings.allows_other_writers and logs.end > 0
 
 
 def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosition:
@@ -94,7 +94,6 @@ class _Adoption:
         self._logs = logs
         self._clusters = logs.clusters
         self._copy = logs.copy
-        self._log = logs.log
         self._others = others
         self._watch = watch
         self._name = logs.name
@@ -112,7 +111,7 @@ class _Adoption:
         self._check_holder()
         self._check_transactions()
         source, level = self._clusters.source, self._clusters.settings.source.isolation_level
-        start, end = self._logs.source.start, offset_at(source, self._copy.source, LATEST, level)
+        start, end = self._logs.source_start, offset_at(source, self._copy.source, LATEST, level)
         source_log = OffsetRange(start, max(start, end))
         report = self._compare(source_log)
         self._check_end()
@@ -141,9 +140,9 @@ class _Adoption:
     def _check_transactions(self) -> None:
         destination, partition = self._clusters.destination, self._copy.destination
         end = offset_at(destination, partition, LATEST, IsolationLevel.READ_COMMITTED)
-        if end > self._log.end:
+        if end > self._logs.end:
             raise self._logs.changed()
-        if end < self._log.end:
+        if end < self._logs.end:
             raise BrokerError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 self._name,
@@ -156,10 +155,10 @@ class _Adoption:
         end = log_end_offsets(destination, [partition])[partition]
         if isinstance(end, ShoalError):
             raise end
-        if end != self._log.end:
+        if end != self._logs.end:
             raise self._stop(
-                f"{self._name} ended at offset {self._log.end} and ends at {end} now: another program writes "
-                "to it. Stop that program, then start this mirror again"
+                f"{self._name} ended at offset {self._logs.end} and ends at {end} now: another program "
+                "writes to it. Stop that program, then start this mirror again"
             )
 
     # The comparison
@@ -174,7 +173,7 @@ class _Adoption:
                     self._copy.source,
                     self._copy.destination,
                     source_log,
-                    OffsetRange(self._log.start, self._log.end),
+                    OffsetRange(self._logs.start, self._logs.end),
                     None,
                     f"group {group!r} has no committed position for it",
                 )
@@ -291,10 +290,10 @@ class _Adoption:
     def _position(self, source_offset: int, origin: tuple[int, int], records: int) -> MirrorPosition:
         position = first_position(self._logs, source_offset, self._leader_epoch_before(source_offset))
         # Transaction markers of the copy's own, and records that compaction took from it, have offsets, too.
-        has_each = records == self._log.end - origin[1]
+        has_each = records == self._logs.end - origin[1]
         begun = OffsetMap.begun_at(*origin, is_whole=origin[1] == 0)
         stretch = Stretch.KNOWN if has_each else Stretch.BROKEN
-        return replace(position, milestones=begun.reached(source_offset, self._log.end, stretch))
+        return replace(position, milestones=begun.reached(source_offset, self._logs.end, stretch))
 
     def _leader_epoch_before(self, position: int) -> int:
         source, partition = self._clusters.source, self._copy.source

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ....client.cluster import Cluster
-from ....client.offsets import LATEST, epoch_end_offsets, list_offsets
-from ....errors import ShoalError
+from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
+from ....client.scan import read_one_batch_each
+from ....error_codes import ErrorCode
+from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings, all_copy_rules
 from ...model.position import MirrorPosition, is_another_topic
@@ -26,7 +28,7 @@ from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin, new_identity
 from .copy_incidents import at_destination
 from .incidents import continued
-from .logs import Clusters, Log, PartitionLogs, SourceLog, destination_logs, last_batches, source_logs
+from .logs import PRESENT_EPOCH, Clusters, PartitionLogs
 from .source_incidents import at_source, end_before_range
 
 __all__ = ["resume_partitions", "still_aligned"]
@@ -62,6 +64,22 @@ def resume_partitions(
     return _Alignment(Clusters(source, destination, settings), commits, watch).run(copies)
 
 
+class _Found(NamedTuple):
+    """
+    The place where a partition continues.
+
+    Attributes:
+        position: Its position.
+        followed: The map that led to the end of the copy; None after an incident.
+        range_end: The end of its range, if the source has another log by now; else None.
+
+    """
+
+    position: MirrorPosition
+    followed: MirrorPosition | None = None
+    range_end: int | None = None
+
+
 class _Alignment:
     """One alignment of some partitions."""
 
@@ -71,10 +89,6 @@ class _Alignment:
         self._commits = commits
         self._watch = watch
         self._errors: dict[TopicPartition, ShoalError] = {}
-        #: The maps that led to the ends of copies; not of partitions that met an incident.
-        self._followed: dict[PartitionCopy, MirrorPosition] = {}
-        #: The ends of ranges whose source has another log by now.
-        self._range_ends: dict[PartitionCopy, int | None] = {}
 
     def run(self, copies: Sequence[PartitionCopy]) -> dict[TopicPartition, ShoalError]:
         # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost
@@ -83,25 +97,26 @@ class _Alignment:
         asked = self._ask(copies)
         to_adopt = [
             copy
-            for copy, (log, _) in asked.items()
-            if copy.source not in known and is_to_adopt(self._settings, log)
+            for copy, ends in asked.items()
+            if copy.source not in known and is_to_adopt(self._settings, ends)
         ]
         logs = self._read({copy: ends for copy, ends in asked.items() if copy not in to_adopt})
-        begun: dict[PartitionCopy, MirrorPosition] = {}
-        looked_up: dict[PartitionCopy, MirrorPosition] = {}
+        begun: dict[PartitionCopy, _Found] = {}
+        looked_up: dict[PartitionCopy, _Found] = {}
         for copy, each in logs.items():
             with self._keeping_errors(copy):
                 if copy.source in known:
                     looked_up[copy] = self._look_up(each, known[copy.source])
                 else:
-                    begun[copy] = begin(each, consumed.get(copy.source))
-        positions = begun | self._check_sources(logs, looked_up)
-        for copy, position in self._committed(positions).items():
-            if (followed := self._followed.get(copy)) is not None:
+                    begun[copy] = _Found(begin(each, consumed.get(copy.source)))
+        found = begun | self._check_sources(logs, looked_up)
+        for copy, position in self._committed({copy: each.position for copy, each in found.items()}).items():
+            _, followed, range_end = found[copy]
+            if followed is not None:
                 # Their acknowledgements were lost.
                 uncounted = max(followed.destination_offset, copy.landed_offset)
-                count_runs(followed, uncounted, logs[copy].log.end, copy.counters)
-            copy.end_at(self._range_ends.get(copy))
+                count_runs(followed, uncounted, logs[copy].end, copy.counters)
+            copy.end_at(range_end)
             copy.align(position)
         for copy in to_adopt:
             if copy.is_slow:
@@ -122,34 +137,50 @@ class _Alignment:
         read, others = self._commits.read_all([copy.source for copy in copies if copy.source not in known])
         return known | read, others if self._settings.takes_over_offsets else {}
 
-    def _ask(self, copies: Sequence[PartitionCopy]) -> dict[PartitionCopy, tuple[Log, SourceLog]]:
-        here = destination_logs(self._clusters.destination, copies)
-        logs = self._sound(copies, {copy: here[copy.destination] for copy in copies})
-        there = source_logs(self._clusters.source, list(logs))
-        found = self._sound(logs, {copy: there[copy.source] for copy in logs})
-        return {copy: (logs[copy], log) for copy, log in found.items()}
+    def _ask(self, copies: Sequence[PartitionCopy]) -> dict[PartitionCopy, PartitionLogs]:
+        """Ask where the logs begin and end, but no leader that has not answered before."""
+        here, there = self._clusters.destination, self._clusters.source
 
-    def _read(
-        self, asked: Mapping[PartitionCopy, tuple[Log, SourceLog]]
-    ) -> dict[PartitionCopy, PartitionLogs]:
-        """Read the last batches of the copies; of none that others may write to."""
-        ends = {copy.destination: log for copy, (log, _) in asked.items()}
-        last = {} if self._settings.allows_other_writers else last_batches(self._clusters.destination, ends)
-        read = self._sound(asked, {copy: last.get(copy.destination) for copy in asked})
-        return {copy: PartitionLogs(self._clusters, copy, *asked[copy], read[copy]) for copy in read}
+        def of_copies(timestamp: int, copies: Iterable[PartitionCopy]) -> dict[PartitionCopy, int]:
+            answers = list_offsets(here, {copy.destination: timestamp for copy in copies})
+            return self._sound({copy: answers[copy.destination] for copy in copies})
 
-    def _sound(
-        self, copies: Iterable[PartitionCopy], answers: Mapping[PartitionCopy, T | ShoalError]
-    ) -> dict[PartitionCopy, T]:
+        ends = log_end_offsets(here, [copy.destination for copy in copies])
+        end = self._sound({copy: ends[copy.destination] for copy in copies})
+        latest = of_copies(LATEST, end)
+        start = of_copies(EARLIEST, latest)
+        begins = list_offsets(there, {copy.source: EARLIEST for copy in start})
+        source_start = self._sound({copy: begins[copy.source] for copy in start})
+        closed = {copy.source: PRESENT_EPOCH for copy in source_start if not copy.range.is_open}
+        source_ends = epoch_end_offsets(there, closed)
+        source_end = self._sound({copy: source_ends.get(copy.source) for copy in source_start})
+        logs: dict[PartitionCopy, PartitionLogs] = {}
+        for copy in source_end:
+            if latest[copy] < end[copy]:
+                # An election could still take back what lies between the two.
+                where = f"{copy.destination} on {here}: high watermark {latest[copy]}, log end {end[copy]}"
+                self._errors[copy.source] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
+                continue
+            logs[copy] = PartitionLogs(
+                self._clusters, copy, start[copy], end[copy], source_start[copy], source_end[copy]
+            )
+        return logs
+
+    def _read(self, asked: Mapping[PartitionCopy, PartitionLogs]) -> dict[PartitionCopy, PartitionLogs]:
+        """Read the last batches of the copies, as far as they are small; of none that others may write to."""
+        if self._settings.allows_other_writers:
+            return dict(asked)
+        ends = {copy.destination: logs.end - 1 for copy, logs in asked.items() if logs.start < logs.end}
+        found = read_one_batch_each(self._clusters.destination, ends)
+        read = self._sound({copy: found.get(copy.destination) for copy in asked})
+        return {copy: replace(asked[copy], read=batch and batch.header) for copy, batch in read.items()}
+
+    def _sound(self, answers: Mapping[PartitionCopy, T | ShoalError]) -> dict[PartitionCopy, T]:
         """Return the answers, and keep those that are errors."""
-        sound: dict[PartitionCopy, T] = {}
-        for copy in copies:
-            answer = answers[copy]
-            if isinstance(answer, ShoalError):
-                self._errors[copy.source] = answer
-            else:
-                sound[copy] = answer
-        return sound
+        self._errors |= {
+            copy.source: answer for copy, answer in answers.items() if isinstance(answer, ShoalError)
+        }
+        return {copy: answer for copy, answer in answers.items() if not isinstance(answer, ShoalError)}
 
     @contextmanager
     def _keeping_errors(self, copy: PartitionCopy) -> Iterator[None]:
@@ -158,51 +189,48 @@ class _Alignment:
         except ShoalError as error:
             self._errors[copy.source] = error
 
-    def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> MirrorPosition:
+    def _look_up(self, logs: PartitionLogs, known: MirrorPosition) -> _Found:
         """Return the position at the end of the copy's log, by a known map."""
-        copy, position, end = logs.copy, logs.copy.position, logs.log.end
+        copy, position, end = logs.copy, logs.copy.position, logs.end
         if copy.progress.committed is not None and position and position.destination_offset == end:
             # Nothing was in flight: the position may have passed what was dropped since the commit.
             known = position
         if (incident := at_destination(logs, known)) is not None:
-            return incident.meet(logs, known.source_offset).position
+            return _Found(incident.meet(logs, known.source_offset).position)
         if self._settings.allows_other_writers:
             # Whatever was written after the position is written again, by another: nothing to look up.
-            return continued(logs, known, known.source_offset, identity=new_identity(self._clusters, end))
-        self._followed[copy] = known
-        return known.at(end)
+            identity = new_identity(self._clusters, end)
+            return _Found(continued(logs, known, known.source_offset, identity=identity))
+        return _Found(known.at(end), known)
 
     def _check_sources(
-        self, logs: Mapping[PartitionCopy, PartitionLogs], looked_up: Mapping[PartitionCopy, MirrorPosition]
-    ) -> dict[PartitionCopy, MirrorPosition]:
-        """Check that the source's logs are those that were copied; return the positions that go on."""
+        self, logs: Mapping[PartitionCopy, PartitionLogs], looked_up: Mapping[PartitionCopy, _Found]
+    ) -> dict[PartitionCopy, _Found]:
+        """Check that the source's logs are those that were copied; return where partitions go on."""
         source = self._clusters.source
-        epochs = {copy.source: position.source_leader_epoch for copy, position in looked_up.items()}
+        epochs = {copy.source: found.position.source_leader_epoch for copy, found in looked_up.items()}
         ends = epoch_end_offsets(source, epochs)
         # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was mirrored, so it
         # is believed only where the leader refused our offset as well.
         doubted = [copy.source for copy in looked_up if copy.out_of_range and ends[copy.source] is None]
         ends |= list_offsets(source, dict.fromkeys(doubted, LATEST))
-        same_up_to = self._sound(looked_up, {copy: ends[copy.source] for copy in looked_up})
-        positions: dict[PartitionCopy, MirrorPosition] = {}
+        same_up_to = self._sound({copy: ends[copy.source] for copy in looked_up})
+        checked: dict[PartitionCopy, _Found] = {}
         for copy, end in same_up_to.items():
             with self._keeping_errors(copy):
-                positions[copy] = self._completed(copy, self._check_source(logs[copy], looked_up[copy], end))
-        return positions
+                found = self._check_source(logs[copy], looked_up[copy], end)
+                checked[copy] = found._replace(position=self._completed(copy, found.position))
+        return checked
 
-    def _check_source(
-        self, logs: PartitionLogs, position: MirrorPosition, same_up_to: int | None
-    ) -> MirrorPosition:
+    def _check_source(self, logs: PartitionLogs, found: _Found, same_up_to: int | None) -> _Found:
         """Meet what the source has lost: the log that was mirrored, then offsets that were not yet."""
-        range_end: int | None = None
-        while (incident := at_source(logs, position, same_up_to)) is not None:
-            self._followed.pop(logs.copy, None)
-            position, _, newer_end = incident.meet(logs, position.source_offset)
-            range_end, same_up_to = newer_end or range_end, None
-        if range_end is None and (incident := end_before_range(logs, position)) is not None:
-            range_end = incident.meet(logs, position.source_offset).range_end
-        self._range_ends[logs.copy] = range_end
-        return position
+        while (incident := at_source(logs, found.position, same_up_to)) is not None:
+            position, _, range_end = incident.meet(logs, found.position.source_offset)
+            found, same_up_to = _Found(position, None, range_end or found.range_end), None
+        if found.range_end is None and (incident := end_before_range(logs, found.position)) is not None:
+            range_end = incident.meet(logs, found.position.source_offset).range_end
+            return found._replace(range_end=range_end)
+        return found
 
     def _completed(self, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
         # The pair of clusters may have had no topic ids, and may have been upgraded since.
@@ -251,9 +279,9 @@ class _Alignment:
             clusters.source, clusters.destination, self._settings.group, {copy.source: copy.destination}
         )
         # Asked again: to compare the copies before this one may have taken hours.
-        for log, source in self._ask([copy]).values():
+        for logs in self._ask([copy]).values():
             with self._keeping_errors(copy):
-                position = adopt(PartitionLogs(clusters, copy, log, source), others, self._watch)
+                position = adopt(logs, others, self._watch)
                 for aligned in self._committed({copy: position}).values():
                     copy.align(aligned)
                     copy.state.report_waiting(None)

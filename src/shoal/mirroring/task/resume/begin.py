@@ -29,20 +29,20 @@ def begin(logs: PartitionLogs, consumed: int | None = None) -> MirrorPosition:
     settings = logs.clusters.settings
     if consumed is not None:
         return first_position(logs, consumed)
-    if logs.log.start == logs.log.end or settings.allows_other_writers:
+    if logs.start == logs.end or settings.allows_other_writers:
         return first_position(logs, logs.copy.range.start_offset)
     return _behind_records(logs)
 
 
 def _behind_records(logs: PartitionLogs) -> MirrorPosition:
     """Begin behind the records of a former source topic, if the policy allows that; else stop."""
-    clusters, copy, log = logs.clusters, logs.copy, logs.log
+    clusters, copy = logs.clusters, logs.copy
     what = (
         f"group {clusters.settings.group!r} has no committed position for it, and {logs.name} has records "
-        f"from offset {log.start} to {log.end - 1}"
+        f"from offset {logs.start} to {logs.end - 1}"
     )
     end = present_end(clusters.source, copy.source)
-    if end < log.end:
+    if end < logs.end:
         # Kafka deletes a topic's positions with it. A source that was never so long is another topic.
         kind = IncidentKind.SOURCE_RESET
         again = Incident(
@@ -50,7 +50,7 @@ def _behind_records(logs: PartitionLogs) -> MirrorPosition:
             f"{what}, but the source ends at offset {end}: its topic was created again",
             f"{kind.continuing} mirrors it behind the copy's records, or use an empty topic (--rename)",
             # All of it, also with --start latest: Kafka deleted the memory of the first start, too.
-            lambda: Continued(first_position(logs, logs.source.start, may_repeat=True), None),
+            lambda: Continued(first_position(logs, logs.source_start, may_repeat=True), None),
         )
         return again.meet(logs, copy.range.start_offset).position
     raise PartitionStopped(
@@ -75,7 +75,7 @@ def first_position(
         may_repeat: Whether the destination may have copies of the same records already.
 
     """
-    clusters, copy, end = logs.clusters, logs.copy, logs.log.end
+    clusters, copy, end = logs.clusters, logs.copy, logs.end
     settings = clusters.settings
     return MirrorPosition(
         source_offset=source_offset,

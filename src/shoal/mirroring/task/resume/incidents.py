@@ -88,7 +88,7 @@ def continued(
     **changes: Any,
 ) -> MirrorPosition:
     """Let the map lead from the copy's end to a source offset, whatever lies before it."""
-    end = logs.log.end
+    end = logs.end
     unaccounted = Stretch.REPEATED if logs.clusters.settings.allows_other_writers else Stretch.BROKEN
     anew: dict[str, Any] = {
         "source_offset": source_offset,

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
 
 from ....client.admin import init_producer_id
 from ....client.broker_state import last_sequence
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.metadata import Metadata
-from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
-from ....client.scan import read_batches, read_one_batch_each
+from ....client.offsets import LATEST, answered, epoch_end_offsets, list_offsets, log_end_offsets
+from ....client.scan import read_batches
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError
-from ....records import BatchHeader, RecordBatch
+from ....records import BatchHeader
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ..partition import PartitionCopy
 
-__all__ = [
-    "Clusters",
-    "Log",
-    "PartitionLogs",
-    "SourceLog",
-    "destination_logs",
-    "last_batches",
-    "offset_at",
-    "present_end",
-    "source_logs",
-]
-
-T = TypeVar("T")
+__all__ = ["PRESENT_EPOCH", "Clusters", "PartitionLogs", "offset_at", "present_end"]
 
 #: A leader epoch that stands for the leader's present one.
-_PRESENT_EPOCH = -1
+PRESENT_EPOCH = -1
 
 
 @dataclass(frozen=True)
@@ -86,80 +73,6 @@ def _newest(cluster: Cluster) -> Metadata:
         return another.refresh(cluster.metadata.topics)
 
 
-class Log(NamedTuple):
-    """A partition's log at the destination: its first offset, and the one after its last record."""
-
-    start: int
-    end: int
-
-
-class SourceLog(NamedTuple):
-    """
-    A partition's log at the source.
-
-    Attributes:
-        start: Its first offset.
-        end: The offset after its last record, and not only that of the high watermark; None if the range has
-            no end, or if the leader keeps no epochs, as for message formats 0 and 1.
-
-    """
-
-    start: int
-    end: int | None
-
-
-def destination_logs(
-    destination: Cluster, copies: Sequence[PartitionCopy]
-) -> dict[TopicPartition, Log | ShoalError]:
-    """Ask for the logs' ends; one whose high watermark lags behind is not to be trusted yet."""
-    ends = log_end_offsets(destination, [copy.destination for copy in copies])
-    # Not of those whose leader does not answer: each question waits for its time-out.
-    answered = [partition for partition, end in ends.items() if not isinstance(end, ShoalError)]
-    high_watermarks = list_offsets(destination, dict.fromkeys(answered, LATEST))
-    starts = list_offsets(destination, dict.fromkeys(answered, EARLIEST))
-
-    def log_of(partition: TopicPartition) -> Log:
-        end = _sound(ends[partition])
-        high_watermark, start = _sound(high_watermarks[partition]), _sound(starts[partition])
-        if high_watermark < end:
-            # An election could still take back what lies between the two.
-            where = f"{partition} on {destination}: high watermark {high_watermark}, log end {end}"
-            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
-        return Log(start, end)
-
-    return {partition: _kept(log_of, partition) for partition in ends}
-
-
-def source_logs(
-    source: Cluster, copies: Sequence[PartitionCopy]
-) -> dict[TopicPartition, SourceLog | ShoalError]:
-    """Ask for the logs' first offsets; and for the ends of those whose range has an end."""
-    starts = list_offsets(source, {copy.source: EARLIEST for copy in copies})
-    ends = epoch_end_offsets(
-        source, {copy.source: _PRESENT_EPOCH for copy in copies if not copy.range.is_open}
-    )
-
-    def log_of(partition: TopicPartition) -> SourceLog:
-        return SourceLog(_sound(starts[partition]), _sound(ends.get(partition)))
-
-    return {partition: _kept(log_of, partition) for partition in starts}
-
-
-def _sound(answer: T | ShoalError) -> T:
-    """Return an answer, or raise it if it is an error."""
-    if isinstance(answer, ShoalError):
-        raise answer
-    return answer
-
-
-def _kept(log_of: Callable[[TopicPartition], T], partition: TopicPartition) -> T | ShoalError:
-    """Return a log, or the error."""
-    try:
-        return log_of(partition)
-    except ShoalError as error:
-        return error
-
-
 @dataclass(frozen=True)
 class PartitionLogs:
     """
@@ -167,17 +80,22 @@ class PartitionLogs:
 
     Attributes:
         clusters: Both clusters, and the settings.
-        log: Its log at the destination, as of now.
-        source: Its log at the source.
-        read: The batch at the destination log's end, if it was read with those of others.
+        start: The first offset of the destination's log.
+        end: The offset behind its last record.
+        source_start: The first offset of the source's log.
+        source_end: The offset behind its last record, and not only that of the high watermark; None if the
+            range has no end, or if the leader keeps no epochs, as for message formats 0 and 1.
+        read: The header of the batch at ``end``, if it was read with those of others.
 
     """
 
     clusters: Clusters
     copy: PartitionCopy
-    log: Log
-    source: SourceLog
-    read: RecordBatch | None = None
+    start: int
+    end: int
+    source_start: int
+    source_end: int | None
+    read: BatchHeader | None = None
 
     @property
     def name(self) -> str:
@@ -193,18 +111,14 @@ class PartitionLogs:
             BrokerError: Retriable: the log is another by now.
 
         """
-        if self.log.start == self.log.end:
-            return None
-        header = self.header_at(self.log.end - 1)
-        if header is not None and header.next_offset > self.log.end:
+        header = (self.read or self.header_at(self.end - 1)) if self.start < self.end else None
+        if header is not None and header.next_offset > self.end:
             # Two elections between two answers: this is not the log whose end was asked for.
             raise self.changed()
         return header
 
     def header_at(self, offset: int) -> BatchHeader | None:
         """Return the header of the destination's batch that has an offset, if there is one."""
-        if self.read is not None and offset == self.log.end - 1:
-            return self.read.header
         header = next(self.headers(offset), None)
         return header if header is not None and header.base_offset <= offset else None
 
@@ -234,7 +148,7 @@ class PartitionLogs:
                 raise
             return None
         # In this order: a late request may have arrived in between.
-        if log_end_offsets(destination, [partition])[partition] != self.log.end:
+        if log_end_offsets(destination, [partition])[partition] != self.end:
             raise self.changed()
         return last
 
@@ -244,22 +158,14 @@ class PartitionLogs:
 
         If its start and end were the same the last time, nothing changed, and the partition stops.
         """
-        if not self.copy.is_log_as_doubted(self.log):
+        if not self.copy.is_log_as_doubted((self.start, self.end)):
             return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, "its log changed meanwhile")
         reason = (
-            f"{self.name}: what the broker sends is not the log from offset {self.log.start} to "
-            f"{self.log.end} that it reports, twice in a row. Look for the reason in the broker's log, or "
+            f"{self.name}: what the broker sends is not the log from offset {self.start} to "
+            f"{self.end} that it reports, twice in a row. Look for the reason in the broker's log, or "
             "mirror the partition with a new group into an empty topic"
         )
         return PartitionStopped(*self.copy.source, self.copy.next_offset, reason)
-
-
-def last_batches(
-    destination: Cluster, logs: Mapping[TopicPartition, Log]
-) -> dict[TopicPartition, RecordBatch | ShoalError]:
-    """Read the batches at the logs' ends, as far as they are small; see :func:`read_one_batch_each`."""
-    ends = {partition: log.end - 1 for partition, log in logs.items() if log.start < log.end}
-    return read_one_batch_each(destination, ends)
 
 
 def present_end(source: Cluster, partition: TopicPartition) -> int:
@@ -268,7 +174,7 @@ def present_end(source: Cluster, partition: TopicPartition) -> int:
 
     Not the high watermark, as far as the leader keeps epochs: a new leader shows less for a moment (KIP-207).
     """
-    end = _sound(epoch_end_offsets(source, {partition: _PRESENT_EPOCH})[partition])
+    end = answered(epoch_end_offsets(source, {partition: PRESENT_EPOCH})).get(partition)
     return offset_at(source, partition, LATEST) if end is None else end
 
 
@@ -279,4 +185,4 @@ def offset_at(
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> int:
     """Return one partition's offset for a timestamp, as ``list_offsets`` does, or raise its error."""
-    return _sound(list_offsets(cluster, {partition: timestamp}, level)[partition])
+    return answered(list_offsets(cluster, {partition: timestamp}, level))[partition]

@@ -34,7 +34,7 @@ def at_source(logs: PartitionLogs, position: MirrorPosition, same_up_to: int | N
         return _another_source(logs, position)
     if same_up_to is not None and same_up_to < position.source_offset:
         return _lost_tail(logs, position, same_up_to)
-    start = logs.source.start
+    start = logs.source_start
     if start <= position.source_offset:
         return None
     kind, missing = IncidentKind.SOURCE_RETENTION, start - position.source_offset
@@ -56,13 +56,13 @@ def _present_range_end(logs: PartitionLogs) -> int | None:
 
 
 def _another_source(logs: PartitionLogs, position: MirrorPosition) -> Incident:
-    source, start = logs.clusters.source, logs.source.start
+    source, start = logs.clusters.source, logs.source_start
     then, now = position.source_topic_id, topic_id(source, logs.copy.source)
     kind = IncidentKind.SOURCE_RESET
 
     def behind_the_copy() -> Continued:
         # The former topic's offsets say nothing about this one.
-        begun = OffsetMap.begun_at(start, logs.log.end, is_whole=True)
+        begun = OffsetMap.begun_at(start, logs.end, is_whole=True)
         identity = new_identity(logs.clusters)
         anew = continued(
             logs, position, start, begun, identity=identity, source_topic_id=now, before_cut=None
@@ -87,7 +87,7 @@ def _lost_tail(logs: PartitionLogs, position: MirrorPosition, same_up_to: int) -
         # If the plan found nothing to copy, the range's end is the position, and not that of a log.
         is_at_its_end = logs.copy.range.end_offset <= position.source_offset
         # Offsets of the source from there on are those of other records now.
-        kept = position.offsets.cut(same_up_to, logs.log.end)
+        kept = position.offsets.cut(same_up_to, logs.end)
         anew = continued(logs, position, same_up_to, kept, identity=new_identity(logs.clusters))
         return Continued(anew, 0, _present_range_end(logs) if is_at_its_end else None)
 
@@ -111,7 +111,7 @@ def end_before_range(logs: PartitionLogs, position: MirrorPosition) -> Incident 
     former high watermark: if the leader's log itself is shorter now, the source lost its tail. An older
     copy of a disk that was put back does this without an election.
     """
-    log_end, copied = logs.source.end, logs.copy.range
+    log_end, copied = logs.source_end, logs.copy.range
     if copied.is_open or log_end is None or not log_end == position.source_offset < copied.end_offset:
         return None
     kind = IncidentKind.SOURCE_RESET
