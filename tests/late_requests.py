@@ -20,7 +20,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent
 from shoal.client.opening import open_socket
 from shoal.client.send import send
-from shoal.mirroring.task import destination_leader
+from shoal.mirroring.task import sender
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
@@ -57,7 +57,7 @@ class Requests:
             return sent
 
         monkeypatch.setattr(cluster_module, "open_socket", tapped)
-        monkeypatch.setattr(destination_leader, "send", recorded)
+        monkeypatch.setattr(sender, "send", recorded)
 
     def die_after(self, requests: int) -> None:
         """Kill a worker after it has sent this many requests, and one more that never leaves."""

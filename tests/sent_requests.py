@@ -11,7 +11,7 @@ import pytest
 from shoal.client import send, send_in_python
 from shoal.client.connection import Connection
 from shoal.client.lot import Gate, Limits, Lot, Sent
-from shoal.mirroring.task import destination_leader
+from shoal.mirroring.task import sender
 from shoal.protocol.produce import decode_produce_response, encode_produce_request
 from shoal.topic_partition import TopicPartition
 
@@ -63,7 +63,7 @@ class SentRequests:
             return decode_produce_response(*args)
 
         monkeypatch.setattr(send, "NATIVE", None)
-        monkeypatch.setattr(destination_leader, "send", recorded)
+        monkeypatch.setattr(sender, "send", recorded)
         monkeypatch.setattr(send_in_python, "encode_produce_request", encode)
         monkeypatch.setattr(send_in_python, "decode_produce_response", decode)
 

@@ -12,12 +12,12 @@ import math
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from operator import attrgetter
 from typing import NamedTuple
 
 from ...client.cluster import Cluster
 from ...client.metadata import Metadata
 from ...errors import ShoalError
-from ...timing import Timing
 from .partition import PartitionCopy
 from .resume import still_aligned
 
@@ -34,10 +34,9 @@ class Known(NamedTuple):
 class FreshMetadata:
     """The metadata of a worker's two clusters."""
 
-    def __init__(self, source: Cluster, destination: Cluster, timing: Timing) -> None:
+    def __init__(self, source: Cluster, destination: Cluster) -> None:
         """Use two clusters of the worker's thread alone."""
         self._source, self._destination = source, destination
-        self._timing = timing
         #: When the metadata were requested, on the monotonic clock.
         self._looked_at = {source: -math.inf, destination: -math.inf}
 
@@ -47,7 +46,12 @@ class FreshMetadata:
         return Known(self._source.known, self._destination.known)
 
     def refresh(
-        self, copies: Collection[PartitionCopy], *, source: bool = True, destination: bool = True
+        self,
+        copies: Collection[PartitionCopy],
+        *,
+        source: bool = True,
+        destination: bool = True,
+        older_than_s: float = 0.0,
     ) -> None:
         """
         Refresh the metadata of partitions; those that have changed have to be aligned again.
@@ -56,28 +60,22 @@ class FreshMetadata:
             copies: All partitions of the worker.
             source: Whether to ask the source.
             destination: Whether to ask the destination.
+            older_than_s: Metadata that are not so old are fresh enough.
 
         """
-        if source:
-            self._look(self._source, {copy.source.topic for copy in copies})
-        if destination:
-            self._look(self._destination, {copy.destination.topic for copy in copies})
-        for copy in copies:
+        now = time.monotonic()
+        sides = (self._source, source, "source.topic"), (self._destination, destination, "destination.topic")
+        asked = [
+            (cluster, set(map(attrgetter(topic), copies)))
+            for cluster, is_asked, topic in sides
+            if is_asked and self._looked_at[cluster] <= now - older_than_s
+        ]
+        for cluster, topics in asked:
+            if topics:
+                cluster.refresh(topics)
+            self._looked_at[cluster] = now
+        for copy in copies if asked else ():
             if copy.state.is_aligned:
                 with suppress(ShoalError):  # without a leader: Fetch and Produce find that, too
                     if not still_aligned(copy, self._source, self._destination):
                         copy.lose_track()
-
-    def _look(self, cluster: Cluster, topics: Collection[str]) -> None:
-        now = time.monotonic()
-        if topics:
-            cluster.refresh(topics)
-        self._looked_at[cluster] = now
-
-    def look_again(self, copies: Collection[PartitionCopy], *, source: bool, destination: bool) -> None:
-        """Refresh metadata that are older than a second, if requests to source or destination need that."""
-        since = time.monotonic() - self._timing.recreated_after_s
-        source = source and self._looked_at[self._source] < since
-        destination = destination and self._looked_at[self._destination] < since
-        if source or destination:
-            self.refresh(copies, source=source, destination=destination)

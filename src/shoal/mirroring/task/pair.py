@@ -33,7 +33,6 @@ from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl
 from ..model.reports import TaskReport
-from .destination_leader import DestinationLeader
 from .partition import PartitionCopy
 from .sender import Sender
 from .small_batches import SmallBatchesWatch
@@ -77,11 +76,16 @@ class Pair(Worker):
         try:
             with (
                 closing(self._open_source()) as self._fetcher,
-                closing(DestinationLeader(self._destination, self._leaders[1])) as self._appender,
+                closing(
+                    Sender(
+                        self._destination,
+                        self._leaders[1],
+                        self._settings,
+                        self._control,
+                        self._small_batches,
+                    )
+                ) as self._sender,
             ):
-                self._sender = Sender(
-                    self._appender, self._destination, self._settings, self._control, self._small_batches
-                )
                 while not self._has_ended():
                     self._last_response_at = time.monotonic()
                     self._turn()
@@ -150,8 +154,7 @@ class Pair(Worker):
                 copy.lose_track()
             self._by_source[copy.source] = copy
             self._changed[copy] = None
-        self._appender.keep_topic_ids({copy.destination: copy.destination_topic_id for copy in admitted})
-        self._appender.mark(is_allowed=all(copy.sequence_is_offset for copy in self.copies))
+        self._sender.admit(admitted, self.copies)
 
     def _pass_lost(self, now: float) -> None:
         """Pass on the partitions that have lost track, and leave those that another task is to have."""
@@ -246,8 +249,7 @@ class Pair(Worker):
         brings = [copy for copy, part in parts.items() if len(part.record_set) and copy.state.is_aligned]
         self._look_at_topics(brings)
         if self._settings.tries_multi_batch:
-            bring_several = [copy.destination for copy in brings if has_several(parts[copy].record_set)]
-            self._appender.query(bring_several, (copy.destination for copy in self.copies))
+            self._sender.query([copy for copy in brings if has_several(parts[copy].record_set)], self.copies)
         throttled = response.throttle_time_ms > 0
         touched = [copy for copy, part in parts.items() if self._take_part(copy, part, throttled=throttled)]
         self._changed.update(dict.fromkeys(touched))
@@ -256,8 +258,11 @@ class Pair(Worker):
     def _look_at_topics(self, brings: Collection[PartitionCopy]) -> None:
         """Let partitions lose track whose topic was created again; requests may list topics by name."""
         if brings:
-            self._metadata.look_again(
-                self.copies, source=not self._fetcher.lists_ids, destination=not self._appender.lists_ids
+            self._metadata.refresh(
+                self.copies,
+                source=not self._fetcher.lists_ids,
+                destination=not self._sender.lists_ids,
+                older_than_s=self._timing.recreated_after_s,
             )
         self._changed.update((copy, None) for copy in brings if not copy.state.is_aligned)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -108,15 +108,13 @@ class _Lot(NamedTuple):
     def batches_count(self) -> int:
         return len(self.entries) // ENTRY.size
 
-    def split(self, batches: int) -> tuple[_Lot, _Lot]:
-        """Return the first batches, and the others; there are some of both."""
-        end = batches * ENTRY.size
-        sizes, records, *_ = zip(*ENTRY.iter_unpack(self.entries[:end]), strict=True)
-        size, count = sum(sizes), sum(records)
-        others = self._replace(
-            view=self.view[size:], entries=self.entries[end:], records_count=self.records_count - count
-        )
-        return self._replace(view=self.view[:size], entries=self.entries[:end], records_count=count), others
+    def one_by_one(self) -> Iterator[_Lot]:
+        """Yield each batch as a lot of its own."""
+        at = 0
+        for size, records, newest_ms, leader_epoch in ENTRY.iter_unpack(self.entries):
+            entry = ENTRY.pack(size, records, newest_ms, leader_epoch)
+            yield _Lot(self.view[at : at + size], entry, records, self.decision)
+            at += size
 
 
 class Progress:
@@ -311,8 +309,8 @@ class Progress:
         while batches:
             lot = self._queue.popleft()
             if lot.batches_count > batches:
-                lot, rest = lot.split(batches)
-                self._queue.appendleft(rest)
+                self._queue.extendleft(reversed(list(lot.one_by_one())))
+                continue
             batches -= lot.batches_count
             end += lot.records_count
             newest_ms: int = ENTRY.unpack_from(lot.entries, len(lot.entries) - ENTRY.size)[2]

@@ -1,16 +1,28 @@
-"""Send everything that partitions have queued, and let them react to each answer."""
+"""
+The destination's end of a pair: it sends all that partitions have queued, and they react to each answer.
+
+A leader may take several batches of a partition in a request. It answers for each topic, and on a *marked*
+connection only (``client/multi_batch.py``). On a marked connection, the sequence of each partition is its
+offset.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Collection, Sequence
 
 from ...client.cluster import Cluster
+from ...client.connection import Connection, version_or_close
 from ...client.lot import Limits, Lot, Refused, Sent
+from ...client.multi_batch import marked, query_multi_batch
+from ...client.send import send
+from ...client.topic_listing import TopicListing
 from ...errors import Stopped
+from ...protocol.apis import ApiKey
+from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from .destination_leader import DestinationLeader
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
 from .small_batches import SmallBatchesWatch
@@ -32,30 +44,103 @@ class Sender:
 
     def __init__(
         self,
-        end: DestinationLeader,
         destination: Cluster,
+        node_id: int,
         settings: CopySettings,
         control: WorkerControl,
         small_batches: SmallBatchesWatch,
     ) -> None:
         """
-        Prepare to send.
+        Open the first connection.
 
         Args:
-            end: Appends the batches.
-            destination: The destination cluster, for names in messages.
+            destination: The destination cluster.
+            node_id: The leader.
+            settings: The mirror's settings.
             control: Holds the lease, which is checked before each system call that sends.
             small_batches: Looks at what is sent.
 
         """
-        self._end = end
         self._destination = destination
+        self._node_id = node_id
         self._settings = settings
         self._control = control
         self._small_batches = small_batches
         expiration_ms = settings.producer_id_expiration_ms
         margin_ms = max(expiration_ms // _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS)
         self._remembered_for_ms = max(0, expiration_ms - margin_ms)
+        self._can_be_marked = True
+        self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
+        #: By topic, as the leader answered on the marked connection.
+        self._takes: dict[str, bool] = {}
+        self._use(self._connect(), is_marked=False)
+
+    def _connect(self, client_id: str | None = None) -> Connection:
+        # A produce request must not outlive its sender: aborted on close.
+        return self._destination.connect(self._node_id, abort_on_close=True, client_id=client_id)
+
+    def _use(self, connection: Connection, *, is_marked: bool) -> None:
+        self._connection, self._is_marked = connection, is_marked
+        self._listing = self._listing_of(connection)
+
+    def _listing_of(self, connection: Connection) -> TopicListing:
+        return TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), self._topic_ids)
+
+    @property
+    def lists_ids(self) -> bool:
+        """Whether requests list topics by id, so that the broker refuses a topic that was created again."""
+        return bool(self._listing.ids)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def admit(self, admitted: Collection[PartitionCopy], copies: Collection[PartitionCopy]) -> None:
+        """
+        List the topics of new partitions by their ids, if the cluster has such ids.
+
+        Args:
+            admitted: The new partitions.
+            copies: All of them. If some sequence is not its offset, the connection is marked no more.
+
+        """
+        self._topic_ids |= {copy.destination: copy.destination_topic_id for copy in admitted}
+        self._can_be_marked = all(copy.sequence_is_offset for copy in copies)
+        if self._is_marked and not self._can_be_marked:
+            self._connection.close()
+            self._takes.clear()
+            self._use(self._connect(), is_marked=False)
+        self._listing = self._listing_of(self._connection)
+
+    # Several batches in a request
+
+    def query(self, bring_several: Collection[PartitionCopy], copies: Collection[PartitionCopy]) -> None:
+        """
+        Query the leader about topics; if it takes several for any, continue on a marked connection.
+
+        Args:
+            bring_several: Partitions with several batches. Nothing is in flight.
+            copies: All partitions, whose topics are queried at once: each query may take a connection.
+
+        """
+        if not self._can_be_marked or all(copy.destination.topic in self._takes for copy in bring_several):
+            return
+        unknown = {copy.destination.topic: copy.destination for copy in [*bring_several, *copies]}
+        partitions = [each for topic, each in unknown.items() if topic not in self._takes]
+        client_id = marked(self._destination.config.client_id)
+        connection = self._connection if self._is_marked else self._connect(client_id)
+        answers = query_multi_batch(connection, partitions, self._listing_of(connection))
+        # A topic without an answer is queried on the next connection.
+        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
+        if not self._is_marked:
+            unused = connection
+            if any(takes.values()):
+                unused = self._connection
+                self._use(connection, is_marked=True)
+            unused.close()
+        self._takes |= takes
+
+    # Sending
 
     def send_all(self, copies: Sequence[PartitionCopy]) -> None:
         """
@@ -75,7 +160,7 @@ class Sender:
             try:
                 lots = [self._lot_of(copy) for copy in copies]
                 began_at = time.monotonic()
-                sent = self._end.append(lots, self._limits, gate)
+                sent = send(self._connection, lots, self._limits, gate)
                 self._small_batches.see(lots, time.monotonic() - began_at)
                 self._land(copies, sent)
             finally:
@@ -88,7 +173,8 @@ class Sender:
             raise sent.failure
 
     def _lot_of(self, copy: PartitionCopy) -> Lot:
-        is_several = copy.sequence_is_offset and self._end.takes_several(copy.destination.topic)
+        takes_several = self._is_marked and self._takes.get(copy.destination.topic, False)
+        is_several = copy.sequence_is_offset and takes_several
         return copy.progress.to_send(copy.destination, copy.destination_topic_id, multi_batch=is_several)
 
     @property
@@ -113,4 +199,5 @@ class Sender:
         if not refused.error_code:
             land_elsewhere(copy, refused.base_offset, self._destination)
         elif refuse(copy, refused, self._destination, self._settings) is Reaction.SEND_LESS:
-            self._end.forget(copy.destination.topic)
+            # The broker may have been restarted without its agent.
+            self._takes.pop(copy.destination.topic, None)

@@ -84,7 +84,7 @@ class Worker(ABC):
         self._control = control
         self._source = Cluster(settings.source, known.source)
         self._destination = Cluster(settings.destination, known.destination)
-        self._metadata = FreshMetadata(self._source, self._destination, settings.timing)
+        self._metadata = FreshMetadata(self._source, self._destination)
         self._commits = Commits(settings, control, known.source)
         self._reports = WorkerReports(around.report, settings.timing)
         self._report = around.report
