@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,7 @@ import pytest
 
 from rig.copying import TaskResult
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal_broker.call import Call
 from tests import batches
@@ -237,28 +235,6 @@ def test_end_that_the_source_withdraws_is_awaited_and_reported(
     wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
     control.request_stop()
     assert running.result().stopped == ()
-
-
-# One partition, from inside
-
-
-Copy = Callable[..., PartitionCopy]
-
-
-@pytest.fixture
-def copy_of(brokers: TwoBrokers) -> Copy:
-    def make(end_offset: int = OPEN_END) -> PartitionCopy:
-        return PartitionCopy(Assigned(1, CopyRange("topic", 0, "copy", 3, end_offset)), brokers.settings)
-
-    return make
-
-
-def test_gap_ends_at_the_source_s_end_of_its_discovery(copy_of: Copy) -> None:
-    for end_offset, reached in ((OPEN_END, 12), (8, 8)):
-        copy = copy_of(end_offset)
-        copy.update_end_offset(12)
-        copy.skip_gap()
-        assert copy.intake.fetch_offset == reached
 
 
 def test_records_of_an_open_transaction_are_reported_as_held_back(

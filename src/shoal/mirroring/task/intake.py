@@ -8,7 +8,6 @@ the place behind all that is queued, in the fetch buffer itself: the queue holds
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 
 from ...client.config import IsolationLevel
@@ -30,19 +29,7 @@ from ..model.reports import Counters
 from .progress import NO_LIMIT, Outgoing, Progress
 from .rebuilder import Rebuilder, as_it_came
 
-__all__ = ["Intake", "RecordSetContent"]
-
-
-class RecordSetContent(enum.Enum):
-    """The content of a record set."""
-
-    #: No whole batch.
-    NOTHING = enum.auto()
-    BATCHES = enum.auto()
-    #: A batch behind the end of the range: everything up to the end is dealt with.
-    END = enum.auto()
-    #: More batches than one commit has room for: the rest is taken when these are sent.
-    SLICE = enum.auto()
+__all__ = ["Intake"]
 
 
 class Intake:
@@ -97,7 +84,7 @@ class Intake:
         fetched: FetchedPartition,
         isolation_level: IsolationLevel,
         end_offset: int,
-    ) -> RecordSetContent:
+    ) -> bool:
         """
         Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
 
@@ -107,8 +94,8 @@ class Intake:
             end_offset: The end of its range.
 
         Returns:
-            The content of the record set. :meth:`take_rest` takes what a :attr:`~RecordSetContent.SLICE`
-            leaves.
+            Whether there was any whole batch. If one commit has no room for all, :meth:`take_rest` takes the
+            rest. Behind the end of the range is none: everything up to there is dealt with then.
 
         Raises:
             CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
@@ -123,17 +110,14 @@ class Intake:
         self._rest = fetched.record_set, aborted
         return self.take_rest(end_offset)
 
-    def take_rest(self, end_offset: int) -> RecordSetContent:
+    def take_rest(self, end_offset: int) -> bool:
         """Take what :meth:`take` left, once all of its slice is acknowledged and committed."""
         assert self._rest is not None
         (record_set, aborted), self._rest = self._rest, None
         try:
-            content = self._take_batches(record_set, aborted, end_offset)
+            return self._take_batches(record_set, aborted, end_offset)
         finally:
             self._queue_gathered()
-        if content is RecordSetContent.SLICE:
-            self._rest = record_set[self.taken_bytes :], aborted
-        return content
 
     @property
     def has_rest(self) -> bool:
@@ -145,41 +129,36 @@ class Intake:
         record_set: memoryview,
         aborted: AbortedTransactions | None,
         end_offset: int,
-    ) -> RecordSetContent:
-        self.taken_bytes = 0
-        at, end = 0, len(record_set)
-        found = RecordSetContent.NOTHING
-        end_of_last = 0
-        while at < end:
+    ) -> bool:
+        self.taken_bytes = at = end_of_last = 0
+        while at < len(record_set):
+            behind = at
             if not self._progress.has_room:
-                self.taken_bytes = at
-                return RecordSetContent.SLICE
+                break
             if not self._rebuilder.is_gathering:
                 take = self._take_joined if self._join_below_bytes else self._take_plain
                 behind = take(record_set, at, aborted, end_offset)
-                if behind > at:
-                    found = RecordSetContent.BATCHES
-                    at, end_of_last = behind, self.fetch_offset
-                    continue
+            if behind > at:
+                self.taken_bytes, at, end_of_last = behind, behind, self.fetch_offset
+                continue
             batch = next(split(record_set[at:]), None)
             if batch is None:
-                break
-            found = RecordSetContent.BATCHES
+                return at > 0
             header = batch.header
             if header.base_offset < end_of_last:
                 # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
                 self.rewind()
                 raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
             if _is_behind(header, end_offset):
-                self.taken_bytes = at
-                return RecordSetContent.END
+                self.skip_gap(end_offset, self._progress.source_leader_epoch)
+                return True
             if not self._take_batch(batch, aborted, end_offset):
-                self.taken_bytes = at
-                return RecordSetContent.SLICE
+                break
             at += len(batch.view)
-            end_of_last = header.next_offset
-        self.taken_bytes = at
-        return found
+            self.taken_bytes, end_of_last = at, header.next_offset
+        if at < len(record_set):
+            self._rest = record_set[at:], aborted
+        return len(record_set) > 0
 
     def _take_plain(
         self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int

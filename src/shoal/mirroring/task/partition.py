@@ -25,7 +25,7 @@ from ..model.handover import Assigned
 from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.reports import Counters
-from .intake import Intake, RecordSetContent
+from .intake import Intake
 from .partition_state import PartitionState, StateMachine
 from .progress import Head, Progress
 from .trouble import Trouble, Troubles
@@ -241,9 +241,9 @@ class PartitionCopy:
         self.counters.bytes_in += len(fetched.record_set)
         return self._take(lambda: self.intake.take(fetched, isolation_level, self.range.end_offset))
 
-    def _take(self, take: Callable[[], RecordSetContent]) -> bool:
+    def _take(self, take: Callable[[], bool]) -> bool:
         try:
-            found = take()
+            return take()
         except UnsupportedBatch as error:
             # Not the offset in its header: a wrapper of magic 0 or 1 has that of its last message.
             self._refuse(self.intake.fetch_offset, str(error), can_heal=False)
@@ -253,20 +253,12 @@ class PartitionCopy:
             what = f"the source cluster sent the batch at offset {offset} damaged"
             self.suspect(offset, f"{what}: {error.reason}")
             return True
-        if found is RecordSetContent.END:
-            self.skip_gap()
-        return found is not RecordSetContent.NOTHING
 
     def take_rest(self) -> bool:
         """Take the next slice of a response; return whether there was one."""
         if not self.intake.has_rest or not self.needs_data:
             return False
         return self._take(lambda: self.intake.take_rest(self.range.end_offset))
-
-    def skip_gap(self) -> None:
-        """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
-        self.intake.skip_gap(self.end_offset, self.progress.source_leader_epoch)
-        self.state.report_waiting(None)
 
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""

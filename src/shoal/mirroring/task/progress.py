@@ -89,13 +89,6 @@ class Head(NamedTuple):
     decision: Decision
 
 
-class _Doubt(NamedTuple):
-    """A map whose commit has an unknown outcome; a later generation of the group refuses it."""
-
-    position: MirrorPosition
-    generation: int
-
-
 class _Lot(NamedTuple):
     """Queued batches that lie one behind the other, with an :data:`~shoal.records.ENTRY` for each."""
 
@@ -149,7 +142,10 @@ class Progress:
         self.committed: MirrorPosition | None = None
         self._has_map = has_map
         self._most_runs = _MOST_RUNS
-        self._doubts: list[_Doubt] = []
+        #: Maps whose commit has an unknown outcome, and the generation that sent them; a later one refuses
+        #: them.
+        self._doubts: list[MirrorPosition] = []
+        self._doubts_since = -1
         self._queue: deque[_Lot] = deque()
         #: The most bytes to send and to make at once; and less, before a source offset.
         self._most_bytes = NO_LIMIT
@@ -359,12 +355,14 @@ class Progress:
 
     def doubt(self, position: MirrorPosition, generation: int) -> None:
         """Keep a map whose commit has an unknown outcome, and the generation that sent it."""
-        self._doubts = [each for each in self._doubts if each.position != position]
-        self._doubts.append(_Doubt(position, generation))
+        self.end_doubts(generation)
+        if position not in self._doubts:
+            self._doubts.append(position)
 
     def end_doubts(self, generation: int) -> None:
         """Forget the commits that the present generation refuses."""
-        self._doubts = [each for each in self._doubts if each.generation == generation]
+        if generation != self._doubts_since:
+            self._doubts, self._doubts_since = [], generation
 
     @property
     def doubts(self) -> int:
@@ -377,7 +375,7 @@ class Progress:
         if not self._queue or not self._has_map:
             return True
         here = self.here
-        in_force = [self.committed, *(each.position for each in self._doubts)]
+        in_force = [self.committed, *self._doubts]
         return all(
             each is not None and here.leads_as(each, here.destination_offset, self.next_offset)
             for each in in_force
