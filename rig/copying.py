@@ -13,7 +13,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.errors import PartitionStopped
 from shoal.mirroring.control import Control
-from shoal.mirroring.control.allowance import Allowance
+from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import CopyRange
@@ -41,7 +41,6 @@ class Uncontrolled:
     interruptions = 0
     generation = 0
     steering = UNSTEERED
-    has_to_report_again = False
     #: No task needs it, since nothing is limited.
     allowance = Allowance()
 
@@ -105,7 +104,6 @@ class _Ranges:
             each.source: replace(given.get(each.source, Assigned(0, each)), entry=number, range=each)
             for number, each in enumerate(ranges, 1)
         }
-        self.has_to_report_again = False
         self.stopped: dict[TopicPartition, PartitionStopped] = {}
         self.over: dict[TopicPartition, bool] = {}
         self._control = control

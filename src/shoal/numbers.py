@@ -24,16 +24,21 @@ from .printable import printable
 
 __all__ = [
     "CONTENT_TYPE",
+    "WORKED_OUT",
     "Kind",
     "Number",
     "counter",
     "gauge",
     "labels",
+    "measured",
     "numbers_of",
     "process_text",
     "summed",
     "text",
 ]
+
+#: The initial value of a field that ``__post_init__`` sets.
+WORKED_OUT = object()
 
 #: Of Prometheus's text format.
 CONTENT_TYPE = "text/plain;version=0.0.4;charset=utf-8"
@@ -85,18 +90,41 @@ def gauge(
     return field(**_initial(initial, label), metadata={"number": number})
 
 
+class _Measured(property):
+    """A number that is worked out when it is read."""
+
+    number: Number
+
+
+def measured(
+    metric: str, meaning: str, *, total: Callable[[Iterable[Any]], Any] = sum
+) -> Callable[[Callable[[Any], Any]], Any]:
+    """Declare a property as a number that grows and falls."""
+
+    def declare(read: Callable[[Any], Any]) -> Any:
+        found = _Measured(read)
+        found.number = Number(metric, Kind.GAUGE, meaning, total=total)
+        return found
+
+    return declare
+
+
 def _initial(value: Any, label: str) -> dict[str, Any]:
+    if value is WORKED_OUT:
+        return {"init": False, "compare": False}
     return {"default_factory": Counter} if label else {"default": value}
 
 
 @functools.cache
 def numbers_of(kind: type) -> Mapping[str, Number]:
-    """Return the numbers that a dataclass declares, by their fields' names."""
-    return {each.name: each.metadata["number"] for each in fields(kind) if "number" in each.metadata}
+    """Return the numbers that a dataclass declares, by the names of its fields and properties."""
+    found = {each.name: each.metadata["number"] for each in fields(kind) if "number" in each.metadata}
+    read = {name: each.number for name, each in vars(kind).items() if isinstance(each, _Measured)}
+    return found | read
 
 
 def summed(kind: type, values: Sequence[object]) -> dict[str, Any]:
-    """Return the totals of several objects of a class, by the fields' names; none of an unknown number."""
+    """Return the totals of several objects of a class, by the numbers' names; None if all are unknown."""
     found: dict[str, Any] = {}
     for name, number in numbers_of(kind).items():
         of_all = map(attrgetter(name), values)
@@ -104,8 +132,9 @@ def summed(kind: type, values: Sequence[object]) -> dict[str, Any]:
             found[name] = Counter()
             for each in of_all:
                 found[name].update(each)
-        elif known := [each for each in of_all if each is not None]:
-            found[name] = number.total(known)
+        else:
+            known = [each for each in of_all if each is not None]
+            found[name] = number.total(known) if known else None
     return found
 
 

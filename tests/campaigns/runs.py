@@ -7,7 +7,7 @@ import time
 from collections.abc import Hashable
 from dataclasses import replace
 
-from shoal.mirroring.control.allowance import Allowance
+from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering

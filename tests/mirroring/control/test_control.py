@@ -579,11 +579,6 @@ def test_job_that_was_ended_gets_no_partition(driver: Driver) -> None:
         wait_until(lambda: has(other, ORDERS))
 
 
-def test_all_tasks_report_again_if_they_are_asked_to(driver: Driver) -> None:
-    with driver.connect() as control:
-        assert not control.has_to_report_again
-        driver.server.ask_for_reports()
-        wait_until(lambda: control.has_to_report_again)
 
 
 # A task under control

@@ -16,8 +16,9 @@ from shoal.mirroring.driver.copy_watch import CopyWatch
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.partition import PartitionStatus
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.monitoring.metrics import Metrics, PartitionStatus
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.mirroring.prepare.copies import CopyState, compare_copies

@@ -18,7 +18,7 @@ from ..model.handover import Assigned, Document, read_document
 from ..model.json_values import read_value, typed
 from ..model.reports import TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
-from .allowance import Allowance
+from .limit import Allowance
 from .protocol import (
     INSTALLED,
     LONGEST_LINE,
@@ -64,8 +64,6 @@ class ControlConnection:
         self._lease_until = 0.0
         self.assignment: Mapping[TopicPartition, Assigned] = {}
         self._new: list[Assigned] = []
-        #: Whether the driver asks for reports of all partitions; the task resets it.
-        self.has_to_report_again = False
         self._on_document: Callable[[], object] = lambda: None
         self._membership = MemberId()
         self.generation = 0
@@ -112,14 +110,15 @@ class ControlConnection:
         """Send the clock, so that the next lease counts from now, unless a report is in progress."""
         if self._sending.acquire(blocking=False):
             try:
-                self._socket.sendall(line({"clock_s": lease_clock_s()}))
+                self._socket.sendall(line(self._heard()))
             finally:
                 self._sending.release()
 
+    def _heard(self) -> dict[str, Any]:
+        """Return what each line says: the clock, and whether a worker waits for bytes."""
+        return {"clock_s": lease_clock_s(), "waits": self.allowance.waits}
+
     def _receive(self, said: dict[str, Any]) -> None:
-        if "report_again" in said:
-            self.has_to_report_again = True
-            return
         document = read_document(said["document"]) if "document" in said else None
         self._apply_state(read_value(DriverState, said), document)
         if document is not None:
@@ -240,7 +239,7 @@ class ControlConnection:
     def report(self, report: TaskReport) -> None:
         """Send a report; drop it if the driver is gone."""
         with contextlib.suppress(OSError), self._sending:
-            self._socket.sendall(line({**report.to_json_object(), "clock_s": lease_clock_s()}))
+            self._socket.sendall(line({**report.to_json_object(), **self._heard()}))
 
     def wait(self, seconds: float) -> None:
         """Wait; return earlier if an end is requested, or the driver is gone."""

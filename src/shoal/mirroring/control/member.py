@@ -35,6 +35,9 @@ class Member:
         is_over: Whether the attempt has closed the connection. It writes nothing more then.
         is_cut: Whether the driver has closed the connection. The task may still have a lease.
         ends: Whether the driver has asked this task alone to end.
+        waits: Whether a worker of the task waits for bytes of the mirror's limit.
+        weight: Its weight when the limit is shared out.
+        bytes_per_s: Its part of the limit; 0 before it has one.
 
     """
 
@@ -49,15 +52,19 @@ class Member:
         self.is_over = False
         self.is_cut = False
         self.ends = False
+        self.waits = False
+        self.weight = 1.0
+        self.bytes_per_s = 0
         self._counts_from = 0.0
         #: When the oldest line was sent that may not be answered; None if all are.
         self._unanswered_since: float | None = None
         self._lease_until = -math.inf
 
-    def hear(self, clock_s: float) -> None:
-        """Note that a line came, and the reading of the task's clock in it."""
+    def hear(self, clock_s: float, *, waits: bool = False) -> None:
+        """Note that a line came, with a reading of the task's clock, and whether it waits for bytes."""
         self._unanswered_since = None
         self.clock_s = clock_s
+        self.waits = waits
         self._counts_from = lease_clock_s()
 
     def give_lease(self, until: float) -> float:

@@ -23,10 +23,11 @@ from ..assignment import Wanted
 from ..model.handover import document_to_json
 from ..model.json_values import to_json, typed
 from ..model.reports import TaskReport
+from ..model.steering import TaskSteering
 from .assignment import Assignment, Partitions
+from .limit import share_limit
 from .member import Member
 from .protocol import INSTALLED, NOT_UNDERSTOOD, DriverState, first_line, lease_clock_s, line
-from .steered import SteeredTasks
 
 __all__ = ["ControlServer", "DriverEvents"]
 
@@ -89,7 +90,8 @@ class ControlServer:
         #: Held during every change of state; notified when a task has ended or left partitions.
         self._changed = threading.Condition()
         self._assignment = Assignment(events, timing)
-        self._steered: SteeredTasks[Member] = SteeredTasks()
+        self._paused: frozenset[str] = frozenset()
+        self._limit: int | None = None
         #: The jobs whose tasks end as soon as they begin.
         self._ended_jobs: set[int] = set()
         self._stop = False
@@ -148,7 +150,6 @@ class ControlServer:
                 _log.exception("a line of a task could not be handled")
         finally:
             with self._changed:
-                self._steered.forget(member)
                 self._assignment.part(member)
                 self._converge()
 
@@ -156,19 +157,16 @@ class ControlServer:
         with self._changed:
             member.ends = member.job in self._ended_jobs
             self._assignment.join(member)
-            self._steered.join(member)
             self._send(member, with_document=True, credentials=self._sealed_credentials)
             self._converge()
 
     def _receive(self, member: Member, said: dict[str, Any]) -> None:
-        member.hear(typed(float, said.pop("clock_s")))
+        member.hear(typed(float, said.pop("clock_s")), waits=typed(bool, said.pop("waits")))
         if not said:
             return
         report = TaskReport.from_json_object(said)
         # Before the partitions are given to another task, so that counts and stops come in their order.
         self._report(report)
-        with self._changed:
-            self._steered.count(member, report)
         if report.leaves:
             with self._changed:
                 self._assignment.leave(member, report.leaves)
@@ -220,13 +218,21 @@ class ControlServer:
             member.clock_s,
             member.give_lease(until),
             membership,
-            self._steered.of(member, {each.topic for each in member.partitions}),
+            self._steering_of(member),
         )
         said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state), **more}
         if with_document:
             said["document"] = document_to_json(member.partitions)
         member.note_sent()
         self._send_line(member, line(said))
+
+    def _steering_of(self, member: Member) -> TaskSteering:
+        paused = self._paused.intersection(each.topic for each in member.partitions)
+        if self._limit is None:
+            return TaskSteering(paused)
+        # A task that has just come, until the next look.
+        first_part = max(1, self._limit // max(1, len(self._assignment.members)))
+        return TaskSteering(paused, member.bytes_per_s or first_part)
 
     def _send_line(self, member: Member, words: bytes) -> None:
         try:
@@ -292,8 +298,9 @@ class ControlServer:
         Call it about twice a second.
         """
         with self._changed:
-            for member in self._steered.look(lambda member: member.partitions):
-                self._send(member)
+            if self._limit is not None:
+                for member in share_limit(self._limit, self._assignment.members):
+                    self._send(member)
             self._converge()
 
     # The tasks of a job
@@ -327,7 +334,9 @@ class ControlServer:
     def steer(self, paused: frozenset[str] = frozenset(), limit: int | None = None) -> None:
         """Let no task, also no later one, fetch these topics, and all together so many bytes a second."""
         with self._changed:
-            self._steered.set(paused, limit)
+            self._paused, self._limit = paused, limit
+            if limit is not None:
+                share_limit(limit, self._assignment.members)
             self._send_to_all()
 
     # To all tasks
@@ -345,12 +354,6 @@ class ControlServer:
             self._lease_until = lease_clock_s() + lease_s
             self._send_to_all()
             self._converge()
-
-    def ask_for_reports(self) -> None:
-        """Ask all tasks to report all of their partitions again."""
-        with self._changed:
-            for member in list(self._assignment.members):
-                self._send_line(member, line({"report_again": True}))
 
     def end_lease(self) -> None:
         """End the lease. No task may produce until the driver renews it."""

@@ -14,7 +14,7 @@ from ...topic_partition import TopicPartition
 from ..model.handover import Assigned
 from ..model.reports import TaskReport
 from ..model.steering import TaskSteering
-from .allowance import Allowance
+from .limit import Allowance
 
 __all__ = ["CLOSED", "Control", "Gate", "WorkerControl"]
 
@@ -36,9 +36,6 @@ class Control(Protocol):
     @property
     def assignment(self) -> Mapping[TopicPartition, Assigned]:
         """The newest document, another object after each one."""
-
-    #: Whether the driver asks for reports of all partitions; the task sets it back.
-    has_to_report_again: bool
 
     def take_new(self) -> Sequence[Assigned]:
         """Return the entries since the last call, also those that a later document lacks, to be left."""

@@ -130,9 +130,10 @@ class PartitionSchedule:
     def take_weights(self) -> dict[TopicPartition, int]:
         """Return the amount of work of each partition: its records since the last call, and its lag."""
         now = self._metrics.partitions()
-        before, self._records = self._records, {partition: each.records for partition, each in now.items()}
+        before = self._records
+        self._records = {partition: each.counts.records for partition, each in now.items()}
         return {
-            partition: each.records - before.get(partition, 0) + (each.lag_records or 0)
+            partition: each.counts.records - before.get(partition, 0) + (each.lag_records or 0)
             for partition, each in now.items()
         }
 
@@ -191,7 +192,7 @@ class PartitionSchedule:
         return [
             partition
             for partition, each in self._metrics.partitions().items()
-            if each.waiting_for or each.stopped or partition.topic in paused
+            if each.is_held_up or partition.topic in paused
         ]
 
     def expect(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
@@ -23,11 +23,9 @@ from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...errors import Disconnected
 from ...timing import Timing
-from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.options import MirrorOptions
 from ..model.progress import ClusterSilence
-from ..model.reports import left_out_report
 from ..monitoring.metrics import Metrics
 
 __all__ = ["ClusterWatch", "TaskWatch"]
@@ -189,19 +187,14 @@ class TaskWatch:
         self._is_silent = False
 
     def look(self) -> None:
-        """Warn once if there is silence, and count the partitions as waiting until a task reports again."""
-        partitions = [name for name, each in self._metrics.partitions().items() if each.stopped is None]
+        """Warn once if there is silence, and have the partitions wait until a task reports again."""
+        has_work = any(each.stopped is None for each in self._metrics.partitions().values())
         silent_for_s = time.monotonic() - max(self._since, self._control.last_report_at)
-        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and bool(partitions)
+        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and has_work
+        self._metrics.set_tasks_silent(self._is_silent)
         if self._is_silent and not was_silent:
-            self._begin(partitions)
-        elif was_silent and not self._is_silent:
-            self._control.ask_for_reports()
-
-    def _begin(self, partitions: Sequence[TopicPartition]) -> None:
-        self._on_warning(
-            f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log for "
-            "executors that do not start, and check that tasks reach the driver's control port "
-            f"{self._control.address[1]}"
-        )
-        self._metrics.apply(left_out_report(dict.fromkeys(partitions, "a task")))
+            self._on_warning(
+                f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log "
+                "for executors that do not start, and check that tasks reach the driver's control port "
+                f"{self._control.address[1]}"
+            )

@@ -16,12 +16,12 @@ from ...nearest import did_you_mean
 from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.incidents import POLICIES, IncidentKind
+from ..model.partition import PartitionState
 from ..model.steering import SteeringStatus, rate_text
 from ..model.steering_options import SteeringOptions, check_expression, parse_limit
 from ..model.text import first_few, once_each
 from ..monitoring.door import CommandAnswer
 from ..monitoring.metrics import Metrics
-from ..monitoring.partition_metrics import PartitionMetrics
 from .schedule import PartitionSchedule
 from .topic_expressions import topics_of
 
@@ -251,7 +251,7 @@ def _check_arguments(name: str, arguments: Mapping[str, str]) -> None:
         )
 
 
-_Partitions = Mapping[TopicPartition, PartitionMetrics]
+_Partitions = Mapping[TopicPartition, PartitionState]
 
 
 def _stopped_by(kind: IncidentKind, name: str, known: _Partitions) -> list[TopicPartition]:

@@ -6,34 +6,22 @@ Each number is declared in the class that has it (:mod:`shoal.numbers`), and the
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 from ...numbers import counter, gauge, labels, numbers_of, summed, text
 from ...printable import printable_values
 from .counts import Counted
 from .groups_status import GroupsStatus
+from .partition import PartitionState
 from .processes import GarbageCollection, ProcessUsage
 from .progress import Progress
 from .steering import SteeringStatus
 
-__all__ = ["FollowRound", "MirrorState", "PartitionState", "PartitionStatus"]
-
-
-class PartitionStatus(enum.StrEnum):
-    """
-    A partition's state as users see it: exactly one at a time, so that the counts add up to all partitions.
-
-    The value is the word for it on the terminal, in JSON, on the page and in Prometheus.
-    """
-
-    UP_TO_DATE = "up to date"
-    BEHIND = "behind"
-    WAITING = "waiting"
-    STOPPED = "stopped"
-    UNKNOWN = "unknown"
+__all__ = ["FollowRound", "MirrorState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,57 +49,11 @@ class FollowRound:
     sentences: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class PartitionState:
-    """
-    One partition, or all of a topic: of its reasons and times the totals are those that are declared.
-
-    Attributes:
-        reason: The reason why it waits or is stopped; None if it does neither.
-        process: The worker of the last report, as ``host:pid``.
-        held_back_since: Unix time since which records are held back.
-        counts: Its counts.
-
-    """
-
-    topic: str
-    partition: int | None
-    state: PartitionStatus
-    reason: str | None
-    process: str | None
-    held_back_since: float | None
-    counts: Counted
-    lag_records: int | None = gauge(
-        "shoal_lag_records",
-        "Offsets of the source that are not mirrored, including transaction markers and holes. If the "
-        "partition is stopped, the offsets missing at the destination.",
-    )
-    held_back_records: int = gauge(
-        "shoal_held_back_records",
-        "Offsets between the source's last stable offset and its high watermark, held back by open "
-        "transactions.",
-        initial=0,
-    )
-    lag_s: float | None = gauge(
-        "shoal_lag_seconds", "Upper bound for the age of the oldest record that is not mirrored.", total=max
-    )
-    committed_at: float | None = gauge(
-        "shoal_last_commit_timestamp_seconds",
-        "Unix time of the last commit of the position. Present after the first commit of this run.",
-        total=max,
-    )
-    is_waiting: bool = gauge(
-        "shoal_partition_waiting",
-        "1 while the partition waits for a cause that can pass with time, such as a missing leader.",
-        initial=False,
-    )
-    is_stopped: bool = gauge(
-        "shoal_partition_stopped", "1 while the partition is stopped. The others continue.", initial=False
-    )
-
+#: The labels of a partition or a topic, its numbers and its counts.
+_Row: TypeAlias = tuple[str, object, object]
 
 #: The columns of partitions in JSON that are no numbers.
-_COLUMNS = ("topic", "partition", "state", "reason", "process", "held_back_since")
+_COLUMNS = ("name.topic", "name.partition", "state", "reason", "process", "held_back_since")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +100,12 @@ class MirrorState:
 
     def to_json_object(self, now: float) -> dict[str, Any]:
         """Return the state as JSON, with printable texts; the partitions as one list for each column."""
-        rows = {name: [getattr(each, name) for each in self.partitions] for name in _COLUMNS}
-        rows |= {
-            name: [getattr(each, name) for each in self.partitions] for name in numbers_of(PartitionState)
-        }
-        rows |= {
-            name: [getattr(each.counts, name) for each in self.partitions] for name in numbers_of(Counted)
-        }
+        columns = (
+            *_COLUMNS,
+            *numbers_of(PartitionState),
+            *(f"counts.{each}" for each in numbers_of(Counted)),
+        )
+        rows = {name.rpartition(".")[2]: list(map(attrgetter(name), self.partitions)) for name in columns}
         reported_at, clusters = self.last_report_at, self.progress.clusters_down
         state = {
             **self.progress.to_json_object(),
@@ -183,8 +124,7 @@ class MirrorState:
 
     def to_prometheus(self, *, by_topic: bool) -> str:
         """Return the state in Prometheus's text format, by partition or with the totals of topics."""
-        partitions = self._topics() if by_topic else self.partitions
-        rows = [(_labels_of(each), each) for each in partitions]
+        rows = self._topics() if by_topic else self._partitions()
         processes = [(labels(process=each.name, role=each.role.value), each) for each in self.processes]
         followed = [
             (labels(kind=kind, synced=str(each.is_synced).lower()), each)
@@ -192,8 +132,8 @@ class MirrorState:
         ]
         return "".join(
             (
-                text(PartitionState, rows),
-                text(Counted, [(known, each.counts) for known, each in rows]),
+                text(PartitionState, [(known, each) for known, each, _ in rows]),
+                text(Counted, [(known, counts) for known, _, counts in rows]),
                 text(MirrorState, [("", self)]),
                 text(FollowRound, followed),
                 text(SteeringStatus, [("", self.steering)] if self.steering else []),
@@ -203,26 +143,21 @@ class MirrorState:
             )
         )
 
-    def _topics(self) -> list[PartitionState]:
-        by_topic: dict[str, list[PartitionState]] = {}
-        for each in self.partitions:
-            by_topic.setdefault(each.topic, []).append(each)
+    def _partitions(self) -> list[_Row]:
         return [
-            PartitionState(
-                topic,
-                None,
-                PartitionStatus.UNKNOWN,
-                None,
-                None,
-                None,
-                Counted(**summed(Counted, [each.counts for each in partitions])),
-                **summed(PartitionState, partitions),
-            )
-            for topic, partitions in by_topic.items()
+            (labels(topic=each.name.topic, partition=each.name.partition), each, each.counts)
+            for each in self.partitions
         ]
 
-
-def _labels_of(each: PartitionState) -> str:
-    if each.partition is None:
-        return labels(topic=each.topic)
-    return labels(topic=each.topic, partition=each.partition)
+    def _topics(self) -> list[_Row]:
+        by_topic: dict[str, list[PartitionState]] = {}
+        for each in self.partitions:
+            by_topic.setdefault(each.name.topic, []).append(each)
+        return [
+            (
+                labels(topic=topic),
+                SimpleNamespace(**summed(PartitionState, rows)),
+                SimpleNamespace(**summed(Counted, [each.counts for each in rows])),
+            )
+            for topic, rows in by_topic.items()
+        ]

@@ -2,8 +2,7 @@
 The registry of a mirror: filled by the tasks' reports, read by all views.
 
 Counts are per partition and only grow, so that progress, ``--json``, the page and Prometheus have the same
-numbers. Totals of counts move with each report; other totals are made when they are asked for, once for each
-change.
+numbers. Totals of counts move with each report; other totals are made when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
@@ -22,14 +21,14 @@ from ..model.counts import Counted
 from ..model.follow_options import Follower
 from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
+from ..model.partition import PartitionState, PartitionStatus
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
-from ..model.state import FollowRound, MirrorState, PartitionState, PartitionStatus
+from ..model.state import FollowRound, MirrorState
 from ..model.steering import SteeringStatus
-from .partition_metrics import PartitionMetrics
 
-__all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
+__all__ = ["Metrics"]
 
 #: The newest incidents are kept; older ones are only counted.
 _KEPT_INCIDENTS = 100
@@ -37,51 +36,9 @@ _KEPT_INCIDENTS = 100
 #: Rates are averages over this time.
 _RATE_WINDOW_S = 10.0
 
-#: A worker without a report for this long has ended: Spark ends idle ones after a minute.
-_WORKER_SILENCE_S = 300.0
-
-
-@dataclass(slots=True)
-class _Sums:
-    """The totals over all partitions that are no counts, at one version."""
-
-    version: int
-    states: Counter[PartitionStatus] = field(default_factory=Counter)
-    stopped: dict[str, PartitionStopped] = field(default_factory=dict)
-    waiting: dict[str, str] = field(default_factory=dict)
-    held_back: dict[str, HeldBack] = field(default_factory=dict)
-    held_back_records: int = 0
-    lag_records: int = 0
-    to_copy: int = 0
-    is_lag_known: bool = False
-    unmirrored_since: float | None = None
-
-    def add(self, name: TopicPartition, row: PartitionMetrics, silence: str | None) -> None:
-        """Add a partition; with a silence, it waits for that."""
-        state, lag = row.state, row.lag_records
-        reason = row.waits_for or silence
-        if row.stopped is not None:
-            self.stopped[str(name)] = row.stopped
-        elif reason is not None:
-            state = PartitionStatus.WAITING
-            self.waiting[str(name)] = reason
-        self.states[state] += 1
-        if lag is not None:
-            self.is_lag_known = True
-            self.lag_records += lag
-            self.to_copy += 0 if row.stopped else lag
-        if row.held_back_since is not None:
-            self.held_back[str(name)] = HeldBack(row.held_back, row.held_back_since)
-        self.held_back_records += row.held_back
-        since = row.unmirrored_since
-        if since is not None and (self.unmirrored_since is None or since < self.unmirrored_since):
-            self.unmirrored_since = since
-
-    def lag_s(self, now: float) -> float | None:
-        """Return the largest lag in time; None if none is known."""
-        if self.unmirrored_since is not None:
-            return max(0.0, now - self.unmirrored_since)
-        return 0.0 if self.is_lag_known else None
+#: A worker without a report for this long has ended: Spark ends idle ones after a minute, and an idle task
+#: reports every 15 seconds.
+_WORKER_SILENCE_S = 60.0
 
 
 class Metrics:
@@ -124,12 +81,10 @@ class Metrics:
         self._phase = Phase.CHECKING
         self._started = self._phase_began = time.monotonic()
         self._lock = threading.Lock()
-        self._partitions: dict[TopicPartition, PartitionMetrics] = {}
-        #: Partitions that were removed: a late report has counts that are in the totals.
-        self._gone: dict[TopicPartition, PartitionMetrics] = {}
+        self._partitions: dict[TopicPartition, PartitionState] = {}
+        #: Partitions that were removed.
+        self._gone: dict[TopicPartition, PartitionState] = {}
         self._counted = Counted()
-        self._version = 0
-        self._sums = _Sums(-1)
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
         self._incidents: deque[PartitionIncident] = deque()
         self._incident_counts: Counter[str] = Counter({each.value: 0 for each in IncidentKind})
@@ -138,6 +93,7 @@ class Metrics:
         self._reported: tuple[float, float] | None = None
         self._workers: dict[str, ProcessUsage] = {}
         self._clusters: Mapping[str, ClusterSilence | None] = {}
+        self._tasks_are_silent = False
         self._builds = {importlib.metadata.version("shoal"): 1}
 
     # Reports of the mirror and its tasks
@@ -172,8 +128,9 @@ class Metrics:
         with self._lock:
             for partition, end in ends.items():
                 known = self._known(partition)
-                expected = known.expecting(positions.get(partition), end, held_back.get(partition), now)
-                self._set(partition, expected)
+                self._partitions[partition] = known.expecting(
+                    positions.get(partition), end, held_back.get(partition), now
+                )
 
     def try_again(self, partitions: Iterable[TopicPartition], accepted: IncidentKind | None = None) -> None:
         """Mark stopped partitions as retried: they count as stopped until they have moved."""
@@ -181,7 +138,7 @@ class Metrics:
             for partition in partitions:
                 known = self._partitions.get(partition)
                 if known is not None and known.stopped is not None:
-                    self._set(partition, replace(known, is_tried_again=True, accepted=accepted))
+                    self._partitions[partition] = replace(known, is_tried_again=True, accepted=accepted)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that another mirror has taken; their counts stay in the totals."""
@@ -189,8 +146,7 @@ class Metrics:
             for partition in partitions:
                 known = self._partitions.pop(partition, None)
                 if known is not None:
-                    self._gone[partition] = PartitionMetrics(lives=known.lives)
-            self._version += 1
+                    self._gone[partition] = known.forgotten()
 
     def apply(self, report: TaskReport) -> None:
         """Add a report."""
@@ -217,11 +173,8 @@ class Metrics:
         cpu_s = process.cpu_s + (known.cpu_s if known else 0.0)
         usage = ProcessUsage(process.name, ProcessRole.WORKER, cpu_s, process.rss_bytes, now)
         # Spark starts new workers for months, so ended ones are removed.
-        self._workers = {
-            name: each
-            for name, each in {**self._workers, process.name: usage}.items()
-            if each.last_report_at >= now - _WORKER_SILENCE_S
-        }
+        self._workers = {each.name: each for each in self.workers() if each.name != process.name}
+        self._workers[process.name] = usage
 
     def _apply_partition(self, report: CopyReport, process: str | None, now: float) -> None:
         partition = report.partition
@@ -230,18 +183,13 @@ class Metrics:
                 PartitionIncident(str(partition), each.kind.value, each.reason, each.lost, each.continued)
             )
         before = self._known(partition)
-        after = before.after(report, process, now)
+        after = self._partitions[partition] = before.after(report, process, now)
         if after.counts is not before.counts:
             self._counted = self._counted.moved(before.counts, after.counts)
-        self._set(partition, after)
 
-    def _known(self, partition: TopicPartition) -> PartitionMetrics:
-        return self._partitions.get(partition) or self._gone.get(partition) or PartitionMetrics()
-
-    def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
-        if metrics != self._partitions.get(partition):  # a task may report the same again
-            self._version += 1
-        self._partitions[partition] = metrics
+    def _known(self, partition: TopicPartition) -> PartitionState:
+        known = self._partitions.get(partition)
+        return known or replace(self._gone.get(partition, PartitionState(partition)), silence=self._silence)
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that is in no report."""
@@ -262,7 +210,18 @@ class Metrics:
         with self._lock:
             if clusters != self._clusters:
                 self._clusters = dict(clusters)
-                self._version += 1
+                self._spread_silence()
+
+    def set_tasks_silent(self, are_silent: bool) -> None:
+        """Set whether all partitions wait for a task, since none reports."""
+        with self._lock:
+            if are_silent != self._tasks_are_silent:
+                self._tasks_are_silent = are_silent
+                self._spread_silence()
+
+    def _spread_silence(self) -> None:
+        silence = self._silence
+        self._partitions = {each: replace(row, silence=silence) for each, row in self._partitions.items()}
 
     def set_groups(self, status: GroupsStatus) -> None:
         """Set the state of the consumer groups that follow the records."""
@@ -293,10 +252,10 @@ class Metrics:
     def stopped(self) -> list[PartitionStopped]:
         """Return the reasons of all stopped partitions."""
         with self._lock:
-            return list(self._summed().stopped.values())
+            return [each.stopped for each in self._partitions.values() if each.stopped]
 
-    def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
-        """Return the current metrics of all partitions, as tasks have reported them."""
+    def partitions(self) -> dict[TopicPartition, PartitionState]:
+        """Return the current state of all partitions."""
         with self._lock:
             return dict(self._partitions)
 
@@ -311,16 +270,15 @@ class Metrics:
             return self._progress()
 
     def state(self, processes: Sequence[ProcessUsage]) -> MirrorState:
-        """Return the whole state; while a cluster does not answer, all partitions wait for it."""
-        now = time.time()
+        """Return the whole state, with these processes and those of the tasks."""
         with self._lock:
-            progress, silence = self._progress(), self._silence
-            rows = list(self._partitions.items())
+            progress = self._progress()
+            partitions = list(self._partitions.values())
             incidents = dict(self._incident_counts)
         return MirrorState(
             progress=progress,
-            partitions=[_shown(name, row, silence, now) for name, row in rows],
-            processes=processes,
+            partitions=partitions,
+            processes=[*processes, *self.workers()],
             followed={follower.value: done for follower, done in list(self.followed.items())},
             groups=self.groups,
             steering=self.steering,
@@ -333,40 +291,43 @@ class Metrics:
 
     @property
     def _silence(self) -> str | None:
-        """The silence that partitions wait for; None if all clusters answer."""
-        return next((each.sentence for each in self._clusters.values() if each is not None), None)
-
-    def _summed(self) -> _Sums:
-        if self._sums.version != self._version:
-            sums, silence = _Sums(self._version), self._silence
-            for name, row in self._partitions.items():
-                sums.add(name, row, silence)
-            self._sums = sums
-        return self._sums
+        """The silence that partitions wait for; None if clusters and tasks answer."""
+        of_clusters = (each.sentence for each in self._clusters.values() if each is not None)
+        return next(of_clusters, "a task" if self._tasks_are_silent else None)
 
     def _progress(self) -> Progress:
-        records_per_s, bytes_per_s = self._rates()
-        sums, now = self._summed(), time.monotonic()
+        now, (records_per_s, bytes_per_s) = time.monotonic(), self._rates()
+        rows = self._partitions
+        states = Counter(each.state for each in rows.values())
+        to_copy = sum(each.lag_records or 0 for each in rows.values() if not each.stopped)
+        reasons = {
+            state: {str(name): each.reason or "" for name, each in rows.items() if each.state is state}
+            for state in (PartitionStatus.STOPPED, PartitionStatus.WAITING)
+        }
         return Progress(
             **self._counted.counts(),
             elapsed_s=now - self._started,
-            partitions=len(self._partitions),
-            states={state.value: sums.states[state] for state in PartitionStatus},
-            stopped={name: each.reason for name, each in sums.stopped.items()},
-            waiting=dict(sums.waiting),
+            partitions=len(rows),
+            states={state.value: states[state] for state in PartitionStatus},
+            stopped=reasons[PartitionStatus.STOPPED],
+            waiting=reasons[PartitionStatus.WAITING],
             records_per_s=records_per_s,
             bytes_per_s=bytes_per_s,
-            lag_records=sums.lag_records,
-            lag_s=sums.lag_s(time.time()),
-            remaining_s=sums.to_copy / records_per_s if records_per_s > 0 else None,
+            lag_records=sum(each.lag_records or 0 for each in rows.values()),
+            lag_s=max((age for each in rows.values() if (age := each.lag_s) is not None), default=None),
+            remaining_s=to_copy / records_per_s if records_per_s > 0 else None,
             incidents=tuple(self._incidents),
             incidents_before=self._incidents_before,
             lost_before=self._lost_before,
             phase=self._phase.value,
             phase_s=now - self._phase_began,
             once=self._once,
-            held_back_records=sums.held_back_records,
-            held_back=dict(sums.held_back),
+            held_back_records=sum(each.held_back_records for each in rows.values()),
+            held_back={
+                str(name): HeldBack(each.held_back_records, each.held_back_since)
+                for name, each in rows.items()
+                if each.held_back_since is not None
+            },
             consumer_groups=None if self.groups is None else self.groups.to_json_object(time.time()),
             clusters_down={name: each for name, each in self._clusters.items() if each is not None},
         )
@@ -379,24 +340,3 @@ class Metrics:
         then, records_then, bytes_then = self._samples[0]
         elapsed = max(now - then, 1e-3)
         return (counted.records - records_then) / elapsed, (counted.bytes_out - bytes_then) / elapsed
-
-
-def _shown(name: TopicPartition, row: PartitionMetrics, silence: str | None, now: float) -> PartitionState:
-    stopped = row.stopped
-    reason = stopped.reason if stopped else row.waits_for or silence
-    is_waiting = stopped is None and reason is not None
-    return PartitionState(
-        name.topic,
-        name.partition,
-        PartitionStatus.WAITING if is_waiting else row.state,
-        reason,
-        row.process,
-        row.held_back_since,
-        row.counts,
-        row.lag_records,
-        row.held_back,
-        row.lag_s(now),
-        row.committed_at,
-        is_waiting,
-        stopped is not None,
-    )

@@ -19,8 +19,7 @@ from ..model.options import MetricsBy, MirrorOptions
 from ..model.progress import Phase
 from .door import Answer, Door, OnCommand, Route
 from .metrics import Metrics
-from .page import About, MirrorPage
-from .page.history import Processes
+from .page import About, MirrorPage, Processes
 
 __all__ = ["exposition", "health_routes", "metrics_routes", "show"]
 
@@ -75,7 +74,7 @@ def metrics_routes(metrics: Metrics, processes: Processes, *, by_topic: bool = F
 
 def exposition(metrics: Metrics, processes: Processes, *, by_topic: bool = False) -> bytes:
     """Return the state of a mirror in Prometheus's text format."""
-    state = metrics.state([*processes(), *metrics.workers()])
+    state = metrics.state(processes())
     return (state.to_prometheus(by_topic=by_topic) + process_text()).encode()
 
 

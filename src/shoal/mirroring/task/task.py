@@ -124,10 +124,6 @@ class _TaskWorkers:
         while self._threads or not control.stop_requested:
             if not control.stop_requested and self._failure is None:
                 self._begin_new()
-                if control.has_to_report_again:
-                    control.has_to_report_again = False
-                    for worker in list(self._threads):
-                        _report_again(worker.held)
             self._look()
             if not self._threads:
                 if self._failure is not None:
@@ -245,7 +241,8 @@ class _TaskWorkers:
         for worker in list(self._threads):
             if worker.silent_for_s > self._timing.stalled_s:
                 stuck = [copy for copy in worker.held if not copy.state.is_over]
-                _report_again(stuck)
+                for copy in stuck:
+                    copy.reported = None  # its worker reports it again, whether or not anything is new
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
                 self._isolate(worker, now)
@@ -279,12 +276,6 @@ class _TaskWorkers:
                 others = {copy for each in list(self._threads) for copy in each.held}
                 left = [copy for copy in worker.held if copy not in others]
                 self._session.report(worker.leaving(left))
-
-
-def _report_again(copies: Sequence[PartitionCopy]) -> None:
-    """Let workers report partitions again, whether or not anything is new."""
-    for copy in copies:
-        copy.reported = None
 
 
 def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:

@@ -9,7 +9,7 @@ obeys for the same reason: it gets what was fetched.
 from __future__ import annotations
 
 from ..control import WorkerControl
-from ..control.allowance import LEAST_BYTES
+from ..control.limit import LEAST_BYTES
 from ..model.steering import UNSTEERED
 
 __all__ = ["Throttle"]

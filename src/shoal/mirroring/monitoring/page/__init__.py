@@ -5,6 +5,6 @@ Both are one HTML file without external resources, which shows one object (``pag
 the object; a report has it inside.
 """
 
-from .page import About, MirrorPage
+from .page import About, MirrorPage, Processes
 
-__all__ = ["About", "MirrorPage"]
+__all__ = ["About", "MirrorPage", "Processes"]

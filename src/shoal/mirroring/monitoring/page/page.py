@@ -11,21 +11,28 @@ import importlib.metadata
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ....errors import ShoalError
 from ....printable import printable_values
 from ....result_file import check_result_file, write_result_file
+from ...model.processes import ProcessRole, ProcessUsage
 from ...model.progress import Summary
 from ..door import Answer, Route
 from ..metrics import Metrics
-from .history import Processes, Sampler
+from .history import History, Sample
 from .html import html
 
-__all__ = ["About", "MirrorPage"]
+__all__ = ["About", "MirrorPage", "Processes"]
+
+#: The driver and its JVMs, now.
+Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
+
+#: The totals in each sample.
+_CHARTED = ("bytes_in", "bytes_out", "lag_records", "lag_s")
 
 #: The lifetime of the object, which all clients share.
 _FRESH_S = 0.5
@@ -88,10 +95,23 @@ class MirrorPage:
         self._on_warning = on_warning
         self._about = about
         self._metrics = metrics
-        self._sampler = Sampler(metrics, processes)
+        self._processes = processes
+        self._history = History(self._sample)
         self._lock = threading.Lock()
         self._made: tuple[float, bytes] = (0.0, b"")
         self._ending: Mapping[str, Any] | None = None
+
+    def _sample(self) -> Sample:
+        progress = self._metrics.progress()
+        processes = [*self._processes(), *self._metrics.workers()]
+        sample: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
+        sample |= {name: getattr(progress, name) for name in _CHARTED}
+        for role in ProcessRole:
+            of_role = [each for each in processes if each.role is role]
+            sample[f"{role.value}_cpu_s"] = sum(each.cpu_s for each in of_role)
+            sample[f"{role.value}_rss_bytes"] = sum(each.rss_bytes for each in of_role)
+        sample["worker_cpu_s"] = self._metrics.task_cpu_s  # of those that have ended, too
+        return sample
 
     def _page(self) -> Answer:
         return Answer(html(None).encode(), {"Content-Type": "text/html; charset=utf-8"})
@@ -113,10 +133,9 @@ class MirrorPage:
             "now_ms": int(now * 1000),
             "ending": ending,
         }
-        state = self._metrics.state(self._sampler.processes())
+        state = self._metrics.state(self._processes()).to_json_object(now)
         # The history has only numbers.
-        history = self._sampler.history.columns()
-        return {**state.to_json_object(now), **printable_values(of_page), "history": history}
+        return {**state, **printable_values(of_page), "history": self._history.columns()}
 
     def show_group(self, group: str, warnings: Iterable[str]) -> None:
         """Set the group and the warnings once the mirror is prepared; a later call replaces the warnings."""
@@ -127,13 +146,13 @@ class MirrorPage:
         self._ending = _ending_of(summary)
 
     def __enter__(self) -> MirrorPage:
-        self._sampler.__enter__()
+        self._history.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._sampler.__exit__()
+        self._history.__exit__()
         # A mirror that was refused at its start must not replace an older report.
         if self._report is None or self._about.group is None:
             return

@@ -249,10 +249,6 @@ class ArchivedPartition:
 
     # Reports
 
-    def report_again(self) -> None:
-        """Report it next time, whether or not anything is new."""
-        self._last_report = None
-
     def report(self) -> CopyReport | None:
         """Return a report with the counts; None if there is nothing new."""
         position = self._position if self.is_begun else None

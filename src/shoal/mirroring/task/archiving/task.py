@@ -124,10 +124,6 @@ class _ArchiveTask:
         for each in new:
             self._newest = max(self._newest, each.entry)
             self._partitions[each.range.source] = ArchivedPartition(each, self._settings.timing)
-        if self._control.has_to_report_again:
-            self._control.has_to_report_again = False
-            for partition in self._partitions.values():
-                partition.report_again()
 
     # Beginnings
 

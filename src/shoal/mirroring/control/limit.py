@@ -1,12 +1,27 @@
-"""The bytes that a task may fetch of a limited rate; its workers share them, each in a thread of its own."""
+"""
+The limit of a mirror, at both ends: each task's part of it, and the bytes that come to a task.
+
+A task tells whether one of its workers waits for bytes. If so, it weighs more from look to look, up to its
+number of partitions, and otherwise less. So a task whose brokers are slower than its part leaves the rest to
+the others. Tasks that could all fetch more come to equal shares for each partition within seconds. The parts
+add up to the limit.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 
-__all__ = ["Allowance"]
+from .member import Member
+
+__all__ = ["LEAST_BYTES", "Allowance", "share_limit"]
+
+#: A part that changes by less is not sent again.
+_SAME = 0.02
+
+#: The factors of a weight at each look, and the weight of a task that needs nothing.
+_MORE, _LESS, _LEAST_WEIGHT = 2.0, 0.9, 0.1
 
 #: The most that a task saves while it fetches nothing, in seconds of its rate.
 _SAVED_S = 0.4
@@ -19,6 +34,23 @@ _FORGOTTEN_S = 0.3
 
 #: A smaller fetch would cut most batches short, and request them twice.
 LEAST_BYTES = 64 * 1024
+
+
+def share_limit(limit: int, members: Collection[Member]) -> list[Member]:
+    """Share a limit out again, twice a second; return the tasks whose part has changed."""
+    for each in members:
+        if each.waits:
+            each.weight = min(max(len(each.partitions), _LEAST_WEIGHT), each.weight * _MORE)
+        else:
+            each.weight = max(_LEAST_WEIGHT, each.weight * _LESS)
+    whole = sum(each.weight for each in members)
+    changed = []
+    for each in members:
+        part = max(1, int(limit * each.weight / whole))
+        if abs(part - each.bytes_per_s) > _SAME * part:
+            each.bytes_per_s = part
+            changed.append(each)
+    return changed
 
 
 class Allowance:
@@ -50,15 +82,20 @@ class Allowance:
     def take(self, worker: Hashable) -> int:
         """Take bytes for a worker; return 0 if none are left, or others wait for longer."""
         with self._changed:
-            now = self._advance()
-            self._waiting[worker] = now
-            self._waiting = {each: at for each, at in self._waiting.items() if now - at < _FORGOTTEN_S}
+            self._waiting[worker] = self._advance()
             if self._left < 1 or worker != next(iter(self._waiting)):
                 return 0
             del self._waiting[worker]
             taken = int(min(self._left, max(self._bytes_per_s * _TAKEN_S, LEAST_BYTES)))
             self._left -= taken
             return taken
+
+    @property
+    def waits(self) -> bool:
+        """Whether a worker waits for bytes."""
+        with self._changed:
+            self._advance()
+            return bool(self._waiting)
 
     def wait(self, seconds: float) -> None:
         """Wait, at most until the rate or what is paused changes."""
@@ -70,4 +107,5 @@ class Allowance:
         come = self._bytes_per_s * max(0.0, now - self._at)
         self._left = min(self._left + come, self._bytes_per_s * _SAVED_S)
         self._at = max(now, self._at)
+        self._waiting = {each: at for each, at in self._waiting.items() if self._at - at < _FORGOTTEN_S}
         return self._at
