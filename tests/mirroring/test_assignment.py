@@ -72,7 +72,7 @@ def test_start_at_a_time_is_the_first_later_record_or_the_end(brokers: TwoBroker
         partitions_of(cluster, ["topic"])
 
         def start(timestamp_ms: int) -> int:
-            return start_offsets(cluster, [FIRST], timestamp_ms, COMMITTED)[FIRST]
+            return start_offsets(cluster, [FIRST], timestamp_ms)[FIRST]
 
         assert start(EARLIEST) == 0
         assert start(LATEST) == 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ..client.cluster import Cluster, is_transient
@@ -77,7 +77,7 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
 def end_offsets(
     cluster: Cluster,
     partitions: Sequence[TopicPartition],
-    isolation_level: IsolationLevel,
+    isolation_level: IsolationLevel | None = None,
     *,
     all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
@@ -87,22 +87,21 @@ def end_offsets(
     Args:
         cluster: The cluster that is read, with metadata of the partitions.
         partitions: The partitions of interest.
-        isolation_level: ``read_committed`` ends at the last stable offset.
+        isolation_level: ``read_committed`` ends at the last stable offset. By default the cluster's own.
         all_of_them: False leaves out partitions whose leader does not respond now.
 
     Raises:
         ShoalError: A leader does not respond.
 
     """
-    answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
-    return answered(answers if all_of_them else _those_that_answer(answers))
+    return _asked(cluster, partitions, LATEST, isolation_level, all_of_them=all_of_them)
 
 
 def window_ends(
     cluster: Cluster,
     partitions: Sequence[TopicPartition],
     until: Until | None,
-    isolation_level: IsolationLevel,
+    isolation_level: IsolationLevel | None = None,
     *,
     all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
@@ -125,8 +124,7 @@ def window_ends(
         return {each: min(end, until.offset) for each, end in ends.items()}
     if until.timestamp_ms is None:
         return ends
-    answers = list_offsets(cluster, dict.fromkeys(ends, until.timestamp_ms), isolation_level)
-    found = answered(answers if all_of_them else _those_that_answer(answers))
+    found = _asked(cluster, ends, until.timestamp_ms, isolation_level, all_of_them=all_of_them)
     return {each: min(ends[each], offset) if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
@@ -134,7 +132,6 @@ def start_offsets(
     cluster: Cluster,
     partitions: Sequence[TopicPartition],
     timestamp_ms: int,
-    isolation_level: IsolationLevel,
     *,
     all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
@@ -146,28 +143,35 @@ def start_offsets(
         partitions: The partitions of interest.
         timestamp_ms: Or ``EARLIEST``, or ``LATEST``. A partition without a record
             at or after the time begins at its end.
-        isolation_level: See :func:`end_offsets`.
         all_of_them: False leaves out partitions whose leader does not respond now.
 
     Raises:
         ShoalError: A leader does not respond.
 
     """
-    answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level)
-    starts = answered(answers if all_of_them else _those_that_answer(answers))
+    starts = _asked(cluster, partitions, timestamp_ms, None, all_of_them=all_of_them)
     later = [partition for partition, offset in starts.items() if offset < 0]
-    ends = end_offsets(cluster, later, isolation_level, all_of_them=all_of_them)
+    ends = end_offsets(cluster, later, all_of_them=all_of_them)
     return {each: offset for each, offset in (starts | ends).items() if offset >= 0}
 
 
-def _those_that_answer(
-    answers: Mapping[TopicPartition, int | ShoalError],
-) -> dict[TopicPartition, int | ShoalError]:
-    return {
-        partition: answer
-        for partition, answer in answers.items()
-        if not (isinstance(answer, ShoalError) and is_transient(answer))
-    }
+def _asked(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    timestamp_ms: int,
+    isolation_level: IsolationLevel | None,
+    *,
+    all_of_them: bool,
+) -> dict[TopicPartition, int]:
+    timestamps = dict.fromkeys(partitions, timestamp_ms)
+    answers = list_offsets(cluster, timestamps, isolation_level or cluster.config.isolation_level)
+    return answered(
+        {
+            partition: answer
+            for partition, answer in answers.items()
+            if all_of_them or not (isinstance(answer, ShoalError) and is_transient(answer))
+        }
+    )
 
 
 def tasks_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:

@@ -66,7 +66,7 @@ class GroupShare(RebalanceListener):
         work: PartitionSchedule,
         metrics: Metrics,
         prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
-        settle: Callable[[Sequence[TopicPartition], MemberId], object],
+        settle: Callable[[Sequence[TopicPartition]], object],
         listener: MirrorMakerRebalanceListener,
         on_notice: Callable[[str], object],
         on_warning: Callable[[str], object],
@@ -83,7 +83,7 @@ class GroupShare(RebalanceListener):
             work: The partitions that tasks copy.
             metrics: The counts of the mirror.
             prepare: Prepares the destination for source topics, and returns the topics that are ready.
-            settle: Commits the start positions of partitions without one, as a member.
+            settle: Commits the start positions of partitions without one.
             on_notice: Receives the assigned and revoked partitions, as sentences.
             on_warning: Receives problems, as sentences.
             timing: The time between two attempts to prepare topics.
@@ -113,6 +113,11 @@ class GroupShare(RebalanceListener):
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._take_part, name="shoal-group", daemon=True)
         self.failure: ShoalError | None = None
+
+    @property
+    def identity(self) -> MemberId:
+        """The member that commits now."""
+        return self._member.identity
 
     def start(self) -> None:
         """Join the group, and take part in it from a thread of its own."""
@@ -228,7 +233,7 @@ class GroupShare(RebalanceListener):
             topics = self._prepare(sorted({each.topic for each in self._pending}))
             ready = {each for each in self._pending if each.topic in topics}
             there = sorted(each for each in ready if topics[each.topic].deleted is None)
-            self._settle(there, self._member.identity)
+            self._settle(there)
         except ShoalError as error:
             if not is_transient(error) and not (isinstance(error, BrokerError) and error.code in JOIN_AGAIN):
                 raise

@@ -18,6 +18,7 @@ from ..errors import ConfigError, ShoalError
 from ..mirroring.driver.copy_watch import CopyWatch
 from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
 from ..mirroring.driver.schedule import PartitionSchedule
+from ..mirroring.driver.starts import Starts
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import checkpoint_name
 from ..mirroring.model.progress import Summary
@@ -61,7 +62,8 @@ class MirrorMaker:
         self._options = options.mirror
         self._run = run
         self._warn = once_each(run.warn)  # each rebalance would repeat the same warnings
-        self._seen_at_start: tuple[int, frozenset[TopicPartition]] = (0, frozenset())
+        self._starts: Starts
+        self._share: GroupShare
         self._listener = MirrorMakerRebalanceListener()
         if options.listener is not None:
             self._listener = load(
@@ -83,7 +85,7 @@ class MirrorMaker:
         schedule = _SharedSchedule(run.metrics, run.warn)
         control = run.listen(schedule, resources)
         run.start_engine(directory, resources)
-        share = GroupShare(
+        share = self._share = GroupShare(
             self._options.source,
             self._maker.membership,
             self._maker.include,
@@ -116,9 +118,9 @@ class MirrorMaker:
             prepared,
             schedule,
             control,
+            self._starts,
             share,
             ends_when_stopped=True,
-            there=self._seen_at_start[1],
             streams=self._maker.streams,
             on_engine_started=share.start,
         )
@@ -133,14 +135,7 @@ class MirrorMaker:
             self._run.warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=START_PATIENCE_S)
             patiently(destination.refresh, patience_s=START_PATIENCE_S)
-            self._seen_at_start = (
-                int(time.time() * 1000),
-                frozenset(
-                    TopicPartition(topic.name, number)
-                    for topic in source.metadata.topics.values()
-                    for number in topic.partitions
-                ),
-            )
+            self._starts = self._starts_of(source)
             positions = GroupPositions(
                 source, self._maker.membership.group, MemberId, takes_over_offsets=True
             )
@@ -149,9 +144,7 @@ class MirrorMaker:
             expiry = patiently(lambda: warning_of_expiry(source, group), patience_s=START_PATIENCE_S)
             if expiry:
                 self._run.warn(expiry)
-            first_start = state.first_start or self._run.first_start
-            self._run.first_start = first_start.selecting(self._selection)
-            self._run.is_first_start = state.is_empty
+            self._starts.first_start = self._starts.decide(source, state, ()).first_start
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:
@@ -168,15 +161,26 @@ class MirrorMaker:
                 describe_brokers(destination).producer_id_expiration_ms,
             )
 
-    @property
-    def _selection(self) -> TopicSelection:
-        return TopicSelection(f"({self._maker.include.pattern})")
-
-    def _settle(self, partitions: Sequence[TopicPartition], membership: MemberId) -> None:
-        """Commit the start positions of assigned partitions that have none."""
-        self._run.settle_beginnings(
-            self._maker.membership.group, partitions, self._selection, membership, self._seen_at_start
+    def _starts_of(self, source: Cluster) -> Starts:
+        there = [
+            TopicPartition(topic.name, number)
+            for topic in source.metadata.topics.values()
+            for number in topic.partitions
+        ]
+        # Another member may make the group's first start at about the same time.
+        since_ms = int(time.time() * 1000) - self._options.timing.one_start_ms
+        return Starts(
+            self._options,
+            self._maker.membership.group,
+            TopicSelection(f"({self._maker.include.pattern})"),
+            lambda: self._share.identity,
+            since_ms=since_ms,
+            there=there,
         )
+
+    def _settle(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit the start positions of assigned partitions that have none."""
+        self._run.settle(self._starts, partitions)
 
     def _take_directory(self, group: str, resources: contextlib.ExitStack) -> Path:
         """Take a directory that no other mirror of the group on this machine uses; it keeps no positions."""

@@ -73,14 +73,11 @@ class Planner:
         self, cluster: Cluster, partitions: Sequence[TopicPartition], offsets: OffsetBound
     ) -> dict[TopicPartition, int]:
         """Return each partition's offset for an option, such as ``latest``."""
-        level = cluster.config.isolation_level
-        bounds = start_offsets(cluster, partitions, offsets.timestamp_ms, level)
+        bounds = start_offsets(cluster, partitions, offsets.timestamp_ms)
         for partition, offset in (offsets.named or {}).items():
             if partition in bounds:
-                named = (
-                    start_offsets(cluster, [partition], offset, level)[partition] if offset < 0 else offset
-                )
-                bounds[partition] = named
+                looked_up = {} if offset >= 0 else start_offsets(cluster, [partition], offset)
+                bounds[partition] = looked_up.get(partition, offset)
         return bounds
 
     def _ends(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start offsets, also of partitions that Spark's log does not have."""
         late = [each for each in wanted if each not in begins]
         # Read later partitions from their beginning.
-        return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
+        return {**begins, **start_offsets(cluster, late, EARLIEST)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a task's rows. Runs in the task."""
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, cluster: Cluster) -> dict[TopicPartition, int]:
         partitions = self._planner.partitions(cluster)
-        return end_offsets(cluster, partitions, self._options.source.isolation_level, all_of_them=True)
+        return end_offsets(cluster, partitions)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with Cluster(self._options.source) as cluster:

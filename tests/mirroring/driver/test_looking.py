@@ -17,6 +17,7 @@ from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.driver.starts import Starts
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Phase, Progress, Summary
 from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
@@ -85,8 +86,9 @@ class Mirror:
         prepared = Prepared("group", None, None, {}, (), 0)
         self.run.start_engine(Path(), resources)
         self.control = self.run.listen(self.work, resources)
+        starts = Starts(self.run.options, "group", self.run.options.topics)
         return self.run.copy(
-            prepared, self.work, self.control, self.group, ends_when_stopped=ends_when_stopped
+            prepared, self.work, self.control, starts, self.group, ends_when_stopped=ends_when_stopped
         )
 
     @contextlib.contextmanager

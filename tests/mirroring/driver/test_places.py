@@ -46,7 +46,7 @@ class Driver:
         options = MirrorOptions(
             source, destination, TopicSelection("topic"), start=start, timing=timing, **given
         )
-        starts = Starts(options, "mirror", is_first_start=True)
+        starts = Starts(options, "mirror", options.topics)
         self.places = Places(options, self.work, self.server, starts, streams)
         self.wanted: dict[TopicPartition, CopyRange] = {}
         want = self.server.want

@@ -108,8 +108,7 @@ class Discovery(Lookout):
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
         if held_up:
-            level = self._options.source.isolation_level
-            self._schedule.expect(end_offsets(source, held_up, level, all_of_them=False))
+            self._schedule.expect(end_offsets(source, held_up, all_of_them=False))
 
     def _may_add(self, sizes: Mapping[str, int]) -> bool:
         """Count the new partitions of a look, unless they are too many: then count none, and report it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
+from ...client.coordinator import MemberId
 from ...client.groups import describe_holder, has_coordinator, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
@@ -25,7 +26,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
-from ..positions import GroupOffsets
+from ..positions import GroupOffsets, GroupPositions
 from ..prepare.changes import Prepared
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
@@ -36,7 +37,7 @@ from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
 from .outlook import DryRun, PartitionOutlook, TopicOutlook
-from .starts import next_offsets, read_group
+from .starts import Beginnings, Starts, group_warnings
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -246,28 +247,23 @@ class _DryRunner:
         """Return the group's positions, and its member."""
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
             return GroupOffsets({}, {}, {}, None), None
+        state = patiently(
+            GroupPositions(self._source, changes.group, MemberId).read_state, patience_s=self._patience_s
+        )
         partitions = partitions_of(self._source, list(changes.topics))
-        state, warnings = read_group(self._source, changes.group, partitions, patience_s=self._patience_s)
-        self._warnings += warnings
+        self._warnings += group_warnings(self._source, changes.group, state, partitions, self._patience_s)
         return state, describe_holder(self._source, changes.group)
 
     def _outlook(self, changes: Prepared, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
-        level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(changes.topics))
         others = [each for each in partitions if each not in self._way_back]
         positions = {each: state.positions[each] for each in others if each in state.positions}
         without = [each for each in others if each not in positions]
-        starts, found = patiently(
-            lambda: next_offsets(
-                self._options, self._source, changes.group, state, partitions, self._way_back
-            ),
-            patience_s=self._patience_s,
+        found, ends = patiently(
+            lambda: self._bounds(changes.group, state, partitions, others), patience_s=self._patience_s
         )
         self._beginnings = found.sentences
-        ends = patiently(
-            lambda: window_ends(self._source, partitions, self._options.until, level),
-            patience_s=self._patience_s,
-        )
+        starts = {**found.offsets, **self._way_back}
         self._warn_of_partitions(changes, positions, without)
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
@@ -288,6 +284,17 @@ class _DryRunner:
             )
             for name, topic in changes.topics.items()
         )
+
+    def _bounds(
+        self,
+        group: str,
+        state: GroupOffsets,
+        partitions: Sequence[TopicPartition],
+        others: Sequence[TopicPartition],
+    ) -> tuple[Beginnings, Mapping[TopicPartition, int]]:
+        starts = Starts(self._options, group, self._options.topics)
+        found = starts.decide(self._source, state, others, all_of_them=True)
+        return found, window_ends(self._source, partitions, self._options.until)
 
     # Reasons that would stop partitions
 

@@ -203,7 +203,7 @@ class Places:
         if not self._once:
             return {}
         known = self._ends
-        ends = window_ends(self._source, wanted, self._until, self._source.config.isolation_level)
+        ends = window_ends(self._source, wanted, self._until)
         self._ends = known | {
             each: max(end, known.get(each, 0), positions.get(each, 0), self._starts[each])
             for each, end in ends.items()

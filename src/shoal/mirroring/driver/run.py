@@ -21,25 +21,24 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ...client.cluster import Cluster
-from ...client.coordinator import MemberId
+from ...client.cluster import Cluster, patiently
+from ...client.config import IsolationLevel
 from ...client.reachable import check_advertised
 from ...errors import ShoalError, Stopped
 from ...topic_partition import TopicPartition
+from ..assignment import window_ends
 from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.acknowledged import AcknowledgedRun
-from ..model.first_start import FirstStart
 from ..model.options import MirrorOptions
 from ..model.progress import Phase, Progress, Summary
 from ..model.text import first_few
-from ..model.topics import TopicSelection
 from ..model.window import Until
 from ..monitoring.door import CommandAnswer, OnCommand
 from ..monitoring.metrics import Metrics
@@ -54,7 +53,7 @@ from .places import Places
 from .schedule import PartitionSchedule
 from .signals import Signals
 from .silence import ClusterWatch, TaskWatch
-from .starts import Beginnings, Starts, settle_beginnings
+from .starts import Beginnings, Starts
 
 __all__ = ["START_PATIENCE_S", "GroupPlace", "MirrorRun"]
 
@@ -84,8 +83,6 @@ class MirrorRun:
         warn: A function for warnings; from any thread.
         notify: A function for sentences that are no problem.
         on_command: Carries out an operator's commands; refuses them until the mirror replaces it.
-        first_start: The group's first start, as far as it is known.
-        is_first_start: Whether this run is that start.
 
     """
 
@@ -117,8 +114,6 @@ class MirrorRun:
         self.metrics = Metrics(on_run, once=options.once)
         self.signals = Signals(stop, self.retry_stopped)
         self.on_command: OnCommand = _is_starting
-        self.first_start = FirstStart.now()
-        self.is_first_start = True
         self._engine = engine
         self._stop = stop
         self._processes = LocalProcesses(options.timing)
@@ -251,25 +246,18 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
-    def settle_beginnings(
-        self,
-        group: str,
-        partitions: Sequence[TopicPartition],
-        selection: TopicSelection,
-        membership: MemberId,
-        seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
-    ) -> Beginnings:
-        """Commit the start positions of partitions without one, and tell; see :func:`.settle_beginnings`."""
-        found, ends = settle_beginnings(
-            self.options,
-            group,
-            partitions,
-            selection,
-            membership,
-            seen_at_start,
-            patience_s=START_PATIENCE_S,
-        )
-        self.metrics.expect(found.offsets, ends)
+    def settle(self, starts: Starts, partitions: Sequence[TopicPartition]) -> Beginnings:
+        """Commit the start positions of partitions without one, and count what is to be copied."""
+        options = self.options
+        with Cluster(options.source) as source:
+
+            def settle() -> Beginnings:
+                source.refresh({each.topic for each in partitions})
+                return starts.settle(source, partitions)
+
+            found = patiently(settle, patience_s=START_PATIENCE_S)
+            ends = window_ends(source, partitions, options.until, all_of_them=False)
+            self.metrics.expect(found.offsets, ends, _held_back(source, ends, options.until))
         for sentence in found.sentences:
             self.notify(sentence)
         return found
@@ -281,10 +269,10 @@ class MirrorRun:
         prepared: Prepared,
         schedule: PartitionSchedule,
         control: ControlServer,
+        starts: Starts,
         place: GroupPlace,
         *,
         ends_when_stopped: bool = False,
-        there: Collection[TopicPartition] | None = None,
         streams: int | None = None,
         on_engine_started: Callable[[], object] = lambda: None,
     ) -> Summary:
@@ -294,9 +282,9 @@ class MirrorRun:
         Args:
             prepared: The topics that the destination is ready for at the start.
             control: The connection to the tasks.
+            starts: Where partitions without a position begin.
             place: The mirror's place in its group; the mirror ends if it loses this place.
             ends_when_stopped: Whether the first stopped partition ends the mirror.
-            there: See :class:`.Starts`.
             streams: See :class:`.Places`.
             on_engine_started: Called between the engine's start, which takes seconds, and the first task.
 
@@ -331,11 +319,10 @@ class MirrorRun:
                 self._looking.end_tasks, self._looking.look_after = control.request_stop, look_after
                 on_engine_started()
                 if not self._stop.is_set():
-                    starts = Starts(options, prepared.group, is_first_start=self.is_first_start, there=there)
                     with Places(options, schedule, control, starts, streams) as places:
                         with self.signals.interrupting():
                             places.begin()
-                        job = CopyJob(options, prepared, control, places, self.first_start)
+                        job = CopyJob(options, prepared, control, places, starts.first_start)
                         self._engine.run(job, self._stop)
             except ShoalError as error:
                 if place.failure is None:
@@ -395,3 +382,13 @@ class MirrorRun:
         ended = f"{self._why_it_ended(unfinished=True)} before anything was copied"
         elapsed_s = time.monotonic() - self._started
         return Summary.of_nothing(self.options.group, elapsed_s, ended, once=self.options.once)
+
+
+def _held_back(
+    source: Cluster, ends: Mapping[TopicPartition, int], until: Until | None
+) -> dict[TopicPartition, int]:
+    """Return how many offsets open transactions hold back behind these ends."""
+    if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+        return {}
+    whole = window_ends(source, list(ends), until, IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
+    return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}

@@ -16,12 +16,11 @@ from typing import Any
 
 from ...archive.description import now_ms
 from ...client.cluster import Cluster, patiently
-from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...errors import ShoalError
 from ...state_directory import state_dir
 from ...topic_partition import TopicPartition
-from ..assignment import partitions_of, window_ends
+from ..assignment import partitions_of
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
 from ..model.incidents import IncidentKind
@@ -30,7 +29,6 @@ from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
-from ..model.window import Until
 from ..positions import GroupPositions
 from ..prepare.archive import archive_run
 from ..prepare.changes import Prepared, PreparedTopic
@@ -44,7 +42,7 @@ from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
-from .starts import next_offsets, read_group
+from .starts import Starts, group_warnings
 from .steering import Steering
 
 __all__ = ["TopicMirror"]
@@ -60,7 +58,6 @@ class TopicMirror:
         self._groups = GroupFollower.of(run.options, run.metrics, run.warn) if has_groups else None
         self._options = run.options
         self._identity: MirrorIdentity
-        self._starts: Mapping[TopicPartition, int] = {}
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -80,14 +77,19 @@ class TopicMirror:
         lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
         resources.callback(lock.release)
         control.use_group(lock.begin_generation)
+        starts = Starts(options, group, options.topics, lambda: control.membership)
         with run.signals.interrupting():
-            partitions = self._expect(prepared, schedule)
-            lock.acquire(partitions, START_PATIENCE_S)
-            if options.from_certificate is not None:
-                self._go_back(options.from_certificate, group, control)
-            wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-            found = run.settle_beginnings(group, wanted, options.topics, control.membership)
-            run.first_start, run.is_first_start = found.first_start, found.is_first
+            run.metrics.enter(Phase.FINDING_POSITIONS)
+            with Cluster(options.source) as source:
+                partitions = partitions_of(source, list(prepared.topics))
+                lock.acquire(partitions, START_PATIENCE_S)
+                if options.from_certificate is not None:
+                    self._go_back(options.from_certificate, group, control)
+                there = [each for each in partitions if prepared.topics[each.topic].deleted is None]
+                state = run.settle(starts, there).state
+                for warning in group_warnings(source, group, state, partitions, START_PATIENCE_S):
+                    run.warn(warning)
+            _stop_deleted(prepared, partitions, state.positions, schedule)
             steering = self._steer(schedule, control) if options.is_steered else None
             if options.sync or not options.once:
                 self._follow(group, schedule, resources)
@@ -103,10 +105,10 @@ class TopicMirror:
                 CopyWatch(options, group, schedule, control, create_again, run.warn_in_report, run.notify)
             )
         if self._groups is None:
-            return run.copy(prepared, schedule, control, lock)
+            return run.copy(prepared, schedule, control, starts, lock)
         resources.callback(self._groups.close)
         self._groups.begin(group, lambda: schedule.names)
-        summary = run.copy(prepared, schedule, control, lock)
+        summary = run.copy(prepared, schedule, control, starts, lock)
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
@@ -152,7 +154,11 @@ class TopicMirror:
 
             def on_group(group: str) -> None:
                 """Take the group's directory, and begin to start the engine, which logs there."""
-                self._starts = self._starts_at_cut(group, source, destination)
+                if options.from_certificate is not None:
+                    committed = GroupPositions(source, group, MemberId)
+                    state = patiently(committed.read_state, patience_s=START_PATIENCE_S)
+                    # Refuses a wrong way back, before anything is created or joined.
+                    starts_at_cut(options, state, source, destination, patience_s=START_PATIENCE_S)
                 directory = Path(options.checkpoint or state_dir() / "mirrors" / checkpoint_name(group))
                 self._identity = run.take_directory(directory, resources)
                 run.start_engine(directory, resources)
@@ -176,33 +182,6 @@ class TopicMirror:
             f"partition in a request. So requests limit a connection to {rate}. --rebatch 64k joins the "
             "batches (docs/topics.md)"
         )
-
-    def _starts_at_cut(
-        self, group: str, source: Cluster, destination: Cluster
-    ) -> Mapping[TopicPartition, int]:
-        """Return the starts of partitions that begin at a cut, before anything is created or joined."""
-        if self._options.from_certificate is None:
-            return {}
-        committed = GroupPositions(source, group, MemberId)
-        state = patiently(committed.read_state, patience_s=START_PATIENCE_S)
-        return starts_at_cut(self._options, state, source, destination, patience_s=START_PATIENCE_S)
-
-    def _expect(self, prepared: Prepared, schedule: PartitionSchedule) -> list[TopicPartition]:
-        """Count the offsets to copy, before the first task reports; return the partitions."""
-        self._run.metrics.enter(Phase.FINDING_POSITIONS)
-        with Cluster(self._options.source) as cluster:
-            level = cluster.config.isolation_level
-            partitions = partitions_of(cluster, list(prepared.topics))
-            state, warnings = read_group(cluster, prepared.group, partitions, patience_s=START_PATIENCE_S)
-            for warning in warnings:
-                self._run.warn(warning)
-            starts, _ = next_offsets(
-                self._options, cluster, prepared.group, state, partitions, self._starts, all_of_them=False
-            )
-            ends = window_ends(cluster, partitions, self._options.until, level, all_of_them=False)
-            self._run.metrics.expect(starts, ends, _held_back(cluster, ends, self._options.until))
-        _stop_deleted(prepared, partitions, state.positions, schedule)
-        return partitions
 
     def _go_back(self, file: str, group: str, control: ControlServer) -> None:
         """Begin at the cut, before anything else gives a partition its position."""
@@ -258,16 +237,6 @@ def _stop_deleted(
     }
     if reasons:
         schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
-
-
-def _held_back(
-    source: Cluster, ends: Mapping[TopicPartition, int], until: Until | None
-) -> dict[TopicPartition, int]:
-    """Return how many offsets open transactions hold back behind these ends."""
-    if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
-        return {}
-    whole = window_ends(source, list(ends), until, IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
-    return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
