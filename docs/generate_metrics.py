@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from shoal.cli import conversion_metrics
-from shoal.mirroring.model.counts import Counted
-from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.partition import PartitionState
-from shoal.mirroring.model.processes import GarbageCollection, ProcessUsage
+from shoal.mirroring.model.progress import GarbageCollection, GroupsStatus, ProcessUsage
+from shoal.mirroring.model.reports import Counted
 from shoal.mirroring.model.state import FollowRound, MirrorState
 from shoal.mirroring.model.steering import SteeringStatus
 from shoal.numbers import Number, numbers_of

@@ -15,9 +15,8 @@ from shoal.errors import PartitionStopped
 from shoal.mirroring.control import Control
 from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import Assigned, TaskReport
 from shoal.mirroring.model.steering import UNSTEERED
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition

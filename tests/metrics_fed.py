@@ -11,8 +11,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.mirroring.model.follow_options import Follower
-from shoal.mirroring.model.groups_status import GroupsStatus
-from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
+from shoal.mirroring.model.progress import GarbageCollection, GroupsStatus, ProcessRole, ProcessUsage
 from shoal.mirroring.model.reports import CopyReport, ProcessReport, TaskReport
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.model.steering import SteeringStatus

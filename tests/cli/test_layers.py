@@ -16,7 +16,7 @@ from shoal.cli.parser import options_of, verb_parser
 from shoal.declare import given
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.steering_options import SteeringOptions
+from shoal.mirroring.model.steering import SteeringOptions
 from shoal_broker.cli.broker import make_parser as make_broker_parser
 
 MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'

@@ -13,8 +13,14 @@ from shoal.cli.live_line import line
 from shoal.cli.live_report import LiveReport
 from shoal.cli.plain_report import JsonReport, News, PlainReport, summary_rows
 from shoal.cli.report import progress_until_unread, report_to
-from shoal.mirroring.model.processes import GarbageCollection
-from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Phase, Progress, Summary
+from shoal.mirroring.model.progress import (
+    GarbageCollection,
+    HeldBack,
+    PartitionIncident,
+    Phase,
+    Progress,
+    Summary,
+)
 from tests.snapshots import Texts
 
 PROGRESS = Progress(

@@ -21,7 +21,7 @@ from shoal.client.config import ClientConfig
 from shoal.mirroring.cutover.certificate import Certificate, read_certificate
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import parse_bootstrap

@@ -62,7 +62,7 @@ AREAS = {
             "shoal/mirroring/model/position.py",
             "shoal/mirroring/model/runs.py",
             "shoal/mirroring/model/offset_map.py",
-            "shoal/mirroring/model/handover.py",
+            "shoal/mirroring/model/reports.py",
             "shoal/mirroring/positions.py",
         ),
         CAMPAIGNS,

@@ -19,7 +19,7 @@ from rig.judge import Stay, Verdict, judge
 from shoal.client.cluster import Cluster
 from shoal.client.group_offsets import CommittedValue
 from shoal.errors import ShoalError
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import commit_translations

@@ -11,7 +11,7 @@ from ..mirroring.cutover.gates import GATES, Gate, State, Verdict
 from ..mirroring.cutover.options import CutoverOptions
 from ..mirroring.cutover.outcome import CutoverReport, GateEvent
 from ..mirroring.cutover.run import cut_over
-from ..mirroring.model.group_selection import GroupSelection
+from ..mirroring.model.follow_options import GroupSelection
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics

@@ -13,7 +13,6 @@ from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
 from ..mirroring.driver.checkup import Finding, check_directories
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
-from ..mirroring.model.acl_commands import commands_of
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
@@ -65,8 +64,8 @@ def _plan(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "topics": [_topic(topic) for topic in found.topics],
         "acls": [_acl(acl) for acl in found.acls],
         "missing_acls": [_acl(acl) for acl in found.missing_acls],
-        "acl_commands": commands_of(found.acls, options),
-        "later_acl_commands": commands_of(_later_acls(options, found), options, creates=False),
+        "acl_commands": options.acl_commands(found.acls),
+        "later_acl_commands": options.acl_commands(_later_acls(options, found), creates=False),
         "warnings": list(found.warnings),
         "beginnings": list(found.beginnings),
         "differences": list(found.differences),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .. import kinds
 from ..declare import add_options, declared, given, option, pick
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.model.group_selection import GroupSelection
+from ..mirroring.model.follow_options import GroupSelection
 from ..mirroring.model.offset_map import Exactness
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection

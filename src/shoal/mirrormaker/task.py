@@ -33,9 +33,8 @@ from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, Shoa
 from ..mirroring.control import Control, ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
-from ..mirroring.model.handover import Assigned, Left
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
-from ..mirroring.model.reports import TaskReport
+from ..mirroring.model.reports import Assigned, Left, TaskReport
 from ..mirroring.positions import POSITION_RETENTION_MS, GroupPositions
 from ..mirroring.task.session import Interval, TaskSession
 from ..records import Decision

@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException
 
 from shoal.errors import ShoalError
 from shoal.mirroring.driver.engine import END_PATIENCE_S, CopyJob
-from shoal.mirroring.model.acl_prefixes import prefixes_of
+from shoal.mirroring.model.acls import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.spark.copy_task import ControlAddress, CopyTask

@@ -21,9 +21,8 @@ from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
-from shoal.mirroring.model.handover import Left
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition

@@ -13,7 +13,7 @@ from shoal.client.cluster import Cluster
 from shoal.mirroring.cutover import observing
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.acls import AclsReport

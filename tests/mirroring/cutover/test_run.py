@@ -20,7 +20,7 @@ from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.cutover.outcome import CutoverReport, GateEvent
 from shoal.mirroring.cutover.partition_seen import PartitionSeen
 from shoal.mirroring.cutover.run import CutoverRun
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition

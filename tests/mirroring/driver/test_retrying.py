@@ -6,10 +6,9 @@ import time
 from dataclasses import replace
 
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import Assigned, TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rig import java
-from shoal.mirroring.model.processes import GarbageCollection
-from shoal.mirroring.monitoring.garbage_collection import CollectionCounter
+from shoal.mirroring.model.progress import GarbageCollection
+from shoal.mirroring.monitoring.processes import CollectionCounter
 from tests.two_brokers import wait_until
 
 PROCESS = 4711

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.mirroring.control.protocol import process_name
-from shoal.mirroring.model.processes import ProcessRole, ProcessUsage
+from shoal.mirroring.model.progress import ProcessRole, ProcessUsage
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.timing import Timing
 from tests.two_brokers import wait_until

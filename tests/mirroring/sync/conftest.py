@@ -13,7 +13,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.prove import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport

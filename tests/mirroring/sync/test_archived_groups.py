@@ -10,7 +10,7 @@ from shoal.archive.directory import Archive
 from shoal.archive.groups import read_groups, write_groups
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange

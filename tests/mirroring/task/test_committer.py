@@ -13,9 +13,9 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.control import WorkerControl
-from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import Assigned
 from shoal.mirroring.task.committer import Commits
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey

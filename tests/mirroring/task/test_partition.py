@@ -12,8 +12,8 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
-from shoal.mirroring.model.handover import Assigned
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import Assigned
 from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey

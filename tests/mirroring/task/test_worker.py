@@ -17,10 +17,9 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import WorkerControl
-from shoal.mirroring.model.handover import Assigned, Left
 from shoal.mirroring.model.json_values import read_value
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.model.reports import Assigned, Left, TaskReport
 from shoal.mirroring.task.aligner import Aligner
 from shoal.mirroring.task.fresh_metadata import Known
 from shoal.mirroring.task.pair import Pair

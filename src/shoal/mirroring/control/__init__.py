@@ -10,7 +10,7 @@ driver answers with its state, and sends it again when it changes, or when it re
      "membership": {"member_id": "…", "generation": 7, "instance_id": "…"},
      "steering": {"paused": [], "bytes_per_s": 5000000}, "document": […]}
 
-The *document* is the desired state of the task (:mod:`~shoal.mirroring.model.handover`). A line
+The *document* is the desired state of the task (:mod:`~shoal.mirroring.model.reports`). A line
 has it if it has changed, and the newest one counts. Which partition is in which document is decided by
 :class:`.Assignment`. A partition that a document no longer has is left by the task, which reports that.
 

@@ -14,9 +14,8 @@ from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
-from ..model.handover import Assigned, Document, read_document
 from ..model.json_values import read_value, typed
-from ..model.reports import TaskReport
+from ..model.reports import Assigned, Document, TaskReport, read_document
 from ..model.steering import UNSTEERED, TaskSteering
 from .limit import Allowance
 from .protocol import (

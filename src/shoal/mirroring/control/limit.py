@@ -13,15 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable
 
-from .member import Member
+from .assignment import Member
 
 __all__ = ["LEAST_BYTES", "Allowance", "share_limit"]
 
 #: A part that changes by less is not sent again.
 _SAME = 0.02
 
-#: The factors of a weight at each look, and the weight of a task that needs nothing.
-_MORE, _LESS, _LEAST_WEIGHT = 2.0, 0.9, 0.1
+#: The factors of a weight at each look: close to 1, since what a task has above its need is lost meanwhile.
+_MORE, _LESS = 1.25, 0.9
+
+#: The weight of a task that needs nothing.
+_LEAST_WEIGHT = 0.1
 
 #: The most that a task saves while it fetches nothing, in seconds of its rate.
 _SAVED_S = 0.4

@@ -20,13 +20,11 @@ from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted
-from ..model.handover import document_to_json
 from ..model.json_values import to_json, typed
-from ..model.reports import TaskReport
+from ..model.reports import TaskReport, document_to_json
 from ..model.steering import TaskSteering
-from .assignment import Assignment, Partitions
+from .assignment import Assignment, Member, Partitions
 from .limit import share_limit
-from .member import Member
 from .protocol import INSTALLED, NOT_UNDERSTOOD, DriverState, first_line, lease_clock_s, line
 
 __all__ = ["ControlServer", "DriverEvents"]

@@ -11,8 +11,7 @@ from ...client.lot import Gate
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
-from ..model.handover import Assigned
-from ..model.reports import TaskReport
+from ..model.reports import Assigned, TaskReport
 from ..model.steering import TaskSteering
 from .limit import Allowance
 

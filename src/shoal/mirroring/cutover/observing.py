@@ -14,7 +14,6 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
-from ..model.acl_commands import commands_of
 from ..model.acls import THE_CLUSTER, Acl, principal_of
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
@@ -240,7 +239,7 @@ class Observer:
     def _remedy(self) -> str:
         with_acls = "acls" not in self._options.allow_drift
         acls = cutover_acls(self.topics, self.group, with_acls=with_acls)
-        commands = commands_of(acls, self._options.mirror, is_own=True, creates=False)
+        commands = self._options.mirror.acl_commands(acls, is_own=True, creates=False)
         return f"Allow it as an administrator: {' && '.join(commands)}"
 
     def groups(self) -> GroupsReport:

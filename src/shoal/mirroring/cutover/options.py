@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ... import kinds
 from ...declare import option, read_fields
 from ...errors import ConfigError
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import GroupSelection
 from ..model.options import MirrorOptions
 
 __all__ = ["DRIFT_KINDS", "CutoverOptions"]

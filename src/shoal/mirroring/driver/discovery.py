@@ -15,7 +15,6 @@ from dataclasses import replace
 from ...client.cluster import Cluster, is_transient
 from ...errors import ConfigError, ShoalError, lacks_acl
 from ..assignment import end_offsets
-from ..model.acl_commands import commands_of
 from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -180,4 +179,4 @@ class Discovery(Lookout):
             return ""
         needed = needed_acls({name: copy}, "", created=[copy], grown=[copy], before_2_8=False)
         acls = [each for each in needed if each.resource_type == "topic"]
-        return f". As an administrator: {' && '.join(commands_of(acls, self._options, is_own=True))}"
+        return f". As an administrator: {' && '.join(self._options.acl_commands(acls, is_own=True))}"

@@ -14,8 +14,7 @@ from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from ..model.acls import THE_CLUSTER, Acl, grant_command
-from ..model.follow_options import Follower, FollowOptions
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import Follower, FollowOptions, GroupSelection
 from ..model.options import MirrorOptions
 from ..model.state import FollowRound
 from ..sync.acls import AclsReport, follow_acls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...client.cluster import Cluster
-from ..model.acl_prefixes import prefixes_of
+from ..model.acls import prefixes_of
 from ..model.topics import TopicSelection
 from ..prepare.descriptions import NOT_ALLOWED
 

@@ -19,8 +19,7 @@ from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, tasks_worth_having, window_ends
 from ..control import ControlServer
-from ..model.acl_prefixes import by_prefix, prefixes_of
-from ..model.acls import Acl, grant_command
+from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
 from ..model.options import MirrorOptions
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report

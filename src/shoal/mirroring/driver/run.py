@@ -30,7 +30,7 @@ from typing import Protocol
 from ...client.cluster import Cluster, patiently
 from ...client.config import IsolationLevel
 from ...client.reachable import check_advertised
-from ...errors import ShoalError, Stopped
+from ...errors import ConfigError, ShoalError, Stopped
 from ...topic_partition import TopicPartition
 from ..assignment import window_ends
 from ..control import ControlServer
@@ -70,7 +70,7 @@ class GroupPlace(Protocol):
 
 
 def _is_starting(name: str, arguments: Mapping[str, str]) -> CommandAnswer:
-    return CommandAnswer("the mirror is starting. Try again in some seconds", ok=False)
+    raise ConfigError("the mirror is starting. Try again in some seconds")
 
 
 class MirrorRun:

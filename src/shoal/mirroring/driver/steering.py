@@ -2,13 +2,19 @@
 Steers a running mirror: the topics that are paused, and its limit, by options and by an operator's commands.
 
 A command is a name, and arguments by their names. The control server passes the steering on to the tasks.
+
+Python's ``re`` holds the interpreter while it matches, and an expression such as ``(a+)+b`` may match for
+years. In the driver that would end leases and heartbeats. So a child process matches, for a second of CPU at
+most. A name without any special character needs no process.
 """
 
 from __future__ import annotations
 
-import re
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from ...errors import ConfigError, ShoalError
@@ -17,15 +23,14 @@ from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.incidents import POLICIES, IncidentKind
 from ..model.partition import PartitionState
-from ..model.steering import SteeringStatus, rate_text
-from ..model.steering_options import SteeringOptions, check_expression, parse_limit
+from ..model.steering import SteeringOptions, SteeringStatus, check_expression, parse_limit, rate_text
 from ..model.text import first_few, once_each
+from ..model.topics import is_legal_name
 from ..monitoring.door import CommandAnswer
 from ..monitoring.metrics import Metrics
 from .schedule import PartitionSchedule
-from .topic_expressions import topics_of
 
-__all__ = ["COMMANDS", "Steering"]
+__all__ = ["COMMANDS", "Steering", "topics_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,42 +256,70 @@ def _check_arguments(name: str, arguments: Mapping[str, str]) -> None:
         )
 
 
-_Partitions = Mapping[TopicPartition, PartitionState]
-
-
-def _stopped_by(kind: IncidentKind, name: str, known: _Partitions) -> list[TopicPartition]:
+def _stopped_by(
+    kind: IncidentKind, name: str, known: Mapping[TopicPartition, PartitionState]
+) -> list[TopicPartition]:
     """Return the partitions of a topic, or the one such as ``orders-3``, that such an incident stops."""
-    stopped = {each: row for each, row in _named(name, known).items() if row.stopped is not None}
-    if not stopped:
-        raise ConfigError(f"continue: {name!r} is not stopped")
-    found = {each: row for each, row in stopped.items() if row.stopped_by is kind}
-    if not found:
-        raise ConfigError(
-            f"continue: {name!r} is not stopped by {kind.value}, but by {_causes(stopped)}. No partition "
-            "continues"
-        )
-    waiting = sorted(each for each, row in found.items() if not row.is_tried_again)
+    named = [row for each, row in known.items() if each.topic == name]
+    named = named or [row for each, row in known.items() if str(each) == name]
+    if not named:
+        raise ConfigError(f"continue: the mirror has no topic and no partition {name!r}")
+    waiting = sorted(row.name for row in named if row.stopped_by is kind and not row.is_tried_again)
     if not waiting:
-        raise ConfigError(
-            f"continue: {name!r} is tried again already. Wait until it has continued or stopped"
-        )
+        causes = {row.stopped_by.value if row.stopped_by else str(row.reason) for row in named if row.stopped}
+        by = f" by {kind.value}, but by {', '.join(sorted(causes))}" if causes else ""
+        tried = ". Wait for those that are tried again" if any(row.is_tried_again for row in named) else ""
+        raise ConfigError(f"continue: {name!r} is not stopped{by}. No partition continues{tried}")
     return waiting
 
 
-def _named(name: str, known: _Partitions) -> _Partitions:
-    if of_topic := {each: row for each, row in known.items() if each.topic == name}:
-        return of_topic
-    number = re.fullmatch(r"(.+)-(\d{1,9})", name)
-    partition = TopicPartition(number[1], int(number[2])) if number else None
-    if partition is None or partition not in known:
-        raise ConfigError(f"continue: the mirror has no topic and no partition {name!r}")
-    return {partition: known[partition]}
+#: Python starts in a tenth of a second, and on a busy machine in many. CPU time has a limit of its own.
+_TIMEOUT_S = 30.0
+
+_PROGRAM = """
+import json, re, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+expressions, topics = json.load(sys.stdin)
+print(json.dumps([[topic for topic in topics if re.fullmatch(each, topic)] for each in expressions]))
+"""
 
 
-def _causes(stopped: _Partitions) -> str:
-    """Return the kinds that stop partitions, or the reason of one that no incident stops."""
-    kinds = {each.stopped_by.value for each in stopped.values() if each.stopped_by is not None}
-    if kinds:
-        return ", ".join(sorted(kinds))
-    reason = next(each.stopped.reason for each in stopped.values() if each.stopped is not None)
-    return f"no incident: {reason}"
+def topics_of(option: str, expressions: Iterable[str], topics: Collection[str]) -> dict[str, frozenset[str]]:
+    """
+    Return the topics that each expression selects.
+
+    Args:
+        option: The name of the command or option, for an error.
+        expressions: Names, or regular expressions that match a whole name.
+        topics: The topics of the mirror.
+
+    Raises:
+        ConfigError: An expression takes too long.
+
+    """
+    wanted = list(dict.fromkeys(expressions))
+    found = {each: frozenset({each}.intersection(topics)) for each in wanted if is_legal_name(each)}
+    others = [each for each in wanted if each not in found]
+    if others and topics:
+        found |= _match(option, others, topics)
+    return {each: found.get(each, frozenset()) for each in wanted}
+
+
+def _match(option: str, expressions: list[str], topics: Collection[str]) -> Mapping[str, frozenset[str]]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            input=json.dumps([expressions, sorted(topics)]),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+        lists = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise ConfigError(
+            f"{option} '{', '.join(expressions)}' cannot be matched with the names of {len(topics)} topics "
+            "within a second. Use a simpler expression"
+        ) from error
+    return {each: frozenset(names) for each, names in zip(expressions, lists, strict=True)}

@@ -1,4 +1,4 @@
-"""
+r"""
 The ACLs that a mirror needs on each side, and no others, for a principal of any name.
 
 They follow from the requests that the mirror sends, by "Operations and Resources on Protocols" in Kafka's
@@ -30,26 +30,33 @@ DESCRIBE_CONFIGS.
 
 With ``--sync acls``, DescribeAcls asks for DESCRIBE on both clusters, and CreateAcls for ALTER on the
 destination's.
+
+ACLs are by prefix if an expression such as ``shop\..*`` selects topics: it also selects those that are
+created later.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ...client.config import ClientConfig
 from .follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
+from .topics import TopicSelection
 
 __all__ = [
     "THE_CLUSTER",
     "Acl",
     "acl_commands",
     "acl_sentences",
+    "by_prefix",
     "grant_command",
     "needed_acls",
+    "prefixes_of",
     "principal_of",
 ]
 
@@ -226,3 +233,55 @@ def grant_command(acl: Acl, config: ClientConfig) -> str:
         {acl.cluster: config.principal},
     )
     return command
+
+
+#: Literal characters, then anything. Any other expression selects less than its prefix would allow.
+_PREFIX = re.compile(r"((?:[\w-]|\\[.-])+)\.[*+]")
+
+#: Names for the rest of a topic, to find out how a rename treats it.
+_RESTS = ("a1", "zz.9")
+
+
+def prefixes_of(selection: TopicSelection) -> dict[str, str]:
+    """
+    Return the prefixes of the copies' names by those of the topics' names.
+
+    An expression has one if it selects all topics that begin alike, and a rename keeps what follows.
+
+    """
+    if selection.exclude:
+        return {}
+    found = {}
+    for expression in selection.expressions:
+        if match := _PREFIX.fullmatch(expression):
+            prefix = re.sub(r"\\(.)", r"\1", match[1])
+            copies = {selection.destination_of(prefix + rest).removesuffix(rest) for rest in _RESTS}
+            if len(copies) == 1:
+                found[prefix] = copies.pop()
+    return found
+
+
+def by_prefix(acls: Iterable[Acl], prefixes: Mapping[str, str], *, creates: bool) -> list[Acl]:
+    """
+    Return the ACLs with those for the topics of a prefix in one.
+
+    Args:
+        acls: The ACLs by names.
+        prefixes: See :func:`prefixes_of`.
+        creates: Whether topics are created later.
+
+    """
+    by_cluster = {"source": list(prefixes), "destination": list(prefixes.values())}
+    found = []
+    for acl in acls:
+        covering = [
+            each
+            for each in by_cluster[acl.cluster]
+            if acl.resource_type == "topic" and acl.resource.startswith(each)
+        ]
+        found.append(replace(acl, resource=covering[0], is_prefix=True) if covering else acl)
+    if creates:
+        later = {each.resource for each in found if each.is_prefix and each.cluster == "destination"}
+        found += [Acl("destination", "topic", each, "CREATE", is_prefix=True) for each in sorted(later)]
+    # Of each kind of resource together, and each once.
+    return list(dict.fromkeys(found))

@@ -21,8 +21,7 @@ from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, NO_END, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
 from ...timing import DEFAULT_TIMING, Timing
-from .acl_prefixes import by_prefix
-from .acls import Acl, grant_command, principal_of
+from .acls import Acl, by_prefix, grant_command, principal_of
 from .first_start import FirstStart
 from .incidents import POLICIES, Delivery, IncidentKind
 

@@ -1,17 +1,28 @@
-"""The options for what follows the records: configurations of topics, and ACLs."""
+"""The options for what follows the records: configurations of topics, ACLs, and consumer groups."""
 
 from __future__ import annotations
 
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from functools import cached_property
+from typing import Any
 
 from ... import kinds
 from ...declare import option
-from ...option_values import parse_choice
+from ...option_values import parse_choice, parse_text
+from .topics import compile_expression
 
-__all__ = ["KEPT_CONFIGS", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "Sync"]
+__all__ = [
+    "KEPT_CONFIGS",
+    "NOTHING_FOLLOWS",
+    "FollowOptions",
+    "Follower",
+    "GroupSelection",
+    "Sync",
+    "groups_option",
+]
 
 #: The configurations of copies that stay. MirrorMaker 2's ``config.properties.exclude`` has the first three.
 #: The source limited timestamps of records that were new then, and are old now. The last ones concern the
@@ -75,3 +86,34 @@ class FollowOptions:
 
 
 NOTHING_FOLLOWS = FollowOptions()
+
+
+def groups_option(default: Any = MISSING) -> Any:
+    """Declare ``--groups``; without a default, the option is required."""
+    return option(
+        kinds.text("REGEX"),
+        "consumer groups whose committed offsets follow the records to the destination. The expression must "
+        "match a whole name: '(?!test-).*' selects all but those of tests. The mirror's own group never "
+        "follows",
+        default=default,
+        group="consumer groups",
+    )
+
+
+@dataclass(frozen=True)
+class GroupSelection:
+    """The groups by their names."""
+
+    groups: str = groups_option()
+
+    def __post_init__(self) -> None:
+        parse_text("--groups", self.groups)
+        _ = self._selected  # now, so that an invalid expression is an error at construction
+
+    @cached_property
+    def _selected(self) -> re.Pattern[str]:
+        return compile_expression("--groups", self.groups)
+
+    def matches(self, name: str) -> bool:
+        """Whether a group of this name is selected."""
+        return self._selected.fullmatch(name) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from urllib.parse import quote
@@ -20,11 +21,11 @@ from ...net.address import Address
 from ...option_values import check_range
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
+from .acls import Acl, acl_commands, by_prefix, prefixes_of
 from .copy_options import CopyOptions, copy_rules
-from .follow_options import Follower, FollowOptions
-from .group_selection import GroupSelection
+from .follow_options import Follower, FollowOptions, GroupSelection, groups_option
 from .http_access import HttpOptions
-from .steering_options import SteeringOptions
+from .steering import SteeringOptions
 from .topics import TopicSelection
 from .window import Start, Until, parse_duration
 
@@ -138,14 +139,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         default=1_000,
         group="mirror",
     )
-    groups: str | None = option(
-        kinds.text("REGEX"),
-        "consumer groups whose committed offsets follow the records to the destination. The expression must "
-        "match a whole name: '(?!test-).*' selects all but those of tests. The mirror's own group never "
-        "follows",
-        default=None,
-        group="consumer groups",
-    )
+    groups: str | None = groups_option(default=None)
     metrics: Address | None = option(
         kinds.ADDRESS,
         "serve metrics for Prometheus at this address. Port 0 takes a free port",
@@ -262,6 +256,27 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
     def group_selection(self) -> GroupSelection | None:
         """The consumer groups whose offsets follow the records; None for none."""
         return None if self.groups is None else GroupSelection(self.groups)
+
+    def acl_commands(
+        self, acls: Iterable[Acl], *, is_own: bool = False, creates: bool | None = None
+    ) -> list[str]:
+        """
+        Return the commands that grant a mirror its ACLs, by prefix if an expression selects its topics.
+
+        Args:
+            acls: The ACLs by names.
+            is_own: Whether to name the principals by which this process logs in.
+            creates: Whether later topics are created; by default if the mirror runs on.
+
+        """
+        sides = self.source, self.destination
+        creates = not self.once if creates is None else creates
+        return acl_commands(
+            by_prefix(acls, prefixes_of(self.topics), creates=creates),
+            {each.name: each.servers for each in sides},
+            [each.name for each in sides if each.security is not None],
+            {each.name: each.principal for each in sides} if is_own else {},
+        )
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from ...errors import PartitionStopped
 from ...numbers import WORKED_OUT, gauge, measured
 from ...topic_partition import TopicPartition
-from .counts import Counted
 from .incidents import IncidentKind
-from .reports import CopyReport, Counters
+from .reports import CopyReport, Counted, Counters
 
 __all__ = ["PartitionState", "PartitionStatus"]
 

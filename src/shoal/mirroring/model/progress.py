@@ -1,4 +1,4 @@
-"""The progress of a running mirror, and the summary of a mirror that has ended."""
+"""The progress of a running mirror, of its processes and groups, and the summary of one that has ended."""
 
 from __future__ import annotations
 
@@ -9,20 +9,80 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
-from .counts import Counted
-from .processes import GarbageCollection
+from ...numbers import counter, gauge
+from .reports import Counted
 
 __all__ = [
     "LONG_TRANSACTION_S",
     "ClusterSilence",
+    "GarbageCollection",
+    "GroupsStatus",
     "HeldBack",
     "PartitionIncident",
     "Phase",
+    "ProcessRole",
+    "ProcessUsage",
     "Progress",
     "Summary",
     "Totals",
     "lost_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageCollection:
+    """
+    The garbage collection of one JVM.
+
+    Attributes:
+        pauses: The number of pauses.
+        time_s: The total time of the pauses.
+
+    """
+
+    pauses: int = counter(
+        "shoal_jvm_gc_collections_total", "Garbage collection pauses since the mirror's start, of JVMs alone."
+    )
+    time_s: float = counter(
+        "shoal_jvm_gc_seconds_total", "Time in these pauses since the mirror's start, of JVMs alone."
+    )
+
+    def beside(self, other: GarbageCollection) -> GarbageCollection:
+        """Return the sum of two JVMs."""
+        return GarbageCollection(self.pauses + other.pauses, self.time_s + other.time_s)
+
+
+class ProcessRole(enum.Enum):
+    """The role of a process in a mirror."""
+
+    DRIVER = "driver"
+    JVM = "jvm"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """
+    The resources that one process uses.
+
+    Attributes:
+        name: ``host:pid``.
+        cpu_s: User and system time since the mirror's start.
+        rss_bytes: The resident memory at the last report or reading.
+        last_report_at: The time of that report or reading, as Unix time.
+        gc: Garbage collection since the mirror's start; None for Python processes, and for a JVM that
+            publishes no counters.
+
+    """
+
+    name: str
+    role: ProcessRole
+    cpu_s: float = counter(
+        "shoal_process_cpu_seconds_total", "User and system CPU time since the mirror's start."
+    )
+    rss_bytes: int = gauge("shoal_process_resident_memory_bytes", "Resident memory.", initial=0)
+    last_report_at: float = 0.0
+    gc: GarbageCollection | None = None
 
 
 #: Page and warnings name transactions that are open for longer: producers' default transaction.timeout.ms.
@@ -260,4 +320,60 @@ class Summary(Totals):
             "lost": self.lost,
             "exit_code": self.exit_code,
             "up_to_date": self.up_to_date,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsStatus:
+    """
+    The result of the last round.
+
+    Attributes:
+        at: Unix time of the end of the last round that succeeded; None before the first.
+        groups: The number of selected groups.
+        offsets: The number of their offsets by exactness: ``exact``, ``ahead`` and ``at least``.
+        actions: The number of their offsets by action, such as ``unchanged`` or ``refused``.
+        left_alone: The groups that have members at the destination, at most a hundred.
+        problems: The reason by group, if none of its offsets can be translated; at most a hundred.
+        untranslated: The number of these groups, without those that have no offsets of consumers.
+        failure: The reason why the last round failed; empty if it succeeded.
+
+    """
+
+    at: float | None = gauge(
+        "shoal_consumer_groups_timestamp_seconds", "Unix time of the last translation that succeeded."
+    )
+    groups: int = gauge(
+        "shoal_consumer_groups", "Consumer groups whose committed offsets follow the records.", initial=0
+    )
+    offsets: Mapping[str, int] = gauge(
+        "shoal_consumer_group_offsets",
+        "Committed offsets in the last translation: exact, ahead or at least.",
+        label="exactness",
+    )
+    actions: Mapping[str, int] = gauge(
+        "shoal_consumer_group_actions",
+        "Committed offsets in the last translation by action, such as unchanged, active there or refused.",
+        label="action",
+    )
+    left_alone: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    untranslated: int = gauge(
+        "shoal_consumer_groups_untranslated",
+        "Consumer groups of which no offset is translated, such as streams groups, and groups that the "
+        "mirror may not read. Share groups and the groups of mirrors do not count.",
+        initial=0,
+    )
+    failure: str = ""
+
+    def to_json_object(self, now: float) -> dict[str, Any]:
+        """Return the state for progress, page and reports."""
+        return {
+            "age_s": None if self.at is None else max(0.0, now - self.at),
+            "groups": self.groups,
+            "offsets": dict(self.offsets),
+            "actions": dict(self.actions),
+            "left_alone": list(self.left_alone),
+            "problems": dict(self.problems),
+            "failure": self.failure,
         }

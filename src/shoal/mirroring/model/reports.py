@@ -1,5 +1,10 @@
 """
-The reports of tasks to the driver, and of the driver to its own metrics.
+What the driver and its tasks tell each other: documents, and reports.
+
+A *document* has all partitions of a task, each by an *entry* with a number of its own. The driver sends it
+again whenever it changes, and the newest one counts. A partition that a document no longer has is to be
+left: the task commits its position, and reports that it left the entry (:class:`Left`). The next task resumes
+by the group's position, as after a start.
 
 A :class:`TaskReport` is one line of JSON on the control connection, with its fields as keys.
 Counts begin when the task takes the partition, so a lost report loses none. Runs and incidents are those
@@ -13,25 +18,123 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import PartitionStopped
-from ...numbers import numbers_of
+from ...numbers import counter, numbers_of
 from ...topic_partition import TopicPartition
-from .counts import Counted
-from .handover import Left
 from .incidents import Incident, IncidentKind
 from .json_values import read_value, to_json
+from .ranges import CopyRange
 
 __all__ = [
+    "Assigned",
     "CopyReport",
+    "Counted",
     "Counters",
+    "Document",
+    "Left",
     "ProcessReport",
     "SmallBatches",
     "TaskReport",
+    "document_to_json",
     "left_out_report",
+    "read_document",
     "stopped_report",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """
+    The report of a task on a partition that it writes no more.
+
+    Attributes:
+        entry: The number of the entry by which it had the partition.
+        is_settled: Whether the task knows the outcome of all its commits.
+        is_done: Whether everything up to the end is copied.
+
+    """
+
+    entry: int
+    is_settled: bool = True
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """
+    One partition in a document.
+
+    Attributes:
+        entry: The number of the entry. A partition that is given out again has another one.
+        range: Where to copy it to, where it begins without a position, and where it ends.
+        waiting_for: Why the former task waited, as it reported last.
+        accepted: The kind of incident that an operator has accepted once.
+
+    """
+
+    entry: int
+    range: CopyRange
+    waiting_for: str | None = None
+    accepted: IncidentKind | None = None
+
+
+#: The desired state of one task: all partitions that it is to copy.
+Document: TypeAlias = Mapping[TopicPartition, Assigned]
+
+
+def document_to_json(document: Document) -> Any:
+    """Return a document as JSON."""
+    return to_json(document)
+
+
+def read_document(values: Any) -> Document:
+    """Read the JSON of :func:`document_to_json`."""
+    document: Document = read_value(Document, values)
+    return document
+
+
+@dataclass(slots=True)
+class Counted:
+    """The counts of one partition, of a topic, or of the whole mirror. A task alone changes its own."""
+
+    records: int = counter("shoal_records_total", "Records that the destination has acknowledged.")
+    batches: int = counter("shoal_batches_total", "Batches that the destination has acknowledged.")
+    bytes_in: int = counter(
+        "shoal_fetched_bytes_total",
+        "Bytes in: of batches fetched from the source, including batches fetched again and batches dropped.",
+    )
+    bytes_out: int = counter(
+        "shoal_produced_bytes_total", "Bytes out: of batches that the destination has acknowledged."
+    )
+    retries: int = counter("shoal_retries_total", "Waits and new attempts after errors.")
+    decisions: dict[str, int] = counter(
+        "shoal_decisions_total",
+        "Batches by decision, such as copied, cropped, joined or dropped: control. Only decisions that "
+        "occurred are present. skipped: gap counts offsets, not batches.",
+        label="decision",
+    )
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts by name, as JSON has them; later counting does not change them."""
+        return {
+            name: dict(getattr(self, name)) if number.label else getattr(self, name)
+            for name, number in numbers_of(Counted).items()
+        }
+
+    def moved(self, before: Counted, now: Counted) -> Counted:
+        """Return these totals after one part of them went from the counts before to those of now."""
+        moved: dict[str, Any] = {}
+        for name, number in numbers_of(Counted).items():
+            total, was, is_ = getattr(self, name), getattr(before, name), getattr(now, name)
+            if number.label:
+                moved[name] = Counter(total)
+                moved[name].update(is_)
+                moved[name].subtract(was)
+            else:
+                moved[name] = total + is_ - was
+        return Counted(**moved)
 
 
 @dataclass(slots=True)

@@ -14,11 +14,9 @@ from typing import Any, TypeAlias
 
 from ...numbers import counter, gauge, labels, numbers_of, summed, text
 from ...printable import printable_values
-from .counts import Counted
-from .groups_status import GroupsStatus
 from .partition import PartitionState
-from .processes import GarbageCollection, ProcessUsage
-from .progress import Progress
+from .progress import GarbageCollection, GroupsStatus, ProcessUsage, Progress
+from .reports import Counted
 from .steering import SteeringStatus
 
 __all__ = ["FollowRound", "MirrorState"]

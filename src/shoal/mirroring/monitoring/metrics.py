@@ -17,14 +17,21 @@ from dataclasses import replace
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.acknowledged import AcknowledgedRun
-from ..model.counts import Counted
 from ..model.follow_options import Follower
-from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
 from ..model.partition import PartitionState, PartitionStatus
-from ..model.processes import ProcessRole, ProcessUsage
-from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
-from ..model.reports import CopyReport, ProcessReport, TaskReport
+from ..model.progress import (
+    ClusterSilence,
+    GroupsStatus,
+    HeldBack,
+    PartitionIncident,
+    Phase,
+    ProcessRole,
+    ProcessUsage,
+    Progress,
+    lost_of,
+)
+from ..model.reports import CopyReport, Counted, ProcessReport, TaskReport
 from ..model.state import FollowRound, MirrorState
 from ..model.steering import SteeringStatus
 

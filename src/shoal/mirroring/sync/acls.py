@@ -33,8 +33,7 @@ from ...client.acls import AclBinding, AclOperation, PatternType, Resource, crea
 from ...client.cluster import Cluster
 from ...client.groups import list_groups
 from ...errors import BrokerError
-from ..model.follow_options import Follower, FollowOptions
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import Follower, FollowOptions, GroupSelection
 from ..model.text import first_few
 
 __all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "translate_acls"]

@@ -21,7 +21,7 @@ from ...client.group_offsets import FetchedGroup
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
 from ...topic_partition import TopicPartition
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
 from .problems import report_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport

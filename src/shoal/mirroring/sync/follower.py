@@ -17,10 +17,10 @@ from functools import partial
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ..model.copy_options import CopySettings
-from ..model.group_selection import GroupSelection
-from ..model.groups_status import GroupsStatus
+from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
 from ..model.options import MirrorOptions
+from ..model.progress import GroupsStatus
 from ..model.text import once_each
 from ..monitoring.metrics import Metrics
 from .archived_groups import GroupArchive

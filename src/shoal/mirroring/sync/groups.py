@@ -32,7 +32,7 @@ from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.counting import Question
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness, Translation
 from .commit import commit_translations
 from .copies import Copies, MirroredCopy

@@ -9,7 +9,7 @@ from ...client.cluster import Cluster, is_transient, patiently
 from ...client.group_offsets import FetchedGroup, GroupOffsetsReader
 from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...errors import ShoalError
-from ..model.group_selection import GroupSelection
+from ..model.follow_options import GroupSelection
 from .report import GroupsReport
 
 __all__ = ["Answer", "ReadGroups", "SelectedGroups", "settled", "warnings_of"]

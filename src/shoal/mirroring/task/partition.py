@@ -21,10 +21,9 @@ from ...client.config import IsolationLevel
 from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ..model.copy_options import CopySettings
-from ..model.handover import Assigned
 from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, topic_id_of
-from ..model.reports import Counters
+from ..model.reports import Assigned, Counters
 from .intake import Intake
 from .partition_state import PartitionState, StateMachine
 from .progress import Head, Progress

@@ -29,8 +29,7 @@ from ...errors import BrokerError, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
-from ..model.handover import Assigned, Left
-from ..model.reports import TaskReport
+from ..model.reports import Assigned, Left, TaskReport
 from .committer import Commits, can_heal
 from .fresh_metadata import FreshMetadata, Known
 from .partition import PartitionCopy

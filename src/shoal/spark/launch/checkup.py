@@ -9,7 +9,7 @@ from ...client.opening import CONNECT_S, open_socket
 from ...errors import ConfigError, Disconnected
 from ...mirroring.driver.checkup import Finding
 from ...net.address import parse_bootstrap
-from .java import find_java
+from .jvm import find_java
 
 __all__ = ["check_spark"]
 

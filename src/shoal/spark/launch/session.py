@@ -36,8 +36,7 @@ from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError, Stopped
 from ..trust import is_on_this_machine
-from .java import OLDEST_JAVA, find_java
-from .jvm import Abort, conf_dir, during, slim_java, start_jvm
+from .jvm import OLDEST_JAVA, Abort, conf_dir, during, find_java, slim_java, start_jvm
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 

@@ -17,7 +17,7 @@ from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
-from shoal.mirroring.monitoring.page.history import History, Sample
+from shoal.mirroring.monitoring.page.page import History, Sample
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.result_file import check_result_file

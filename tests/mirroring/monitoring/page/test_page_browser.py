@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.model.follow_options import Follower
-from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.http_access import HttpAccess
-from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Summary
+from shoal.mirroring.model.progress import ClusterSilence, GroupsStatus, PartitionIncident, Summary
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About

@@ -71,13 +71,11 @@ class CommandAnswer:
     Attributes:
         text: Lines for a person.
         values: The same for a program.
-        ok: Whether the command was carried out.
 
     """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    ok: bool = True
 
 
 #: A function that answers the requests of one path.
@@ -275,18 +273,19 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self._carry_out(on_command, url.path.removeprefix("/"), arguments))
 
     def _carry_out(self, on_command: OnCommand, name: str, arguments: Mapping[str, str]) -> Answer:
+        status = HTTPStatus.CONFLICT
         try:
             done = on_command(name, arguments)
+            status = HTTPStatus.OK
         except ConfigError as error:
-            done = CommandAnswer(str(error), ok=False)
+            done = CommandAnswer(str(error))
         except Exception as error:
             # A mistake in a command must not end the mirror, and the operator has to see it.
             _log.exception("the command %r failed", name)
-            done = CommandAnswer(f"the command failed: {type(error).__name__}: {error}", ok=False)
+            done = CommandAnswer(f"the command failed: {type(error).__name__}: {error}")
         text = "\n".join(printable(each) for each in done.text.split("\n"))
-        status = HTTPStatus.OK if done.ok else HTTPStatus.CONFLICT
         if "application/json" in self.headers.get("Accept", ""):
-            values = {"type": "control", "ok": done.ok, "text": text}
+            values = {"type": "control", "ok": status is HTTPStatus.OK, "text": text}
             return Answer(json.dumps({**done.values, **values}).encode() + b"\n", _JSON, status)
         return Answer(text.encode(errors="replace") + b"\n", _TEXT, status)
 

@@ -7,26 +7,90 @@ partitions, processes and the consumer group, and its sentences are those that t
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.metadata
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import resources
+from string import Template
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ....errors import ShoalError
 from ....printable import printable_values
 from ....result_file import check_result_file, write_result_file
-from ...model.processes import ProcessRole, ProcessUsage
-from ...model.progress import Summary
+from ....static_page import style
+from ...model.progress import ProcessRole, ProcessUsage, Summary
 from ..door import Answer, Route
 from ..metrics import Metrics
-from .history import History, Sample
-from .html import html
 
-__all__ = ["About", "MirrorPage", "Processes"]
+__all__ = ["About", "History", "MirrorPage", "Processes", "Sample", "html"]
+
+_MOST_SAMPLES = 600
+_FIRST_INTERVAL_S = 1.0
+#: 450 samples are an hour then.
+_LAST_INTERVAL_S = 8.0
+_HOUR_MS = 3_600_000
+
+#: Numbers by their names. ``at_ms`` is the time, in milliseconds since 1970. Bytes and CPU time count from
+#: the start, so a rate is exact between any two samples. None stands for what is unknown.
+Sample: TypeAlias = Mapping[str, Any]
+
+
+class History:
+    """
+    The samples, taken by a thread while the history is entered.
+
+    The interval between two doubles whenever they become too many, up to eight seconds.
+
+    Attributes:
+        interval_s: The time between two samples.
+
+    """
+
+    def __init__(self, look: Callable[[], Sample]) -> None:
+        """Prepare the thread; ``look`` returns the sample of now."""
+        self.interval_s = _FIRST_INTERVAL_S
+        self._look = look
+        self._samples: tuple[Sample, ...] = ()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample_until_over, name="shoal-sampler", daemon=True)
+
+    def add(self, sample: Sample) -> None:
+        """Add the next sample, and drop those that are older than an hour."""
+        kept = tuple(each for each in self._samples if each["at_ms"] >= sample["at_ms"] - _HOUR_MS)
+        if len(kept) >= _MOST_SAMPLES and self.interval_s < _LAST_INTERVAL_S:
+            kept = kept[::2]
+            self.interval_s *= 2
+        self._samples = (*kept[-_MOST_SAMPLES:], sample)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the samples as one list for each number, rounded for figures."""
+        samples = self._samples
+        return {name: [_rounded(each[name]) for each in samples] for name in samples[-1]} if samples else {}
+
+    def _sample_until_over(self) -> None:
+        while not self._over.wait(self.interval_s):
+            self.add(self._look())
+
+    def __enter__(self) -> Self:
+        self.add(self._look())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.add(self._look())
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
+
 
 #: The driver and its JVMs, now.
 Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
@@ -182,3 +246,36 @@ def _ending_of(summary: Summary) -> Mapping[str, Any]:
 def _ending(sentence: str, *, good: bool, **numbers: Any) -> Mapping[str, Any]:
     """Return the end as the page shows it. Without the CPU time, only the tasks' reports are known."""
     return {"good": good, "sentence": sentence, "cpu_s": None, "jvm_gc": None, **numbers}
+
+
+_POLICY = (
+    "default-src 'none'; style-src '{css}'; script-src '{script}'; img-src data:; connect-src {connect}; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def html(state: Mapping[str, Any] | None) -> str:
+    """
+    Return the page.
+
+    Args:
+        state: The object in a report; None for the live page, which polls it.
+
+    """
+    css, script = style() + _read("page.css"), _read("page.js")
+    connect = "'self'" if state is None else "'none'"
+    return Template(_read("page.html")).substitute(
+        policy=_POLICY.format(css=_digest(css), script=_digest(script), connect=connect),
+        css=css,
+        script=script,
+        # Nothing in the object can end the HTML element around it.
+        state=json.dumps(state).replace("<", "\\u003c"),
+    )
+
+
+def _read(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -16,9 +16,8 @@ from ....protocol.fetch import FetchedPartition
 from ....records import Decision
 from ....timing import Timing
 from ...control import WorkerControl
-from ...model.handover import Assigned
 from ...model.incidents import Incident, IncidentKind
-from ...model.reports import CopyReport, Counters
+from ...model.reports import Assigned, CopyReport, Counters
 from ...model.text import offsets
 from .spool import Spool
 

@@ -14,9 +14,8 @@ from ....errors import BrokerError, ConfigError, ShoalError
 from ....topic_partition import TopicPartition
 from ...control import ControlConnection, WorkerControl
 from ...model.copy_options import CopySettings
-from ...model.handover import Left
 from ...model.incidents import IncidentKind
-from ...model.reports import TaskReport
+from ...model.reports import Left, TaskReport
 from ...prepare.archive import archive_topics
 from ..session import Interval, TaskSession
 from .lanes import Lanes
