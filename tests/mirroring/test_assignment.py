@@ -97,31 +97,25 @@ def test_silent_leader_is_an_error_or_omitted(brokers: TwoBrokers) -> None:
 
 
 @st.composite
-def dealt(draw: st.DrawFn) -> tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]]:
-    sizes = draw(st.lists(st.integers(0, 1000), max_size=30))
-    ranges = [CopyRange("topic", number, "topic", 0, size) for number, size in enumerate(sizes)]
-    brokers = st.tuples(st.integers(1, 3), st.integers(1, 3))
-    leaders = {each.source: draw(brokers) for each in ranges if draw(st.booleans())}
-    return ranges, draw(st.integers(1, 8)), leaders
+def dealt(draw: st.DrawFn) -> tuple[list[Wanted], int]:
+    weights = draw(st.lists(st.integers(0, 1000), max_size=30))
+    brokers = st.tuples(st.integers(1, 3), st.integers(1, 3)) | st.just((-1, -1))
+    ranges = [CopyRange("topic", number, "topic", 0, 1) for number in range(len(weights))]
+    wanted = [Wanted(each, draw(brokers), weight) for each, weight in zip(ranges, weights, strict=True)]
+    return wanted, draw(st.integers(1, 8))
 
 
 @given(dealt())
-def test_partitions_of_the_same_leaders_stay_together(
-    deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
-) -> None:
-    ranges, tasks_count, leaders = deal
-    order = [
-        leaders.get(each.source, (-1, -1))
-        for task in assign_tasks(ranges, tasks_count, leaders)
-        for each in task
-    ]
+def test_partitions_of_the_same_leaders_stay_together(deal: tuple[list[Wanted], int]) -> None:
+    leaders = {each.range: each.leaders for each in deal[0]}
+    order = [leaders[each] for task in assign_tasks(*deal) for each in task]
     changes = sum(before != after for before, after in pairwise(order))
     assert changes == max(0, len(set(order)) - 1)
 
 
 def test_equal_partitions_are_distributed_evenly() -> None:
-    ranges = [CopyRange("topic", number, "topic", 0, 100) for number in range(12)]
-    assert [len(task) for task in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]
+    wanted = wanted_of(dict.fromkeys(range(12), 100))
+    assert [len(task) for task in assign_tasks(wanted.values(), 4)] == [3, 3, 3, 3]
 
 
 def wanted_of(weights: dict[int, int], leaders: int = 1) -> dict[TopicPartition, Wanted]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ..client.cluster import Cluster, is_transient
@@ -174,63 +174,40 @@ def _asked(
     )
 
 
-def tasks_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:
+def tasks_worth_having(wanted: Collection[Wanted], most: int) -> int:
     """
     Return the number of tasks to assign partitions to: at most so many that each fills its requests.
 
-    A stock broker takes one batch of a partition in a request, so a request
-    is as large as its task has partitions: two tasks of 2 partitions send
-    twice as many requests as one of 4.
+    A stock broker takes one batch of a partition in a request, so a request is as large as its task has
+    partitions: two tasks of 2 partitions send twice as many requests as one of 4. Partitions of different
+    pairs of leaders never share a request.
 
     Args:
-        partitions: The number of partitions to copy.
-        leaders: Source and destination leader by source partition. Partitions of
-            different pairs of leaders never share a request.
+        wanted: The partitions to copy.
         most: The number of tasks that can run at a time.
 
     """
-    pairs = len(set(leaders.values()))
-    return max(1, min(most, max(pairs, -(-partitions // _PARTITIONS_A_TASK))))
+    pairs = len({each.leaders for each in wanted})
+    return max(1, min(most, max(pairs, -(-len(wanted) // _PARTITIONS_A_TASK))))
 
 
-def assign_tasks(
-    ranges: Sequence[CopyRange],
-    tasks: int,
-    leaders: Mapping[TopicPartition, tuple[int, int]],
-    weights: Mapping[TopicPartition, int] | None = None,
-) -> list[list[CopyRange]]:
+def assign_tasks(wanted: Collection[Wanted], tasks: int) -> list[list[CopyRange]]:
     """
-    Assign ranges to at most so many tasks of about equal weight.
+    Assign ranges to at most so many tasks of about equal weight; none has nothing.
 
-    Args:
-        ranges: The offsets to copy.
-        tasks: The number of Spark tasks that can run at a time.
-        leaders: Source and destination leader by source partition.
-            Partitions of the same pair stay together, so that one Fetch
-            response becomes one Produce request.
-        weights: By source partition, 0 if it is not named; None stands for
-            the ranges' numbers of offsets.
-
-    Returns:
-        The ranges of each task, none of them empty.
-
+    Partitions of the same pair of leaders stay together, so that one Fetch response becomes one Produce
+    request.
     """
-
-    def weight(each: CopyRange) -> int:
-        offsets = each.end_offset - each.start_offset if weights is None else weights.get(each.source, 0)
-        return offsets + 1
-
-    together = sorted(ranges, key=lambda each: (leaders.get(each.source, (-1, -1)), -weight(each)))
-    target = sum(map(weight, ranges)) / tasks
+    target = sum(each.weight + 1 for each in wanted) / tasks
     assigned: list[list[CopyRange]] = [[]]
     load = 0.0
-    for each in together:
+    for each in sorted(wanted, key=lambda each: (each.leaders, -each.weight)):
         # A task is full when the next range would lie more outside than inside.
-        if assigned[-1] and load + weight(each) / 2 > target and len(assigned) < tasks:
+        if assigned[-1] and load + (each.weight + 1) / 2 > target and len(assigned) < tasks:
             assigned.append([])
             load = 0.0
-        assigned[-1].append(each)
-        load += weight(each)
+        assigned[-1].append(each.range)
+        load += each.weight + 1
     return [each for each in assigned if each]
 
 
@@ -246,29 +223,32 @@ def share_out(
         holders: The tasks that have partitions now; those that are no members lose them.
 
     """
-    leaders = {partition: each.leaders for partition, each in wanted.items()}
-    tasks = tasks_worth_having(len(wanted), leaders, len(members))
-    kept = _keep(wanted, members, holders)
-    if kept is not None and _is_even(wanted, kept, tasks):
+    tasks = tasks_worth_having(wanted.values(), len(members))
+    kept = _keep(wanted, members, holders, tasks)
+    if kept is not None:
         return kept
-    ranges = [each.range for each in wanted.values()]
-    weights = {partition: each.weight for partition, each in wanted.items()}
-    parts = [[each.source for each in part] for part in assign_tasks(ranges, tasks, leaders, weights)]
     free = list(members)
     shared: dict[TopicPartition, M] = {}
-    for part in parts:
+    for part in assign_tasks(wanted.values(), tasks):
         # To the task that has most of it.
-        held = Counter(holders.get(each) for each in part)
+        held = Counter(holders.get(each.source) for each in part)
         taker = max(free, key=lambda member: held[member])
         free.remove(taker)
-        shared |= dict.fromkeys(part, taker)
+        shared |= {each.source: taker for each in part}
     return shared
 
 
 def _keep(
-    wanted: Mapping[TopicPartition, Wanted], members: Sequence[M], holders: Mapping[TopicPartition, M]
+    wanted: Mapping[TopicPartition, Wanted],
+    members: Sequence[M],
+    holders: Mapping[TopicPartition, M],
+    tasks: int,
 ) -> dict[TopicPartition, M] | None:
-    """Leave partitions where they are, and give each other one to a task with little; None if none is."""
+    """
+    Leave partitions where they are, and give each other one to a task with little.
+
+    Return None if that is uneven: fewer tasks than are of use have any, or one has much more than its part.
+    """
     kept = {each: holders[each] for each in wanted if holders.get(each) in members}
     if not kept:
         return None
@@ -281,14 +261,6 @@ def _keep(
         known = of_leaders[wanted[partition].leaders] or members
         kept[partition] = taker = min(known, key=loads.__getitem__)
         loads[taker] += wanted[partition].weight + 1
-    return kept
-
-
-def _is_even(wanted: Mapping[TopicPartition, Wanted], kept: Mapping[TopicPartition, M], tasks: int) -> bool:
-    """Whether as many tasks as are of use have partitions, and none has much more than its part."""
-    loads: Counter[M] = Counter()
-    for partition, member in kept.items():
-        loads[member] += wanted[partition].weight + 1
-    heaviest = max(each.weight + 1 for each in wanted.values())
-    part = sum(loads.values()) / tasks
-    return len(loads) >= tasks and max(loads.values()) <= _UNEVEN * part + heaviest
+    heaviest, part = max(each.weight + 1 for each in wanted.values()), sum(loads.values()) / tasks
+    is_even = max(loads.values()) <= _UNEVEN * part + heaviest
+    return kept if is_even and len(set(kept.values())) >= tasks else None

@@ -11,6 +11,7 @@ from shoal.client.offsets import EARLIEST, list_offsets, log_end_offsets
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
+    Wanted,
     assign_tasks,
     partitions_of,
     start_offsets,
@@ -127,8 +128,11 @@ class Planner:
         self._check_present(cluster, ranges)
         if self._options.source.directory is not None:
             return [[each] for each in object_ranges(self._options.source, ranges)]
-        leaders = {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
-        return assign_tasks(ranges, self._options.tasks, leaders)
+        wanted = [
+            Wanted(each, (cluster.partition(each.source).leader, -1), each.end_offset - each.start_offset)
+            for each in ranges
+        ]
+        return assign_tasks(wanted, self._options.tasks)
 
     def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
         """Refuse or move starts that are before the log start offset (``failOnDataLoss``)."""

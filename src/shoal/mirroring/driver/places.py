@@ -108,8 +108,7 @@ class Places:
             return 0
         if self._streams is not None:
             return min(self._streams, most)
-        leaders = {partition: each.leaders for partition, each in wanted.items()}
-        return tasks_worth_having(len(wanted), leaders, most)
+        return tasks_worth_having(wanted.values(), most)
 
     @property
     def is_done(self) -> bool:
