@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
@@ -27,7 +27,7 @@ from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions
-from ..prepare.changes import Prepared
+from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
@@ -36,8 +36,7 @@ from .checkup import cluster_warnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
-from .outlook import DryRun, PartitionOutlook, TopicOutlook
-from .starts import Beginnings, Starts, group_warnings
+from .starts import Starts, group_warnings
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -46,6 +45,78 @@ _PATIENCE_S = 30.0
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729). So did the authorizer that gives a producer
 #: id to each principal with WRITE on a topic (KIP-679).
 _PRODUCE_OF_2_8 = 9
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutlook:
+    """
+    The offsets of one partition that a mirror would copy.
+
+    Attributes:
+        start_offset: The first source offset to copy.
+        committed: Whether the group has committed it; if not, the option ``start`` decides.
+        end_offset: The end of the records that can be copied now.
+        at_cut: Whether the partition begins at the cut of a certificate.
+    """
+
+    partition: int
+    start_offset: int
+    committed: bool
+    end_offset: int
+    at_cut: bool = False
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets; some may have no record (transactions, compaction)."""
+        return max(0, self.end_offset - self.start_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutlook:
+    """A topic, and the start of each of its partitions."""
+
+    plan: PreparedTopic
+    partitions: tuple[PartitionOutlook, ...]
+
+    @property
+    def offsets(self) -> int:
+        """The sum over all partitions."""
+        return sum(each.offsets for each in self.partitions)
+
+
+@dataclass(slots=True)
+class DryRun:
+    """
+    The findings of a dry run.
+
+    Attributes:
+        group: The consumer group on the source cluster.
+        source_cluster_id: None if the cluster is too old to have one.
+        destination_cluster_id: None if the cluster is too old to have one.
+        holder: The member of the group; None if the group is empty.
+        topics: The topics by their names at the source; none if the mirror was refused before.
+        acls: The ACLs that the mirror's principal needs.
+        missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
+            topics that exist, and for the group.
+        warnings: Sentences: the object, the problem, the remedy.
+        beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
+            latest records.
+        differences: The configurations and ACLs in which copies differ, and what could not be compared.
+        refusal: The reason why the mirror would not begin; None if it would.
+
+    """
+
+    group: str
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    holder: str | None = None
+    topics: tuple[TopicOutlook, ...] = ()
+    acls: tuple[Acl, ...] = ()
+    missing_acls: tuple[Acl, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+    beginnings: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    refusal: ShoalError | None = None
 
 
 def dry_run(
@@ -69,101 +140,66 @@ def dry_run(
         for cluster in (source, destination):
             for warning in (*check_advertised(cluster), *cluster_warnings(cluster)):
                 on_warning(warning)
-        return _DryRunner(options, source, destination, patience_s).run()
+        runner = _DryRunner(options, source, destination, patience_s)
+        try:
+            changes = inspect_topics(options, source, destination, patience_s=patience_s)
+        except AccessRefused:
+            raise
+        except (BrokerError, ConfigError) as error:
+            if isinstance(error, BrokerError) and error.code not in NOT_ALLOWED:
+                raise
+            return runner.refused(error)
+        return runner.planned(changes)
 
 
 class _DryRunner:
     def __init__(
-        self,
-        options: MirrorOptions,
-        source: Cluster,
-        destination: Cluster,
-        patience_s: float,
+        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
     ) -> None:
         self._options = options
         self._source = source
         self._destination = destination
         self._patience_s = patience_s
-        self._warnings: list[str] = []
-        self._beginnings: tuple[str, ...] = ()
-        self._way_back: Mapping[TopicPartition, int] = {}
-        self._consumer_groups: tuple[str, ...] = ()
 
-    def run(self) -> DryRun:
-        try:
-            changes = inspect_topics(
-                self._options, self._source, self._destination, patience_s=self._patience_s
-            )
-        except AccessRefused:
-            raise
-        except ConfigError as error:
-            return self._refused(error)
-        except BrokerError as error:
-            if error.code not in NOT_ALLOWED:
-                raise
-            return self._refused(error)
-        self._warnings += changes.warnings
-        self._consumer_groups = self._following(changes.group)
-        holder: str | None = None
-        refusal: ShoalError | None = None
-        topics: tuple[TopicOutlook, ...]
-        try:
-            state, holder = self._positions(changes)
-            clusters = self._source, self._destination
-            self._way_back = starts_at_cut(self._options, state, *clusters, patience_s=self._patience_s)
-            topics = self._outlook(changes, state)
-            if holder:
-                refusal = GroupHeld(changes.group, holder)
-        except AccessRefused:
-            raise
-        except ShoalError as error:
-            topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
-            refusal = error
-        acls = self._acls(changes)
-        return DryRun(
-            changes.group,
-            changes.source_cluster_id,
-            changes.destination_cluster_id,
-            holder,
-            topics,
-            acls,
-            self._missing(acls),
-            tuple(self._warnings),
-            refusal,
-            self._beginnings,
-            self._differences(changes),
-        )
-
-    def _refused(self, error: ShoalError) -> DryRun:
+    def refused(self, error: ShoalError) -> DryRun:
         """Return at least the needed ACLs: a missing one may be the reason."""
         selection = self._options.topics
         hidden = hidden_topics(selection, self._source)
         names = selection.select(self._source.metadata.topics) | hidden.named | hidden.prefixes
         if not names:
             raise error
-        source_id, destination_id = (
-            cluster.metadata.cluster_id for cluster in (self._source, self._destination)
-        )
-        group = self._options.group_between(source_id, destination_id)
+        ids = self._source.metadata.cluster_id, self._destination.metadata.cluster_id
+        found = DryRun(self._options.group_between(*ids), *ids, refusal=error)
+        found.warnings += hidden.warnings(self._source, str(error))
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
-        acls = self._needed(names, group, unseen, ())
         begun = {*hidden.prefixes, *hidden.prefixes.values()}
-        acls = tuple(
-            replace(acl, is_prefix=acl.resource_type == "topic" and acl.resource in begun) for acl in acls
+        self._find_acls(
+            found,
+            [
+                replace(acl, is_prefix=acl.resource_type == "topic" and acl.resource in begun)
+                for acl in self._needed(names, found.group, unseen)
+            ],
         )
-        return DryRun(
-            group,
-            source_id,
-            destination_id,
-            None,
-            (),
-            acls,
-            self._missing(acls),
-            hidden.warnings(self._source, str(error)),
-            error,
-        )
+        return found
 
-    def _acls(self, changes: Prepared) -> tuple[Acl, ...]:
+    def planned(self, changes: Prepared) -> DryRun:
+        """Return the plan."""
+        found = DryRun(changes.group, changes.source_cluster_id, changes.destination_cluster_id)
+        found.warnings += changes.warnings
+        consumer_groups = self._following(found)
+        try:
+            state = self._positions(changes, found)
+            at_cut = starts_at_cut(
+                self._options, state, self._source, self._destination, patience_s=self._patience_s
+            )
+            found.topics = self._outlook(changes, state, at_cut, found)
+            if found.holder:
+                found.refusal = GroupHeld(changes.group, found.holder)
+        except AccessRefused:
+            raise
+        except ShoalError as error:
+            found.topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
+            found.refusal = error
         topics = changes.topics.values()
         hidden = hidden_topics(self._options.topics, self._source).named
         needed = self._needed(
@@ -171,11 +207,19 @@ class _DryRunner:
             changes.group,
             [*(topic.destination for topic in topics if topic.creation), *hidden.values()],
             [topic.destination for topic in topics if topic.added_partitions],
+            consumer_groups,
         )
-        return tuple(self._of_clusters(needed))
+        self._find_acls(found, [*self._of_clusters(needed)])
+        found.differences = self._differences(changes)
+        return found
 
     def _needed(
-        self, names: Mapping[str, str], group: str, created: Collection[str], grown: Collection[str]
+        self,
+        names: Mapping[str, str],
+        group: str,
+        created: Collection[str],
+        grown: Collection[str] = (),
+        consumer_groups: Collection[str] = (),
     ) -> tuple[Acl, ...]:
         return needed_acls(
             names,
@@ -184,9 +228,13 @@ class _DryRunner:
             grown=grown,
             before_2_8=self._destination_before_2_8(),
             follow=self._options,
-            consumer_groups=self._consumer_groups,
+            consumer_groups=consumer_groups,
             first_mirror_group=first_mirror_group(self._options),
         )
+
+    def _find_acls(self, found: DryRun, acls: Sequence[Acl]) -> None:
+        found.acls = tuple(acls)
+        found.missing_acls = missing_acls(acls, self._source, self._destination)
 
     def _of_clusters(self, acls: Iterable[Acl]) -> Iterator[Acl]:
         """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""
@@ -199,42 +247,29 @@ class _DryRunner:
 
     def _differences(self, changes: Prepared) -> tuple[str, ...]:
         """Return the differences of copies that exist."""
+        options = self._options
         names = {
             topic.source: topic.destination
             for topic in changes.topics.values()
             if not topic.creation and topic.deleted is None
         }
-        is_archive = self._options.source.directory or self._options.destination.directory
-        if not names or is_archive:
+        if not names or options.source.directory or options.destination.directory:
             return ()
-        return tuple(
-            compare_followers(
-                self._options,
-                changes.group,
-                self._source,
-                self._destination,
-                names,
-                self._options.group_selection,
-            )
-        )
+        clusters = self._source, self._destination
+        return tuple(compare_followers(options, changes.group, *clusters, names, options.group_selection))
 
-    def _following(self, group: str) -> tuple[str, ...]:
+    def _following(self, found: DryRun) -> list[str]:
         """Return the consumer groups that would follow the records, as far as this principal sees them."""
         selection = self._options.group_selection
         if selection is None:
-            return ()
+            return []
         listed = list_groups(self._source)
-        self._warnings += [f"consumer groups may be missing: {each}" for each in listed.failures.values()]
-        return tuple(
-            sorted(
-                name
-                for name, each in listed.groups.items()
-                if each.commits_offsets and name != group and selection.matches(name)
-            )
+        found.warnings += [f"consumer groups may be missing: {each}" for each in listed.failures.values()]
+        return sorted(
+            name
+            for name, each in listed.groups.items()
+            if each.commits_offsets and name != found.group and selection.matches(name)
         )
-
-    def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
-        return missing_acls(acls, self._source, self._destination)
 
     def _destination_before_2_8(self) -> bool:
         if self._options.destination.directory is not None:
@@ -243,83 +278,71 @@ class _DryRunner:
 
     # Positions
 
-    def _positions(self, changes: Prepared) -> tuple[GroupOffsets, str | None]:
-        """Return the group's positions, and its member."""
+    def _positions(self, changes: Prepared, found: DryRun) -> GroupOffsets:
+        """Return the group's positions, and note its member."""
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
-            return GroupOffsets({}, {}, {}, None), None
-        state = patiently(
-            GroupPositions(self._source, changes.group, MemberId).read_state, patience_s=self._patience_s
-        )
+            return GroupOffsets({}, {}, {}, None)
+        positions = GroupPositions(self._source, changes.group, MemberId)
+        state = patiently(positions.read_state, patience_s=self._patience_s)
         partitions = partitions_of(self._source, list(changes.topics))
-        self._warnings += group_warnings(self._source, changes.group, state, partitions, self._patience_s)
-        return state, describe_holder(self._source, changes.group)
+        found.warnings += group_warnings(self._source, changes.group, state, partitions, self._patience_s)
+        found.holder = describe_holder(self._source, changes.group)
+        return state
 
-    def _outlook(self, changes: Prepared, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
-        partitions = partitions_of(self._source, list(changes.topics))
-        others = [each for each in partitions if each not in self._way_back]
+    def _outlook(
+        self, changes: Prepared, state: GroupOffsets, at_cut: Mapping[TopicPartition, int], found: DryRun
+    ) -> tuple[TopicOutlook, ...]:
+        options, source = self._options, self._source
+        partitions = partitions_of(source, list(changes.topics))
+        others = [each for each in partitions if each not in at_cut]
         positions = {each: state.positions[each] for each in others if each in state.positions}
         without = [each for each in others if each not in positions]
-        found, ends = patiently(
-            lambda: self._bounds(changes.group, state, partitions, others), patience_s=self._patience_s
+        starts = Starts(options, changes.group, options.topics)
+        begun, ends = patiently(
+            lambda: (
+                starts.decide(source, state, others, all_of_them=True),
+                window_ends(source, partitions, options.until),
+            ),
+            patience_s=self._patience_s,
         )
-        self._beginnings = found.sentences
-        starts = {**found.offsets, **self._way_back}
-        self._warn_of_partitions(changes, positions, without)
-        by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
-        for partition in partitions:
-            by_topic[partition.topic].append(partition)
-        return tuple(
-            TopicOutlook(
-                topic,
-                tuple(
-                    PartitionOutlook(
-                        each.partition,
-                        starts[each],
-                        each in positions,
-                        ends[each],
-                        each in self._way_back,
-                    )
-                    for each in by_topic[name]
-                ),
+        found.beginnings = begun.sentences
+        found.warnings += self._partition_warnings(changes, positions, without)
+        begins = {**begun.offsets, **at_cut}
+        by_topic: dict[str, list[PartitionOutlook]] = defaultdict(list)
+        for each in partitions:
+            by_topic[each.topic].append(
+                PartitionOutlook(each.partition, begins[each], each in positions, ends[each], each in at_cut)
             )
-            for name, topic in changes.topics.items()
-        )
-
-    def _bounds(
-        self,
-        group: str,
-        state: GroupOffsets,
-        partitions: Sequence[TopicPartition],
-        others: Sequence[TopicPartition],
-    ) -> tuple[Beginnings, Mapping[TopicPartition, int]]:
-        starts = Starts(self._options, group, self._options.topics)
-        found = starts.decide(self._source, state, others, all_of_them=True)
-        return found, window_ends(self._source, partitions, self._options.until)
+        return tuple(TopicOutlook(topic, tuple(by_topic[name])) for name, topic in changes.topics.items())
 
     # Reasons that would stop partitions
 
-    def _warn_of_partitions(
+    def _partition_warnings(
         self,
         changes: Prepared,
         positions: Mapping[TopicPartition, MirrorPosition],
         without: Sequence[TopicPartition],
-    ) -> None:
-        copies = {partition: _copy_of(changes, partition) for partition in [*positions, *without]}
+    ) -> list[str]:
+        copies = {
+            each: TopicPartition(changes.topics[each.topic].destination, each.partition)
+            for each in (*positions, *without)
+        }
         states = compare_copies(self._destination, positions, copies)
-        first = self._known_offsets(self._source, positions, EARLIEST)
+        first = list_offsets(self._source, dict.fromkeys(positions, EARLIEST))
         by_finding: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition, position in positions.items():
-            for finding in self._findings(partition, position, states.get(partition), first.get(partition)):
+            for finding in self._findings(partition, position, states.get(partition), first[partition]):
                 by_finding[finding].append(partition)
-        destination_ends = self._known_offsets(
-            self._destination, [copies[partition] for partition in without], LATEST
-        )
         if not self._options.allows_other_writers:
-            held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
+            there = dict.fromkeys((copies[each] for each in without), LATEST)
+            ends = list_offsets(self._destination, there)
+            held = {
+                each: copies[each] for each in without if isinstance(end := ends[copies[each]], int) and end
+            }
             others = OtherGroups(self._source, self._destination, changes.group, held)
             for partition in held:
                 by_finding[self._finding_of_nonempty(others.position_of(partition))].append(partition)
-        self._warnings += [f"{first_few(each)}: {finding}" for finding, each in by_finding.items()]
+        return [f"{first_few(each)}: {finding}" for finding, each in by_finding.items()]
 
     def _finding_of_nonempty(self, other: OtherPosition | None) -> str:
         held = "without a committed position, and the destination holds records"
@@ -340,15 +363,20 @@ class _DryRunner:
         return f"{held}: stops. --adopt compares the whole copy with the source and takes it over"
 
     def _findings(
-        self, partition: TopicPartition, position: MirrorPosition, state: CopyState | None, first: int | None
+        self,
+        partition: TopicPartition,
+        position: MirrorPosition,
+        state: CopyState | None,
+        first: int | ShoalError,
     ) -> Iterable[str]:
         if state is CopyState.UNSEEN:
             yield f"its copy {state.value}"
         elif state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
-        if _is_another(position.source_topic_id, self._source, partition):
+        topic_id = self._source.topic_id(partition.topic)
+        if is_another_topic(position.source_topic_id, topic_id):
             yield self._met(IncidentKind.SOURCE_RESET, "the topic was recreated at the source")
-        elif first is not None and first > position.source_offset:
+        elif isinstance(first, int) and first > position.source_offset:
             yield self._met(
                 IncidentKind.SOURCE_RETENTION, "the source deleted records that were not mirrored"
             )
@@ -357,26 +385,3 @@ class _DryRunner:
         if self._options.continues_after(kind):
             return f"{what}: continues ({kind.continuing})"
         return f"{what}: stops without {kind.continuing}"
-
-    def _known_offsets(
-        self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int
-    ) -> dict[TopicPartition, int]:
-        """Return the offsets of those partitions that exist, if their leaders respond."""
-        topics = cluster.metadata.topics
-        existing = [
-            partition
-            for partition in partitions
-            if partition.topic in topics and partition.partition in topics[partition.topic].partitions
-        ]
-        answers = list_offsets(cluster, dict.fromkeys(existing, timestamp))
-        return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
-
-
-def _copy_of(changes: Prepared, partition: TopicPartition) -> TopicPartition:
-    return TopicPartition(changes.topics[partition.topic].destination, partition.partition)
-
-
-def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartition) -> bool:
-    """Whether a topic that had an id has another one now."""
-    topic = cluster.metadata.topics.get(partition.topic)
-    return is_another_topic(topic_id, topic.topic_id if topic else None)
