@@ -83,13 +83,13 @@ class MirrorMaker:
         run.show_group(prepared.group)
         directory = self._take_directory(prepared.group, resources)
         schedule = _SharedSchedule(run.metrics, run.warn)
-        control = run.listen(schedule, resources)
+        mirror = run.listen(schedule, prepared.group, resources)
         run.start_engine(directory, resources)
         share = self._share = GroupShare(
             self._options.source,
             self._maker.membership,
             self._maker.include,
-            control=control,
+            control=mirror.control,
             work=schedule,
             metrics=run.metrics,
             prepare=self._prepare_topics,
@@ -101,23 +101,13 @@ class MirrorMaker:
         )
         resources.callback(share.release)
         if self._options.handling is None:  # a handler commits offsets without positions
-            control.use_group(share.begin_generation)
-            resources.enter_context(
-                CopyWatch(
-                    self._options,
-                    prepared.group,
-                    schedule,
-                    control,
-                    self._create_again,
-                    self._warn,
-                    run.notify,
-                )
-            )
+            mirror.control.use_group(share.begin_generation)
+            watched = replace(mirror, warn_in_report=self._warn)
+            resources.enter_context(CopyWatch(watched, self._create_again))
         # The share joins only once tasks can run: another member copies its partitions until then.
         summary = run.copy(
+            mirror,
             prepared,
-            schedule,
-            control,
             self._starts,
             share,
             ends_when_stopped=True,

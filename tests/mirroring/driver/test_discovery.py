@@ -22,6 +22,7 @@ from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
+from tests.running_mirror import running
 from tests.two_brokers import TwoBrokers, wait_until
 
 
@@ -37,7 +38,7 @@ class Found:
 
 @contextmanager
 def discovering(
-    brokers: TwoBrokers, held_up: Any = None, on_ends: Any = None, **changes: Any
+    brokers: TwoBrokers, held_up: Any = None, metrics: Metrics | None = None, **changes: Any
 ) -> Iterator[Found]:
     wanted: dict[str, Any] = {
         "topics": TopicSelection("orders.*"),
@@ -53,12 +54,12 @@ def discovering(
         prepared = prepare(mirror, source, destination)
     found = Found()
     topics = dict(prepared.topics)
-    schedule = PartitionSchedule(topics, Metrics())
+    metrics = metrics or Metrics()
+    schedule = PartitionSchedule(topics, metrics)
     if held_up is not None:
         schedule.held_up = held_up  # type: ignore[method-assign]
-    if on_ends is not None:
-        schedule.expect = on_ends  # type: ignore[method-assign]
-    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append):
+    parts = running(mirror, schedule, metrics, warn=found.warnings.append)
+    with Discovery(parts, found.topics.append):
         yield found
 
 

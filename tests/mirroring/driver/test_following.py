@@ -21,6 +21,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.timing import Timing
+from tests.running_mirror import running
 from tests.two_brokers import TwoBrokers, wait_until
 
 RETENTION = {"retention.ms": "1000000"}
@@ -50,12 +51,8 @@ def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, S
     )
     said = Said()
     schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)
-    yield (
-        Following(
-            mirror, "group", schedule, said.metrics.followed, said.warnings.append, said.notices.append
-        ),
-        said,
-    )
+    parts = running(mirror, schedule, said.metrics, warn=said.warnings.append, notify=said.notices.append)
+    yield Following(parts), said
 
 
 @pytest.fixture

@@ -85,11 +85,10 @@ class Mirror:
     def copy(self, resources: contextlib.ExitStack, *, ends_when_stopped: bool = False) -> Summary:
         prepared = Prepared("group", None, None, {}, (), 0)
         self.run.start_engine(Path(), resources)
-        self.control = self.run.listen(self.work, resources)
+        parts = self.run.listen(self.work, "group", resources)
+        self.control = parts.control
         starts = Starts(self.run.options, "group", self.run.options.topics)
-        return self.run.copy(
-            prepared, self.work, self.control, starts, self.group, ends_when_stopped=ends_when_stopped
-        )
+        return self.run.copy(parts, prepared, starts, self.group, ends_when_stopped=ends_when_stopped)
 
     @contextlib.contextmanager
     def running(self, body: Callable[[contextlib.ExitStack], Summary]) -> Iterator[Future[Summary]]:

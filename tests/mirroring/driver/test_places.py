@@ -27,6 +27,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
+from tests.running_mirror import running
 from tests.two_brokers import NOW_MS, History, TwoBrokers, wait_until
 
 
@@ -47,7 +48,8 @@ class Driver:
             source, destination, TopicSelection("topic"), start=start, timing=timing, **given
         )
         starts = Starts(options, "mirror", options.topics)
-        self.places = Places(options, self.work, self.server, starts, streams)
+        parts = running(options, self.work, self.metrics, control=self.server)
+        self.places = Places(parts, starts, streams)
         self.wanted: dict[TopicPartition, CopyRange] = {}
         want = self.server.want
 

@@ -15,12 +15,14 @@ from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.steering import Steering, topics_of
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import SteeringOptions
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.control import parsed
+from tests.running_mirror import running
 from tests.two_brokers import wait_until
 
 NAMES = ("orders", "orders.old", "logs")
@@ -39,13 +41,10 @@ class Mirror:
             self.add(name)
         self.server = ControlServer("127.0.0.1", "secret", self.schedule)
         self.server.renew(MemberId(), 600.0)
+        say = self.said.append
+        parsed = MirrorOptions("localhost:1", "localhost:1", "topic", **options)  # type: ignore[arg-type]
         self.steering = Steering(
-            SteeringOptions(**given(SteeringOptions, options)),
-            self.server,
-            self.schedule,
-            self.metrics,
-            warn=self.said.append,
-            notify=self.said.append,
+            running(parsed, self.schedule, self.metrics, control=self.server, warn=say, notify=say),
             stop=self._stop,
             retry=self._retry,
             create_lost=lambda topic: None,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.copy_watch import CopyWatch
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
@@ -26,6 +25,7 @@ from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
+from tests.running_mirror import running
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 PARTITION = TopicPartition("topic", 0)
@@ -178,15 +178,15 @@ class Driver:
         self._changes = changes
         self.options = options_of(brokers, **changes)
         self._control = Control()
-        self.watch = CopyWatch(
+        parts = running(
             self.options,
-            "mirror",
             PartitionSchedule({"topic": PreparedTopic("topic", "topic", 1, created=False)}, self.metrics),
-            cast(ControlServer, self._control),
-            self._create_again,
-            self.warnings.append,
-            self.notices.append,
+            self.metrics,
+            control=self._control,
+            warn=self.warnings.append,
+            notify=self.notices.append,
         )
+        self.watch = CopyWatch(parts, self._create_again)
 
     @property
     def doubted(self) -> list[list[TopicPartition]]:

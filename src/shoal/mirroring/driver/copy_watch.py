@@ -13,9 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from ...client.cluster import Cluster
 from ...client.coordinator import MemberId
 from ...topic_partition import TopicPartition
-from ..control import ControlServer
 from ..model.incidents import IncidentKind
-from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.reports import left_out_report, stopped_report
 from ..positions import GroupPositions
@@ -28,7 +26,7 @@ from ..prepare.copies import (
     stops_of_deleted,
 )
 from .lookout import Lookout
-from .schedule import PartitionSchedule
+from .running import Running
 
 __all__ = ["CopyWatch"]
 
@@ -45,35 +43,17 @@ class CopyWatch(Lookout):
 
     failure = "the copies cannot be compared with the committed positions: "
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        group: str,
-        schedule: PartitionSchedule,
-        control: ControlServer,
-        create_again: Callable[[Collection[str]], Iterable[str]],
-        warn: Callable[[str], object],
-        notify: Callable[[str], object],
-    ) -> None:
+    def __init__(self, mirror: Running, create_again: Callable[[Collection[str]], Iterable[str]]) -> None:
         """
         Prepare the thread.
 
         Args:
-            group: The group whose positions count.
-            schedule: The copies to compare, and the place to report those that differ.
-            control: Gives partitions to tasks again.
             create_again: A function that creates the copies of source topics, and returns warnings. It is
                 called for topics that nothing was written to, or if the policy lets the mirror continue.
-            warn: A function that receives each warning once.
-            notify: A function that receives which topics are created again.
 
         """
-        super().__init__(options, warn)
-        self._group = group
-        self._schedule = schedule
-        self._control = control
+        super().__init__(mirror)
         self._create_again = create_again
-        self._notify = notify
         self._positions: dict[TopicPartition, MirrorPosition] = {}
         self._reported: dict[TopicPartition, tuple[CopyState, MirrorPosition]] = {}
         #: The partitions whose copy's leader did not answer at the last look.
@@ -86,7 +66,7 @@ class CopyWatch(Lookout):
             return
         source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
-        positions = GroupPositions(source, self._group, MemberId).read(there)
+        positions = GroupPositions(source, self._mirror.group, MemberId).read(there)
         # A position may get lost, and the copy after it: that it was written to shows from the one before.
         self._positions = {
             each: position for each, position in self._positions.items() if _is_of(position, each, source)
@@ -151,7 +131,7 @@ class CopyWatch(Lookout):
         for warning in self._create_again(topics):
             self._warn(warning)
         for topic in sorted(gone):
-            self._notify(f"topic {topic} was deleted at the destination, and is created again")
+            self._mirror.notify(f"topic {topic} was deleted at the destination, and is created again")
 
     def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, MirrorPosition]]) -> None:
         news = {
@@ -166,7 +146,7 @@ class CopyWatch(Lookout):
 
     def _plan_again(self, partitions: Iterable[TopicPartition]) -> None:
         """Have tasks begin these partitions again, without a position, so that they read both logs."""
-        self._control.recall(partitions)
+        self._mirror.control.recall(partitions)
         self._schedule.on_news()
 
 

@@ -17,12 +17,11 @@ from ...errors import ConfigError, ShoalError, lacks_acl
 from ..assignment import end_offsets
 from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
-from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.create import prepare
 from .lookout import Lookout
-from .schedule import PartitionSchedule
+from .running import Running
 
 __all__ = ["Discovery", "refuse_more_partitions"]
 
@@ -63,32 +62,21 @@ class Discovery(Lookout):
 
     failure = "new topics and partitions cannot be looked for: "
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        topics: Mapping[str, PreparedTopic],
-        schedule: PartitionSchedule,
-        on_found: Callable[[PreparedTopic], object],
-        warn: Callable[[str], object],
-    ) -> None:
+    def __init__(self, mirror: Running, on_found: Callable[[PreparedTopic], object]) -> None:
         """
         Prepare the thread.
 
         Args:
-            topics: The topics that are mirrored already, by their names at the source.
-            schedule: The partitions that wait or are stopped, and the place to report their ends.
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its
                 copy is ready.
-            warn: A function that receives each warning once.
 
         """
-        super().__init__(options, warn)
+        super().__init__(mirror)
         #: The partitions added since the start. Those of a topic that does not become ready count once.
         self._added = 0
         self._counted: dict[str, int] = {}
         self._problem: str | None = None
-        self._topics = dict(topics)
-        self._schedule = schedule
+        self._topics = mirror.schedule.topics
         self._on_found = on_found
         self._gone: set[str] = set()
 
@@ -107,7 +95,7 @@ class Discovery(Lookout):
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
         if held_up:
-            self._schedule.expect(end_offsets(source, held_up, all_of_them=False))
+            self._mirror.metrics.expect({}, end_offsets(source, held_up, all_of_them=False))
 
     def _may_add(self, sizes: Mapping[str, int]) -> bool:
         """Count the new partitions of a look, unless they are too many: then count none, and report it."""
@@ -128,7 +116,7 @@ class Discovery(Lookout):
             self._warn(problem)
             largest = max(wanted, key=lambda topic: wanted[topic])
             kind = IncidentKind.NEW_PARTITIONS.value
-            self._schedule.count(PartitionIncident(largest, kind, problem, 0, continued=False))
+            self._mirror.metrics.count(PartitionIncident(largest, kind, problem, 0, continued=False))
         return False
 
     def _too_many(self, wanted: Mapping[str, int], left: int) -> str:

@@ -8,19 +8,18 @@ asks for fails, it has no result and warns of nothing: its reason may be a missi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 
 from ...client.cluster import Cluster, is_transient
 from ...client.config import ClientConfig
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from ..model.acls import THE_CLUSTER, Acl, grant_command
 from ..model.follow_options import Follower, FollowOptions, GroupSelection
-from ..model.options import MirrorOptions
 from ..model.state import FollowRound
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
 from .lookout import Lookout
-from .schedule import PartitionSchedule
+from .running import Running
 
 __all__ = ["Following", "compare_followers"]
 
@@ -35,30 +34,9 @@ class Following(Lookout):
 
     failure = "configurations and ACLs cannot be compared: "
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        group: str,
-        schedule: PartitionSchedule,
-        followed: MutableMapping[Follower, FollowRound],
-        warn: Callable[[str], object],
-        notify: Callable[[str], object],
-    ) -> None:
-        """
-        Prepare the thread.
-
-        Args:
-            group: The mirror's group; its ACLs stay at the source.
-            followed: Receives the last round of each kind.
-            warn: A function that receives each warning once.
-            notify: A function that receives what was changed.
-
-        """
-        super().__init__(options, warn)
-        self._group = group
-        self._schedule = schedule
-        self._followed = followed
-        self._notify = notify
+    def __init__(self, mirror: Running) -> None:
+        """Prepare the thread."""
+        super().__init__(mirror)
         self._compared_at: dict[Follower, float] = {}
 
     def look_at_once(self) -> None:
@@ -91,7 +69,7 @@ class Following(Lookout):
     ) -> None:
         follow, selection = self._options, self._options.group_selection
         try:
-            report = _report(follower, source, destination, names, self._group, follow, selection)
+            report = _report(follower, source, destination, names, self._mirror.group, follow, selection)
         except Stopped:
             raise
         except ShoalError as error:
@@ -103,12 +81,13 @@ class Following(Lookout):
             self._warn(f"{follower.value} cannot follow: {problem}")
             return
         for change in report.changes:
-            self._notify(change)
+            self._mirror.notify(change)
         for sentence in (*map(str, report.refused.values()), *(report.warnings * follow.has(follower))):
             self._warn(sentence)
         differences = report.differences
         sentences = [*differences, *map(str, report.refused.values())][:_SENTENCES]
-        self._followed[follower] = FollowRound(time.time(), follow.has(follower), len(differences), sentences)
+        done = FollowRound(time.time(), follow.has(follower), len(differences), sentences)
+        self._mirror.metrics.followed[follower] = done
 
 
 def _report(

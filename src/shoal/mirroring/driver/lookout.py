@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Callable
 from typing import ClassVar, Self
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
-from ..model.options import MirrorOptions
 from ..model.text import once_each
+from .running import Running
 
 __all__ = ["Lookout"]
 
@@ -29,17 +28,12 @@ class Lookout(abc.ABC):
 
     failure: ClassVar[str]
 
-    def __init__(self, options: MirrorOptions, warn: Callable[[str], object]) -> None:
-        """
-        Prepare the thread.
-
-        Args:
-            options: The mirror's clusters, and ``refresh_s``.
-            warn: A function that receives each warning once, from the thread.
-
-        """
-        self._options = options
-        self._warn = once_each(warn)
+    def __init__(self, mirror: Running) -> None:
+        """Prepare the thread; it gives each warning once."""
+        self._mirror = mirror
+        self._options = mirror.options
+        self._schedule = mirror.schedule
+        self._warn = once_each(mirror.warn_in_report)
         self._over = threading.Event()
         name = f"shoal-{type(self).__name__.lower()}"
         self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)

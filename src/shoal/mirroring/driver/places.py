@@ -18,14 +18,12 @@ from ...client.metadata import leader_in
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, tasks_worth_having, window_ends
-from ..control import ControlServer
 from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
-from ..model.options import MirrorOptions
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report
 from ..prepare.changes import PreparedTopic
 from ..prepare.descriptions import NOT_ALLOWED
-from .schedule import PartitionSchedule
+from .running import Running
 from .starts import Starts
 
 __all__ = ["Places"]
@@ -37,32 +35,19 @@ _PATIENCE_S = 60.0
 class Places:
     """Looks for the places, from :meth:`begin` to the end of the ``with`` block."""
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        schedule: PartitionSchedule,
-        control: ControlServer,
-        starts: Starts,
-        streams: int | None = None,
-    ) -> None:
+    def __init__(self, mirror: Running, starts: Starts, streams: int | None = None) -> None:
         """
         Prepare; nothing is asked yet.
 
         Args:
-            options: The options of the mirror.
-            schedule: The partitions to copy.
-            control: Assigns them to tasks.
             starts: Where partitions without a position begin.
             streams: The number of tasks, at most those that can run at a time; None for as many as are of
                 use.
 
         """
-        self._once = options.once
-        self._until = options.until
-        self._schedule = schedule
-        self._control = control
-        self._timing = options.timing
-        self._topics = options.topics
+        self._options = options = mirror.options
+        self._schedule = mirror.schedule
+        self._control = mirror.control
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
         self._starts = starts
@@ -95,7 +80,7 @@ class Places:
             ShoalError: A cluster does not answer.
 
         """
-        if self._once:
+        if self._options.once:
             patiently(self._look, patience_s=_PATIENCE_S)
             self._schedule.on_stopped = self._news.set  # it does not wait for what is stopped
         self._schedule.on_news = self._news.set
@@ -123,10 +108,11 @@ class Places:
             is_complete = False
             try:
                 self._look()
-                is_complete = not self._left_out and not (self._once and not self._has_ends)
+                is_complete = not self._left_out and not (self._options.once and not self._has_ends)
             except ShoalError:
                 pass  # all partitions stay where they are; the watch of the clusters reports the silence
-            self._news.wait(self._timing.places_look_s if is_complete else self._timing.plan_look_s)
+            timing = self._options.timing
+            self._news.wait(timing.places_look_s if is_complete else timing.plan_look_s)
 
     def _look(self) -> None:
         if self._has_ends:
@@ -150,8 +136,10 @@ class Places:
                 copied = CopyRange(*each, copy, self._starts[each], ends.get(each, OPEN_END))
                 wanted[each] = Wanted(copied, self._leaders_of(copied), weights.get(each, 0))
         self._want(wanted)
-        if self._once:
-            self._has_ends = self._until is None or self._until.is_known(asked_at_s, ends.values())
+        if self._options.once:
+            self._has_ends = self._options.until is None or self._options.until.is_known(
+                asked_at_s, ends.values()
+            )
         if reasons := {**self._left_out, **self._deleted(topics)}:
             self._schedule.apply(left_out_report(reasons))
 
@@ -187,7 +175,7 @@ class Places:
 
     def _why_hidden(self, topic: str) -> str:
         (acl,) = by_prefix(
-            [Acl("source", "topic", topic, "DESCRIBE")], prefixes_of(self._topics), creates=False
+            [Acl("source", "topic", topic, "DESCRIBE")], prefixes_of(self._options.topics), creates=False
         )
         return (
             f"topic {topic} of {self._source} to be visible again: this principal is not authorized. As an "
@@ -198,10 +186,10 @@ class Places:
         self, wanted: Sequence[TopicPartition], positions: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Return where the ranges of a mirror with an end do; they grow until it has come."""
-        if not self._once:
+        if not self._options.once:
             return {}
         known = self._ends
-        ends = window_ends(self._source, wanted, self._until)
+        ends = window_ends(self._source, wanted, self._options.until)
         self._ends = known | {
             each: max(end, known.get(each, 0), positions.get(each, 0), self._starts[each])
             for each, end in ends.items()

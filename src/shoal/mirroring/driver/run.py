@@ -50,6 +50,7 @@ from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
 from .looking import LOOK_INTERVAL_S, Looking
 from .places import Places
+from .running import Running
 from .schedule import PartitionSchedule
 from .signals import Signals
 from .silence import ClusterWatch, TaskWatch
@@ -162,13 +163,13 @@ class MirrorRun:
         """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""
         self._retry_requested.set()
 
-    def _retry(self, schedule: PartitionSchedule, control: ControlServer) -> None:
+    def _retry(self, mirror: Running) -> None:
         requested = self._retry_requested.is_set()
         self._retry_requested.clear()
-        due = schedule.take_due(self.options.timing.retry_stopped_s, requested=requested)
+        due = mirror.schedule.take_due(self.options.timing.retry_stopped_s, requested=requested)
         if due:
             self.notify(f"trying {first_few(sorted(due))} again")
-            control.recall(due)
+            mirror.control.recall(due)
 
     # For the mirror
 
@@ -205,7 +206,7 @@ class MirrorRun:
             self.warn(identity.warning)
         return identity
 
-    def listen(self, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> ControlServer:
+    def listen(self, schedule: PartitionSchedule, group: str, resources: contextlib.ExitStack) -> Running:
         """Open the control connection for tasks, until the end of the run."""
         options = self.options
         credentials = Credentials.of(options.source, options.destination)
@@ -217,7 +218,9 @@ class MirrorRun:
             timing=options.timing,
         )
         resources.callback(control.close)
-        return control
+        return Running(
+            options, group, schedule, self.metrics, control, self.warn, self.warn_in_report, self.notify
+        )
 
     def start_engine(self, directory: Path, resources: contextlib.ExitStack) -> None:
         """
@@ -266,9 +269,8 @@ class MirrorRun:
 
     def copy(
         self,
+        mirror: Running,
         prepared: Prepared,
-        schedule: PartitionSchedule,
-        control: ControlServer,
         starts: Starts,
         place: GroupPlace,
         *,
@@ -281,7 +283,6 @@ class MirrorRun:
 
         Args:
             prepared: The topics that the destination is ready for at the start.
-            control: The connection to the tasks.
             starts: Where partitions without a position begin.
             place: The mirror's place in its group; the mirror ends if it loses this place.
             ends_when_stopped: Whether the first stopped partition ends the mirror.
@@ -293,11 +294,11 @@ class MirrorRun:
             ShoalError: The mirror lost its place, or the engine failed.
 
         """
-        options, metrics = self.options, self.metrics
+        options, metrics, control = self.options, self.metrics, mirror.control
         metrics.enter(Phase.STARTING_SPARK)
         log_file = self._await_engine()
-        clusters = ClusterWatch(options, metrics, self.warn, self.notify)
-        tasks = TaskWatch(control, metrics, self.warn, options.timing)
+        clusters = ClusterWatch(mirror)
+        tasks = TaskWatch(mirror)
 
         def look_after() -> None:
             control.look()
@@ -310,7 +311,7 @@ class MirrorRun:
                 self._looking.ended_by_stopped = True
                 self._stop.set()
             elif not options.once:
-                self._retry(schedule, control)
+                self._retry(mirror)
             tasks.look()
 
         with clusters, self.signals:  # again: an engine may have installed handlers of its own
@@ -319,7 +320,7 @@ class MirrorRun:
                 self._looking.end_tasks, self._looking.look_after = control.request_stop, look_after
                 on_engine_started()
                 if not self._stop.is_set():
-                    with Places(options, schedule, control, starts, streams) as places:
+                    with Places(mirror, starts, streams) as places:
                         with self.signals.interrupting():
                             places.begin()
                         job = CopyJob(options, prepared, control, places, starts.first_start)
@@ -339,7 +340,7 @@ class MirrorRun:
                 self._engine.stop()
         if place.failure is not None:
             raise place.failure
-        summary = self._summary(prepared, schedule.names, cpu_s)
+        summary = self._summary(prepared, mirror.schedule.names, cpu_s)
         return replace(summary, jvm_gc=jvm_gc, log_file=str(log_file))
 
     # Summary

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
-from ..model.progress import PartitionIncident
 from ..model.reports import SmallBatches, TaskReport
 from ..monitoring.metrics import Metrics
 from ..prepare.changes import PreparedTopic
@@ -112,10 +111,6 @@ class PartitionSchedule:
         if any(each.stopped for each in report.partitions):
             self.on_stopped()
 
-    def count(self, incident: PartitionIncident) -> None:
-        """Count an incident that no task reports."""
-        self._metrics.count(incident)
-
     def has(self, partition: TopicPartition) -> bool:
         """Whether the group has not revoked a partition."""
         with self._lock:
@@ -194,10 +189,6 @@ class PartitionSchedule:
             for partition, each in self._metrics.partitions().items()
             if each.is_held_up or partition.topic in paused
         ]
-
-    def expect(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Report the ends of partitions."""
-        self._metrics.expect({}, ends)
 
     def in_trouble(self) -> dict[TopicPartition, str]:
         """Return the partitions that wait, with the reason that they reported last."""

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...errors import Disconnected
-from ...timing import Timing
-from ..control import ControlServer
-from ..model.options import MirrorOptions
 from ..model.progress import ClusterSilence
-from ..monitoring.metrics import Metrics
+from .running import Running
 
 __all__ = ["ClusterWatch", "TaskWatch"]
 
@@ -47,27 +43,11 @@ _PAUSED_S = 3.0
 class ClusterWatch:
     """Watches both clusters until the ``with`` block ends; :meth:`look` is called about twice a second."""
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        metrics: Metrics,
-        warn: Callable[[str], object],
-        notify: Callable[[str], object],
-    ) -> None:
-        """
-        Prepare the threads.
-
-        Args:
-            options: The two clusters, and ``refresh_s``.
-            metrics: The place to report the clusters.
-            warn: A function that receives a sentence about each silence.
-            notify: A function that receives a sentence about its end.
-
-        """
+    def __init__(self, mirror: Running) -> None:
+        """Prepare the threads."""
+        options = mirror.options
         self._patience_s = min(max(options.refresh_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
-        self._metrics = metrics
-        self._warn = warn
-        self._notify = notify
+        self._mirror = mirror
         self._questions = [
             _Questions(each, self._patience_s) for each in (options.source, options.destination)
         ]
@@ -95,13 +75,13 @@ class ClusterWatch:
                 self._silences[each.name] = None
                 if was_silent is not None:
                     lasted_s = time.time() - was_silent.since
-                    self._notify(f"the {each.name} cluster answers again, after {lasted_s:.0f} s")
-        self._metrics.set_clusters(self._silences)
+                    self._mirror.notify(f"the {each.name} cluster answers again, after {lasted_s:.0f} s")
+        self._mirror.metrics.set_clusters(self._silences)
 
     def _begin(self, questions: _Questions, silent_for_s: float) -> None:
         silence = ClusterSilence(questions.name, time.time() - silent_for_s, questions.reason)
         self._silences[questions.name] = silence
-        self._warn(
+        self._mirror.warn(
             f"the {silence.name} cluster does not answer since {silence.since_text}: {silence.reason}. "
             "All partitions wait until it answers"
         )
@@ -171,30 +151,22 @@ class _Questions:
 class TaskWatch:
     """Warns if no task reports: a mirror that copies nothing must not look as if all were well."""
 
-    def __init__(
-        self,
-        control: ControlServer,
-        metrics: Metrics,
-        on_warning: Callable[[str], object],
-        timing: Timing,
-    ) -> None:
+    def __init__(self, mirror: Running) -> None:
         """Begin to wait for a report."""
-        self._patience_s = timing.silence_s
-        self._control = control
-        self._metrics = metrics
-        self._on_warning = on_warning
+        self._patience_s = mirror.options.timing.silence_s
+        self._mirror = mirror
         self._since = time.monotonic()
         self._is_silent = False
 
     def look(self) -> None:
         """Warn once if there is silence, and have the partitions wait until a task reports again."""
-        has_work = any(each.stopped is None for each in self._metrics.partitions().values())
-        silent_for_s = time.monotonic() - max(self._since, self._control.last_report_at)
+        has_work = any(each.stopped is None for each in self._mirror.metrics.partitions().values())
+        silent_for_s = time.monotonic() - max(self._since, self._mirror.control.last_report_at)
         was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and has_work
-        self._metrics.set_tasks_silent(self._is_silent)
+        self._mirror.metrics.set_tasks_silent(self._is_silent)
         if self._is_silent and not was_silent:
-            self._on_warning(
+            self._mirror.warn(
                 f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log "
                 "for executors that do not start, and check that tasks reach the driver's control port "
-                f"{self._control.address[1]}"
+                f"{self._mirror.control.address[1]}"
             )

@@ -20,15 +20,13 @@ from dataclasses import asdict, dataclass
 from ...errors import ConfigError, ShoalError
 from ...nearest import did_you_mean
 from ...topic_partition import TopicPartition
-from ..control import ControlServer
 from ..model.incidents import POLICIES, IncidentKind
 from ..model.partition import PartitionState
-from ..model.steering import SteeringOptions, SteeringStatus, check_expression, parse_limit, rate_text
+from ..model.steering import SteeringStatus, check_expression, parse_limit, rate_text
 from ..model.text import first_few, once_each
 from ..model.topics import is_legal_name
 from ..monitoring.door import CommandAnswer
-from ..monitoring.metrics import Metrics
-from .schedule import PartitionSchedule
+from .running import Running
 
 __all__ = ["COMMANDS", "Steering", "topics_of"]
 
@@ -73,48 +71,36 @@ class Steering:
 
     def __init__(
         self,
-        options: SteeringOptions,
-        control: ControlServer,
-        schedule: PartitionSchedule,
-        metrics: Metrics,
+        mirror: Running,
         *,
-        warn: Callable[[str], object],
-        notify: Callable[[str], object],
         stop: Callable[[], object],
         retry: Callable[[], object],
         create_lost: Callable[[str], object],
-        once: bool = False,
     ) -> None:
         """
         Steer the first tasks by the options.
 
         Args:
-            warn: Receives each warning once.
-            notify: Prints a sentence about a change.
             stop: Ends the mirror.
             retry: Tries all stopped partitions again.
             create_lost: Creates the copy of a source topic if it is gone.
-            once: Whether the mirror ends with its stopped partitions.
 
         Raises:
             ConfigError: An expression cannot be matched in time.
 
         """
-        self._control = control
-        self._schedule = schedule
-        self._metrics = metrics
-        self._warn = once_each(warn)
-        self._notify = notify
+        self._mirror = mirror
+        self._metrics = mirror.metrics
+        self._warn = once_each(mirror.warn)
         self._stop = stop
         self._retry = retry
         self._create_lost = create_lost
-        self._once = once
         self._lock = threading.Lock()  # held during a command that steers, and a look
-        self._limit = options.limit
-        self._paused: Mapping[str, frozenset[str]] = self._topics_of(*options.pause)
+        self._limit = mirror.options.limit
+        self._paused: Mapping[str, frozenset[str]] = self._topics_of(*mirror.options.pause)
         self._pass_on()
         if known := self.status.sentences:
-            notify(f"steering: {', '.join(known)}")
+            mirror.notify(f"steering: {', '.join(known)}")
 
     @property
     def status(self) -> SteeringStatus:
@@ -132,12 +118,12 @@ class Steering:
             self._pass_on()
 
     def _topics_of(self, *expressions: str) -> Mapping[str, frozenset[str]]:
-        return topics_of("pause", expressions, self._schedule.names)
+        return topics_of("pause", expressions, self._mirror.schedule.names)
 
     def _pass_on(self) -> None:
         """Steer the tasks."""
         paused = frozenset[str]().union(*self._paused.values())
-        self._control.steer(paused, self._limit)
+        self._mirror.control.steer(paused, self._limit)
         self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
 
     # Commands
@@ -169,7 +155,7 @@ class Steering:
                 done = self._set_limit(arguments["bytes"])
             case _:
                 done = self._continue(arguments["topic"], arguments["kind"])
-        self._notify(f"by the control socket: {done}")
+        self._mirror.notify(f"by the control socket: {done}")
         return CommandAnswer(done, {"steering": self.status.to_json_object()})
 
     def _status(self) -> CommandAnswer:
@@ -214,7 +200,7 @@ class Steering:
         return "the mirror has no limit" if limit is None else f"limited the mirror to {rate_text(limit)}"
 
     def _check_lasts(self, name: str, remedy: str) -> None:
-        if self._once:
+        if self._mirror.options.once:
             raise ConfigError(f"{name}: a mirror with --once ends with its stopped partitions. {remedy}")
 
     def _continue(self, name: str, kind_name: str) -> str:
@@ -238,8 +224,8 @@ class Steering:
                 raise ConfigError(
                     f"continue: the copy of {topic} cannot be created again: {error}"
                 ) from error
-        self._schedule.try_again(stopped, kind)
-        self._control.recall(stopped)
+        self._mirror.schedule.try_again(stopped, kind)
+        self._mirror.control.recall(stopped)
         return f"{first_few(stopped)} may continue after {kind.value}, this once"
 
 

@@ -41,6 +41,7 @@ from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
 from .run import START_PATIENCE_S, MirrorRun
+from .running import Running
 from .schedule import PartitionSchedule
 from .starts import Starts, group_warnings
 from .steering import Steering
@@ -72,7 +73,8 @@ class TopicMirror:
         schedule = PartitionSchedule(
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
-        control, started_ms = run.listen(schedule, resources), now_ms()
+        mirror, started_ms = run.listen(schedule, group, resources), now_ms()
+        control = mirror.control
         keeper = options.source.keeper or options.source
         lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
         resources.callback(lock.release)
@@ -90,25 +92,21 @@ class TopicMirror:
                 for warning in group_warnings(source, group, state, partitions, START_PATIENCE_S):
                     run.warn(warning)
             _stop_deleted(prepared, partitions, state.positions, schedule)
-            steering = self._steer(schedule, control) if options.is_steered else None
+            steering = self._steer(mirror) if options.is_steered else None
             if options.sync or not options.once:
-                self._follow(group, schedule, resources)
+                self._follow(mirror, resources)
         resources.callback(self._archive_run, schedule, started_ms)
         create_again = partial(self._create_again, schedule)
         if not options.once:
             found_topic = partial(self._add, schedule, lock, steering)
-            resources.enter_context(
-                Discovery(options, prepared.topics, schedule, found_topic, run.warn_in_report)
-            )
+            resources.enter_context(Discovery(mirror, found_topic))
         if not options.once or options.continues_after(IncidentKind.DESTINATION_LOSS):
-            resources.enter_context(
-                CopyWatch(options, group, schedule, control, create_again, run.warn_in_report, run.notify)
-            )
+            resources.enter_context(CopyWatch(mirror, create_again))
         if self._groups is None:
-            return run.copy(prepared, schedule, control, starts, lock)
+            return run.copy(mirror, prepared, starts, lock)
         resources.callback(self._groups.close)
         self._groups.begin(group, lambda: schedule.names)
-        summary = run.copy(prepared, schedule, control, starts, lock)
+        summary = run.copy(mirror, prepared, starts, lock)
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
@@ -119,29 +117,20 @@ class TopicMirror:
         except ShoalError as error:
             self._run.warn(f"the manifest of this run is not archived: {error}")
 
-    def _steer(self, schedule: PartitionSchedule, control: ControlServer) -> Steering:
+    def _steer(self, mirror: Running) -> Steering:
         run = self._run
         steering = Steering(
-            self._options,
-            control,
-            schedule,
-            run.metrics,
-            warn=run.warn,
-            notify=run.notify,
+            mirror,
             stop=lambda: run.signals.end_by("the control socket"),
             retry=run.retry_stopped,
-            create_lost=partial(self._create_lost, schedule),
-            once=self._options.once,
+            create_lost=partial(self._create_lost, mirror.schedule),
         )
         run.on_command = steering.carry_out
         return steering
 
-    def _follow(self, group: str, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> None:
+    def _follow(self, mirror: Running, resources: contextlib.ExitStack) -> None:
         """Let settings follow the records: before they are copied, and until the end of a service."""
-        run = self._run
-        following = Following(
-            self._options, group, schedule, run.metrics.followed, run.warn_in_report, run.notify
-        )
+        following = Following(mirror)
         if self._options.sync:
             following.look_at_once()
         if not self._options.once:
