@@ -16,6 +16,7 @@ from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.places import Places
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.starts import Starts
+from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -47,7 +48,7 @@ class Driver:
         options = MirrorOptions(
             source, destination, TopicSelection("topic"), start=start, timing=timing, **given
         )
-        starts = Starts(options, "mirror", options.topics)
+        starts = Starts(options, "mirror", options.topics, since_ms=0)
         parts = running(options, self.work, self.metrics, control=self.server)
         self.places = Places(parts, starts, streams)
         self.wanted: dict[TopicPartition, CopyRange] = {}
@@ -92,7 +93,7 @@ def test_partition_with_position_continues_there_and_latest_is_resolved_once(
 ) -> None:
     first, second = brokers.topic("topic", 2)
     first.plain(3, 3)
-    brokers.run(brokers.ranges()[:1])
+    brokers.with_settings(first_start=FirstStart.now()).run(brokers.ranges()[:1])
     second.plain(4)
     driver = begun(stack, brokers, {"topic": 2}, start=LATEST)
     awaited(driver, ("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END))

@@ -144,16 +144,16 @@ class Starts:
         remembered = state.first_start
         if remembered is None:
             return set()  # an older shoal, or a consumer: nothing shows that they were there
-        found = set(unknown).intersection(there) if remembered.at_ms >= self._since_ms else set()
+        old = [each for each in unknown if each in there]
+        if remembered.at_ms >= self._since_ms:
+            return set(old)
         topics, known = source.metadata.topics, {each.topic for each in state.partitions}
         unselected = [
-            each
-            for each in unknown
-            if each not in found and each.topic not in known and not remembered.selected(topics[each.topic])
+            each for each in old if each.topic not in known and not remembered.selected(topics[each.topic])
         ]
         firsts = list_offsets(source, dict.fromkeys(unselected, EARLIEST))
         since = list_offsets(source, dict.fromkeys(unselected, remembered.at_ms))
-        return found | {each for each in unselected if firsts[each] != 0 or since[each] != 0}
+        return {each for each in unselected if firsts[each] != 0 or since[each] != 0}
 
     def _sentences(
         self, state: GroupOffsets, unknown: Collection[TopicPartition], at_ends: Collection[TopicPartition]
