@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,28 +40,6 @@ def test_running_mirror_on_separate_executors_ends_with_0(brokers: TwoBrokers, t
         code, err, summary = mirror.result()
     assert (code, err, summary["records"]) == (0, "", 2 * RECORDS)
     assert_copied(brokers, 2 * RECORDS)
-
-
-EXECUTORS = 3
-
-START = f"""
-import sys
-from pathlib import Path
-from shoal.spark.launch.session import spark_session
-
-spark = spark_session("local-cluster[{EXECUTORS},1,1024]", {{}}, Path("spark.log"), Path(sys.argv[1]))
-print(spark.sparkContext.defaultParallelism)
-spark.stop()
-"""
-
-
-def test_session_waits_for_all_its_executors(tmp_path: Path) -> None:
-    """Or Spark would say 2, and a mirror would have that many tasks for good."""
-    command = [sys.executable, "-c", START, str(tmp_path)]
-    run = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    assert (run.returncode, run.stdout.strip()) == (0, str(EXECUTORS)), run.stderr
 
 
 def test_mirror_runs_on_a_standalone_cluster(brokers: TwoBrokers, tmp_path: Path) -> None:

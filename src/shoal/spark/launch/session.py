@@ -22,7 +22,6 @@ import os
 import re
 import secrets
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,13 +69,6 @@ _AUTHENTICATED = {
 
 #: Of Spark's own launcher, which lives for a tenth of a second.
 _LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-_EXECUTORS_PATIENCE_S = 30.0
-
-_EXECUTORS_SETTLE_S = 1.5
-"""On an idle machine 0.3 s lie between two executors that were started together."""
-
-_EXECUTORS_LOOK_S = 0.1
 
 
 def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
@@ -239,10 +231,7 @@ def _context(gateway: Any, settings: Mapping[str, str], log_file: Path) -> Spark
     try:
         SparkContext._ensure_initialized(gateway=gateway)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
-        context = SparkContext(conf=conf)
-        if not settings["spark.master"].startswith("local["):
-            _wait_for_executors(context)
-        return context
+        return SparkContext(conf=conf)
     except Exception as error:
         reason = _reason(error, settings["spark.master"])
         _abandon(gateway)
@@ -252,26 +241,6 @@ def _context(gateway: Any, settings: Mapping[str, str], log_file: Path) -> Spark
     except BaseException:
         _abandon(gateway)
         raise
-
-
-def _wait_for_executors(context: SparkContext) -> None:
-    """
-    Wait for a cluster's executors, which register one by one and late.
-
-    Until then Spark assumes 2 cores, and a mirror would have only 2 tasks to its end. The wait costs nothing,
-    since no task can run before. If no executor registers, Spark itself continues to wait, and its log has
-    the reason.
-    """
-    begin = changed_at = time.monotonic()
-    cores, known = 0, False
-    while (now := time.monotonic()) < begin + _EXECUTORS_PATIENCE_S:
-        if (found := context.defaultParallelism) != cores:
-            cores, changed_at = found, now
-        # The driver counts as one executor.
-        known = known or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
-        if known and now >= changed_at + _EXECUTORS_SETTLE_S:
-            return
-        time.sleep(_EXECUTORS_LOOK_S)
 
 
 def _abandon(gateway: Any) -> None:
