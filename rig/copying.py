@@ -35,7 +35,6 @@ class Uncontrolled:
     """
 
     stop_requested = False
-    mirror_ends = False
     assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
     interruptions = 0
     generation = 0

@@ -74,7 +74,7 @@ def report(
             **changes,
         },
     )
-    used = ProcessReport(WORKER, 0.5, 900, 1000, is_native=False)
+    used = ProcessReport(WORKER, 0.5, 900, is_native=False)
     return TaskReport([CopyReport.of_json(of_partition)], replace(used, **(process or {})))
 
 

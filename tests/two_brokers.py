@@ -262,7 +262,7 @@ class Watched(Uncontrolled):
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
         self.waits: list[float] = []
-        self.stop_requested = self.mirror_ends = False
+        self.stop_requested = False
         self._stopping = threading.Event()
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
@@ -306,7 +306,7 @@ class Watched(Uncontrolled):
         return gate
 
     def request_stop(self) -> None:
-        self.stop_requested = self.mirror_ends = True
+        self.stop_requested = True
         self._stopping.set()
 
     def report(self, report: TaskReport) -> None:

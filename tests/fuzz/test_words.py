@@ -95,7 +95,6 @@ STATE = {
     "clock_s": 0.0,
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
-    "ends": False,
 }
 
 

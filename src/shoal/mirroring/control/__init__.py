@@ -6,7 +6,7 @@ the driver. If the connection breaks, the task is an orphan and stops producing.
 The first one of a task says who it is: ``{"hello": token, "job": 1, "attempt": 0, "clock_s": 12.5}``. The
 driver answers with its state, and sends it again when it changes, or when it renews the lease::
 
-    {"shoal": "0.1.0", "stop": false, "ends": false, "clock_s": 12.5, "lease_s": 20.0,
+    {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "lease_s": 20.0,
      "membership": {"member_id": "…", "generation": 7, "instance_id": "…"},
      "steering": {"paused": [], "bytes_per_s": 5000000}, "document": […]}
 

@@ -58,7 +58,6 @@ class ControlConnection:
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._stop = False
-        self._mirror_ends = False
         self._orphan = False
         self._lease_until = 0.0
         self.assignment: Mapping[TopicPartition, Assigned] = {}
@@ -131,7 +130,7 @@ class ControlConnection:
         if not 0 <= state.clock_s <= now:
             raise ValueError(f"a lease given at {state.clock_s} s, and it is {now} s now")
         with self._changed:
-            self._stop, self._mirror_ends = state.stop, state.ends
+            self._stop = state.stop
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
             self.generation += membership != self._membership
@@ -173,11 +172,6 @@ class ControlConnection:
     def stop_requested(self) -> bool:
         """Whether the driver requested an end of this task."""
         return self._stop
-
-    @property
-    def mirror_ends(self) -> bool:
-        """Whether the driver requested a stop of the mirror."""
-        return self._mirror_ends
 
     @property
     def interruptions(self) -> int:

@@ -48,7 +48,6 @@ class DriverState:
 
     Attributes:
         stop: Whether the task should end.
-        ends: Whether the mirror ends.
         clock_s: The newest reading of the task's clock that the driver has.
         lease_s: The length of the lease from that reading on.
         membership: The member of the group that may commit.
@@ -57,7 +56,6 @@ class DriverState:
     """
 
     stop: bool
-    ends: bool
     clock_s: float
     lease_s: float
     membership: MemberId

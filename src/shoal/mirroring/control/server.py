@@ -212,7 +212,6 @@ class ControlServer:
         until = self._lease_until if assignment.gets_lease(member) else lease_clock_s()
         state = DriverState(
             self._stop or member.ends,
-            self._stop,
             member.clock_s,
             member.give_lease(until),
             membership,

@@ -29,10 +29,6 @@ class Control(Protocol):
         """Whether the task should finish its requests in flight, commit and end."""
 
     @property
-    def mirror_ends(self) -> bool:
-        """Whether no task follows this one: a stop was requested, and not only of this task."""
-
-    @property
     def assignment(self) -> Mapping[TopicPartition, Assigned]:
         """The newest document, another object after each one."""
 
@@ -121,11 +117,6 @@ class WorkerControl:
     def stop_requested(self) -> bool:
         """Whether the worker or its task should end."""
         return self._end_requested or self._control.stop_requested
-
-    @property
-    def mirror_ends(self) -> bool:
-        """Whether no task follows the worker's task."""
-        return self._control.mirror_ends
 
     @property
     def assignment(self) -> Mapping[TopicPartition, Assigned]:

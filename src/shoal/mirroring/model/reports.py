@@ -250,7 +250,6 @@ class ProcessReport:
     Attributes:
         name: Its name, as ``host:pid``.
         cpu_s: User and system time since the last report.
-        peak_rss_bytes: The most memory that it had.
         is_native: Whether it runs the loops of the native module.
 
     """
@@ -258,7 +257,6 @@ class ProcessReport:
     name: str
     cpu_s: float
     rss_bytes: int
-    peak_rss_bytes: int
     is_native: bool
 
 

@@ -54,7 +54,6 @@ class Metrics:
 
     Attributes:
         task_cpu_s: CPU seconds of all tasks.
-        task_peak_rss_bytes: The largest resident memory of a task's process.
         engines: How tasks run the inner loops: ``native``, ``Python``, or both on machines that differ.
         followed: The last round over each kind of settings; none of what was never compared.
         steering: How the mirror is steered; None if nothing steers it.
@@ -81,7 +80,6 @@ class Metrics:
         self.groups: GroupsStatus | None = None
         self.last_report_at: float | None = None
         self.task_cpu_s = 0.0
-        self.task_peak_rss_bytes = 0
         self.engines: frozenset[str] = frozenset()
         self._on_run = on_run
         self._once = once
@@ -173,7 +171,6 @@ class Metrics:
 
     def _apply_worker(self, process: ProcessReport, now: float) -> None:
         self.task_cpu_s += process.cpu_s
-        self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
         self.engines |= {"native" if process.is_native else "Python"}
         self.last_report_at = now
         known = self._workers.get(process.name)

@@ -75,9 +75,8 @@ class TaskSession:
     def _use(self) -> ProcessReport:
         cpu_s = _cpu_seconds()
         used, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rss_bytes = self._process.memory_info().rss
-        return ProcessReport(self._name, used, rss_bytes, peak_kib * 1024, is_native=NATIVE is not None)
+        return ProcessReport(self._name, used, rss_bytes, is_native=NATIVE is not None)
 
 
 def _cpu_seconds() -> float:

@@ -70,7 +70,7 @@ def expected(ranges: Sequence[CopyRange]) -> Metrics:
 
 def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
     """A task's report."""
-    used = ProcessReport("executor-1:4242", 0.5, 80_000_000, 90_000_000, is_native=False)
+    used = ProcessReport("executor-1:4242", 0.5, 80_000_000, is_native=False)
     return TaskReport([CopyReport.of_json(each) for each in partitions], replace(used, **task))
 
 
