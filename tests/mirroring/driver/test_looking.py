@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ShoalError
-from shoal.mirroring.control import ControlServer
+from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.schedule import PartitionSchedule
@@ -191,7 +191,7 @@ def test_error_of_the_caller_ends_the_mirror_and_is_raised() -> None:
 
 
 def test_silent_tasks_warn_and_partitions_wait_for_a_report() -> None:
-    mirror = Mirror(Timing(silence_s=0.3))
+    mirror = Mirror(Timing(silence_s=1.5))
     partition = TopicPartition("topic", 0)
     mirror.metrics.expect({partition: 0}, {partition: 5})
     with mirror.running(mirror.copy):
@@ -199,5 +199,6 @@ def test_silent_tasks_warn_and_partitions_wait_for_a_report() -> None:
         assert mirror.reported[-1].waiting == {"topic-0": "a task"}
         assert len(mirror.warnings) == 1
         assert re.search(r"no task .* \d", mirror.warnings[0])
-        mirror.metrics.apply(report())
-        wait_until(lambda: not mirror.reported[-1].waiting)
+        with ControlConnection(mirror.control.address, mirror.control.token) as task:
+            task.report(report())
+            wait_until(lambda: not mirror.reported[-1].waiting)
