@@ -120,10 +120,10 @@ def test_topic_that_one_cluster_lacks_is_not_compared(brokers: TwoBrokers) -> No
 @pytest.mark.usefixtures("topics")
 def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBrokers) -> None:
     set_at_source(brokers, RETENTION)
-    with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
-        found = compare_followers(
-            FollowOptions(sync=frozenset({Sync.CONFIGS})), "group", source, destination, {"orders": "copy"}
-        )
+    sides = brokers.settings.source, brokers.settings.destination
+    options = MirrorOptions(*sides, TopicSelection("orders"), sync=frozenset({Sync.CONFIGS}))
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        found = compare_followers(options, "group", source, destination, {"orders": "copy"})
         assert next(found).startswith("topic copy: retention.ms=1000000")
     assert retention_of_copy(brokers) == "604800000"
 

@@ -256,7 +256,7 @@ class _DryRunner:
         if not names or options.source.directory or options.destination.directory:
             return ()
         clusters = self._source, self._destination
-        return tuple(compare_followers(options, changes.group, *clusters, names, options.group_selection))
+        return tuple(compare_followers(options, changes.group, *clusters, names))
 
     def _following(self, found: DryRun) -> list[str]:
         """Return the consumer groups that would follow the records, as far as this principal sees them."""

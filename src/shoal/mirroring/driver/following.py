@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ...client.cluster import Cluster, is_transient
-from ...client.config import ClientConfig
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from ..model.acls import THE_CLUSTER, Acl, grant_command
-from ..model.follow_options import Follower, FollowOptions, GroupSelection
+from ..model.follow_options import Follower
+from ..model.options import MirrorOptions
 from ..model.state import FollowRound
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
@@ -67,9 +67,9 @@ class Following(Lookout):
     def _look_at(
         self, follower: Follower, source: Cluster, destination: Cluster, names: Mapping[str, str]
     ) -> None:
-        follow, selection = self._options, self._options.group_selection
+        follow = self._options
         try:
-            report = _report(follower, source, destination, names, self._mirror.group, follow, selection)
+            report = _report(follower, follow, self._mirror.group, source, destination, names)
         except Stopped:
             raise
         except ShoalError as error:
@@ -77,8 +77,7 @@ class Following(Lookout):
                 return
             if is_transient(error):
                 raise
-            problem = _problem(error, self._options.source, self._options.destination)
-            self._warn(f"{follower.value} cannot follow: {problem}")
+            self._warn(f"{follower.value} cannot follow: {_problem(error, follow)}")
             return
         for change in report.changes:
             self._mirror.notify(change)
@@ -92,27 +91,26 @@ class Following(Lookout):
 
 def _report(
     follower: Follower,
+    options: MirrorOptions,
+    group: str,
     source: Cluster,
     destination: Cluster,
     names: Mapping[str, str],
-    group: str,
-    follow: FollowOptions,
-    selection: GroupSelection | None,
     *,
     compare_only: bool = False,
 ) -> ConfigsReport | AclsReport:
     if follower is Follower.CONFIGS:
-        return follow_configs(source, destination, names, follow, compare_only=compare_only)
-    return follow_acls(source, destination, names, group, follow, selection, compare_only=compare_only)
+        return follow_configs(source, destination, names, options, compare_only=compare_only)
+    selection = options.group_selection
+    return follow_acls(source, destination, names, group, options, selection, compare_only=compare_only)
 
 
 def compare_followers(
-    follow: FollowOptions,
+    options: MirrorOptions,
     group: str,
     source: Cluster,
     destination: Cluster,
     names: Mapping[str, str],
-    selection: GroupSelection | None = None,
 ) -> Iterator[str]:
     """
     Compare both clusters, and change nothing.
@@ -120,7 +118,6 @@ def compare_followers(
     Args:
         group: The mirror's group; its ACLs stay at the source.
         names: The topics that exist at both: their names at the destination, by those at the source.
-        selection: The groups whose ACLs are compared; None for none.
 
     Yields:
         A sentence for each difference, and for each comparison that this principal may not make.
@@ -128,14 +125,11 @@ def compare_followers(
     """
     for follower in Follower:
         try:
-            report = _report(
-                follower, source, destination, names, group, follow, selection, compare_only=True
-            )
+            report = _report(follower, options, group, source, destination, names, compare_only=True)
             yield from report.differences[:_SENTENCES]
         except ShoalError as error:
-            if follower is Follower.CONFIGS or follow.has(follower):
-                problem = _problem(error, source.config, destination.config)
-                yield f"{follower.value} are not compared: {problem}"
+            if follower is Follower.CONFIGS or options.has(follower):
+                yield f"{follower.value} are not compared: {_problem(error, options)}"
 
 
 def _names_at_both(names: Mapping[str, str], source: Cluster, destination: Cluster) -> dict[str, str]:
@@ -145,15 +139,15 @@ def _names_at_both(names: Mapping[str, str], source: Cluster, destination: Clust
     return {name: copy for name, copy in names.items() if name in sources and copy in copies}
 
 
-def _problem(error: ShoalError, source: ClientConfig, destination: ClientConfig) -> str:
+def _problem(error: ShoalError, options: MirrorOptions) -> str:
     if not isinstance(error, BrokerError):
         return str(error)
     if error.code == ErrorCode.SECURITY_DISABLED:
         return f"{error.where} do not exist: it has no authorizer. Mirror without --sync acls"
     if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         needed = (
-            (Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"), source),
-            (Acl("destination", "cluster", THE_CLUSTER, "ALTER"), destination),
+            (Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"), options.source),
+            (Acl("destination", "cluster", THE_CLUSTER, "ALTER"), options.destination),
         )
         return (
             f"{error.where}: the user needs DESCRIBE on the cluster, and at the destination ALTER, too. "
