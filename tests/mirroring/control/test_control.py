@@ -577,8 +577,6 @@ def test_job_that_was_ended_gets_no_partition(driver: Driver) -> None:
         wait_until(lambda: has(other, ORDERS))
 
 
-
-
 # A task under control
 
 
