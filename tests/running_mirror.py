@@ -1,4 +1,4 @@
-"""What the parts of a mirror share, for tests of one part."""
+"""A running mirror for tests of one of its parts."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ has it if it has changed, and the newest one counts. Which partition is in which
 
 A lease counts from the time at which the driver gave it, not from the time at which the task reads it. If a
 task was stopped, it finds old lines in its socket. The two may be on different machines, so the task sends a
-reading of its own clock (``clock_s``) with each line, and whether one of its workers waits for bytes of the
-mirror's limit (``waits``, see :mod:`.limit`). After each line that it reads, it sends a line with these two.
-The driver returns the newest reading, and the task counts ``lease_s`` from that reading: the driver gave the
-lease after it. All other lines of a task are reports.
+reading of its own clock (``clock_s``) with each line. Each line also has ``waits``: whether a worker waits
+for bytes of the mirror's limit (:mod:`.limit`). After each line that it reads, the task sends one with these
+two. The driver returns the newest reading, and the task counts ``lease_s`` from that reading: the driver gave
+the lease after it. All other lines of a task are reports.
 
 The first line of the driver also has the clusters' ``credentials``, sealed
 (:mod:`~shoal.mirroring.credentials`).

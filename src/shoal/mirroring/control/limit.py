@@ -1,10 +1,10 @@
 """
 The limit of a mirror, at both ends: each task's part of it, and the bytes that come to a task.
 
-A task tells whether one of its workers waits for bytes. If so, it weighs more from look to look, up to its
-number of partitions, and otherwise less. So a task whose brokers are slower than its part leaves the rest to
-the others. Tasks that could all fetch more come to equal shares for each partition within seconds. The parts
-add up to the limit.
+Each line of a task has whether one of its workers waits for bytes. If so, the task weighs more from look to
+look, up to its number of partitions, and otherwise less. So a task whose brokers are slower than its part
+leaves the rest to the others. Tasks that could all fetch more come to equal shares for each partition within
+seconds. The parts add up to the limit.
 """
 
 from __future__ import annotations

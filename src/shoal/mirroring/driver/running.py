@@ -1,4 +1,4 @@
-"""What the parts of one running mirror share."""
+"""A running mirror, as its parts share it."""
 
 from __future__ import annotations
 

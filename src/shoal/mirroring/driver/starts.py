@@ -80,8 +80,8 @@ class Starts:
         Args:
             selection: The topics that are selected now.
             membership: Returns the member that commits.
-            since_ms: If the group's first start is not before this Unix time in milliseconds, it is this
-                mirror's own, or that of another member which counts as the same one. By default now.
+            since_ms: A first start of the group from this Unix time in milliseconds on counts as this
+                mirror's own. By default now.
             there: The partitions that exist at the start; by default those of the first question.
 
         """

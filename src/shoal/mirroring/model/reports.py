@@ -1,5 +1,5 @@
 """
-What the driver and its tasks tell each other: documents, and reports.
+Documents of the driver to its tasks, and the reports of tasks.
 
 A *document* has all partitions of a task, each by an *entry* with a number of its own. The driver sends it
 again whenever it changes, and the newest one counts. A partition that a document no longer has is to be
