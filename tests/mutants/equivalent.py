@@ -41,11 +41,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "until + time.monotonic()",
     ): "a longer wait for a commit",
     (
-        "shoal/mirroring/task/pair.py",
-        "size > 0",
-        "size >= 0",
-    ): "looks once more at a partition of which nothing came",
-    (
         "shoal/mirroring/task/partition.py",
         "spell.times == 2",
         "spell.times != 2",
