@@ -167,7 +167,7 @@ def test_null_array_is_written_as_minus_one_and_read_as_empty(compact: bool, enc
     ("compact", "encoded"), [(False, b"\x7f\xff\xff\xff"), (False, b"\xff\xff\xff\xfe"), (True, b"\xff\x7f")]
 )
 def test_array_with_more_elements_than_bytes_left_is_refused(compact: bool, encoded: bytes) -> None:
-    with pytest.raises(ProtocolError, match="an array of"):
+    with pytest.raises(ProtocolError, match=r"a length of .*bytes left"):
         read_array_length(memoryview(encoded + b"?" * 100), 0, compact)
 
 
