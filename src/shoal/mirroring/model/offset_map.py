@@ -34,9 +34,8 @@ next task or worker     nothing: it takes the map over
 ======================  =============================================================================
 
 A milestone where nothing lies between the two on one side is exact on the other, whatever its stretch is.
-The exception is ``REPEATED``. A consumer that begins at the destination before the end of such a stretch may
-read records twice. So may one that goes back from behind it, until the mirror has written as many records as
-the stretch has. These translations are lower bounds.
+The exception is ``REPEATED``: from the first such stretch on, any record may be at the destination twice, so
+all translations of the map are lower bounds.
 
 ``AcknowledgedRun`` says the same of offsets that were just acknowledged.
 """
@@ -167,8 +166,6 @@ class OffsetMap:
             return self
         if source < last.source or destination < last.destination:
             return self.cut(source, destination).reached(source, destination, Stretch.BROKEN)
-        if stretch is Stretch.REPEATED and destination == last.destination:
-            stretch = Stretch.BROKEN  # nothing lies in between
         added = (*self.milestones, Milestone(source, destination, stretch))
         return replace(self, milestones=_thinned(added, MOST_MILESTONES))
 
@@ -237,14 +234,17 @@ class OffsetMap:
             offset: The source offset; one before the source's log start means the log start.
 
         """
-        found = self._to_destination(offset)
-        return _at_least_if(found, self._repeats_before(found.offset))
+        return self._bounded(self._to_destination(offset), is_source=True)
 
-    def _repeats_before(self, destination: int) -> bool:
-        """Whether records from a destination offset on may be there twice."""
-        return any(
-            each.stretch is Stretch.REPEATED and destination < each.destination for each in self.milestones
-        )
+    def _may_repeat(self, *, is_source: bool) -> bool:
+        """Whether records may be there twice; to a copy, those before the map do not matter."""
+        return _has_repeated(self.milestones[1:] if is_source else self.milestones)
+
+    def _bounded(self, found: Translation, *, is_source: bool) -> Translation:
+        """Return a translation, as a lower bound if it was called exact and is none."""
+        if found.exactness is Exactness.EXACT and self._may_repeat(is_source=is_source):
+            return found._replace(exactness=Exactness.AT_LEAST)
+        return found
 
     def _to_destination(self, offset: int) -> Translation:
         """Translate without regard to records that are at the destination twice."""
@@ -268,7 +268,7 @@ class OffsetMap:
 
     def to_source(self, offset: int) -> Translation:
         """Return a source offset from which on all mirrored records lie at or after a destination offset."""
-        return _at_least_if(self.source_of(offset), self._may_repeat_behind(offset))
+        return self._bounded(self.source_of(offset), is_source=False)
 
     def source_of(self, offset: int) -> Translation:
         """Return the source offset of the first record that the mirror wrote from a destination offset on."""
@@ -301,35 +301,16 @@ class OffsetMap:
         after = bisect_right(
             self.milestones, offset, key=attrgetter("source" if is_source else "destination")
         )
-        if not 0 < after < len(self.milestones) or self.milestones[after].stretch is not Stretch.KNOWN:
+        if not 0 < after < len(self.milestones) or self._may_repeat(is_source=is_source):
             return None
         begin, end = self.milestones[after - 1 : after + 1]
-        may_repeat = self._repeats_before(begin.destination) if is_source else self._may_repeat_behind(offset)
-        return None if may_repeat else (begin, end)
+        return (begin, end) if end.stretch is Stretch.KNOWN else None
 
     def with_known(self, places: Iterable[Milestone]) -> OffsetMap:
         """Return the map with places that were counted in its stretches; it is not thinned."""
         own = {(each.source, each.destination) for each in self.milestones}
         added = [each for each in set(places) if (each.source, each.destination) not in own]
         return replace(self, milestones=tuple(sorted([*self.milestones, *added]))) if added else self
-
-    def _may_repeat_behind(self, offset: int) -> bool:
-        """
-        Whether a record that the mirror wrote from a destination offset on may lie before it, too.
-
-        A stretch has at most as many copies as offsets. Behind as many records that the mirror wrote since,
-        all of them have come again. If the first milestone is ``REPEATED``, nothing counts the copies.
-        """
-        copies = _OFFSETS if self.milestones[0].stretch is Stretch.REPEATED else 0
-        for begin, end in pairwise(self.milestones):
-            if begin.destination >= offset:
-                break
-            length = min(end.destination, offset) - begin.destination
-            if end.stretch is Stretch.REPEATED:
-                copies = max(copies, length)
-            elif end.stretch is not Stretch.BROKEN:
-                copies = max(0, copies - length)
-        return copies > 0
 
     # Storing
 
@@ -385,13 +366,6 @@ def _from_values(stored: Any) -> Milestone:
 
 def _has_repeated(milestones: Iterable[Milestone]) -> bool:
     return any(each.stretch is Stretch.REPEATED for each in milestones)
-
-
-def _at_least_if(found: Translation, is_lower_bound: bool) -> Translation:
-    """Return the translation, as a lower bound if it was called exact and is none."""
-    if is_lower_bound and found.exactness is Exactness.EXACT:
-        return found._replace(exactness=Exactness.AT_LEAST)
-    return found
 
 
 def _is_dense(begin: Milestone, end: Milestone) -> bool:
