@@ -27,7 +27,15 @@ def test_create_refuses_a_directory_with_other_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", '{"format": 9, "id": "x"}', '{"format": 1, "id": 7}', "x" * 5_000_000]
+    "content",
+    [
+        "",
+        "{}",
+        '{"format": 9, "id": "x"}',
+        '{"format": 1, "id": 7}',
+        '{"format": 1, "id": "../x y"}',
+        "x" * 5_000_000,
+    ],
 )
 def test_open_refuses_an_archive_file_that_shoal_does_not_write(tmp_path: Path, content: str) -> None:
     (tmp_path / "archive.json").write_text(content)
@@ -64,6 +72,13 @@ def test_topics_refuses_a_directory_that_no_topic_has(tmp_path: Path) -> None:
     archive = new_archive(tmp_path)
     (tmp_path / "topics" / "or ders").mkdir()
     with pytest.raises(UnsafeName):
+        archive.topics()
+
+
+def test_topics_name_the_place_of_a_directory_that_is_no_topic_id(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path)
+    (tmp_path / "topics" / "orders" / "other").mkdir()
+    with pytest.raises(UnsafeName, match=r"topics/orders: .*'other'"):
         archive.topics()
 
 

@@ -34,6 +34,9 @@ def test_is_directory_url_leaves_servers(text: str) -> None:
         "abfss://container@account/x?sv=1&sig=2",
         "ftp://host/x",
         "s3:///x",
+        "s3://bucket/x?endpoint_override=http://user:secret@host",
+        "s3://bucket/x/../y",
+        "gs://bucket/%2e%2e/y",
         "file://other/x",
     ],
 )
@@ -74,6 +77,12 @@ def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(FileNotFoundError):
         store.open("a/c.log")
+
+
+def test_local_store_names_a_path_through_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="no directory"):
+        open_store(str(tmp_path / "file")).open("archive.json")
 
 
 def test_local_store_never_overwrites(tmp_path: Path) -> None:

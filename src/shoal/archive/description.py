@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from ..errors import ConfigError, ShoalError
-from .names import ARCHIVE_FILE, read_timed_file
+from .names import ARCHIVE_FILE, is_cluster_id, read_timed_file
 from .store import Listed, Store
 
 __all__ = [
@@ -159,6 +159,6 @@ def read_archive_id(store: Store) -> str:
         found = read_json(store, ARCHIVE_FILE).get("id")
     except FileNotFoundError:
         raise NoArchive(store) from None
-    if not isinstance(found, str) or not 0 < len(found) <= 64 or not found.isascii():
+    if not isinstance(found, str) or not is_cluster_id(found):
         raise DamagedObject(f"{store.url}/{ARCHIVE_FILE}", "it has no id")
     return found

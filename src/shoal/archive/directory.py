@@ -17,6 +17,7 @@ from .description import DamagedObject, NoArchive, encode, listed, newest_time, 
 from .names import (
     ARCHIVE_FILE,
     ARCHIVE_TOPICS,
+    UnsafeName,
     check_topic,
     partition_path,
     timed_file,
@@ -197,7 +198,10 @@ class Archive:
         """Return the newest description of each creation of a topic."""
         found = []
         for entry in self.store.names(f"{ARCHIVE_TOPICS}/{check_topic(topic)}"):
-            path = topic_path(topic, entry.name)
+            try:
+                path = topic_path(topic, entry.name)
+            except UnsafeName as error:
+                raise UnsafeName(f"{self.store.url}/{ARCHIVE_TOPICS}/{topic}: {error}") from None
             written = newest_time(self.store, path, _TOPIC)
             if written is not None:
                 found.append(self._read_topic(topic, entry.name, written))

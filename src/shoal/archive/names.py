@@ -21,6 +21,7 @@ __all__ = [
     "ObjectName",
     "UnsafeName",
     "check_topic",
+    "is_cluster_id",
     "partition_path",
     "read_partition",
     "read_timed_file",
@@ -61,11 +62,16 @@ def check_topic(topic: str) -> str:
     return topic
 
 
+def is_cluster_id(text: str) -> bool:
+    """Whether a text is an id as clusters and archives have one, which may be a part of any name."""
+    return _CLUSTER_ID.fullmatch(text) is not None
+
+
 def topic_directory_id(topic_id: uuid.UUID | None, cluster_id: str | None) -> str:
     """Return the directory of one creation of a topic: its id, or that of a cluster without topic ids."""
     if topic_id is not None:
         return str(topic_id)
-    if cluster_id is None or not _CLUSTER_ID.fullmatch(cluster_id):
+    if cluster_id is None or not is_cluster_id(cluster_id):
         raise UnsafeName(
             f"cluster id {cluster_id!r}: the source has no topic ids, and no id of its own that may be a "
             "part of a path. Such a cluster cannot be archived"
@@ -81,7 +87,7 @@ def topic_id_of_directory(name: str) -> uuid.UUID | None:
         UnsafeName: shoal gives no directory such a name.
 
     """
-    if name.startswith(_NO_ID) and _CLUSTER_ID.fullmatch(name[len(_NO_ID) :]):
+    if name.startswith(_NO_ID) and is_cluster_id(name[len(_NO_ID) :]):
         return None
     try:
         topic_id = uuid.UUID(name)

@@ -150,7 +150,13 @@ def check_url(option: str, url: str) -> None:
             f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
             "Credentials come from the environment, a role, or the properties file"
         )
-    unknown = parse_qs(parts.query, keep_blank_values=True).keys() - _PARAMETERS.get(scheme, frozenset())
+    parameters = parse_qs(parts.query, keep_blank_values=True)
+    if any("@" in value for values in parameters.values() for value in values):
+        raise ConfigError(
+            f"{where}: a parameter of the URL has a user or password. URLs are shown and logged, so remove "
+            "them. Credentials come from the environment, a role, or the properties file"
+        )
+    unknown = parameters.keys() - _PARAMETERS.get(scheme, frozenset())
     if unknown or parts.fragment:
         allowed = ", ".join(sorted(_PARAMETERS.get(scheme, ()))) or "none"
         name = min(unknown, default="a fragment")
@@ -158,6 +164,9 @@ def check_url(option: str, url: str) -> None:
             f"{where}: the URL may not have {name!r}. Its parameters may be: {allowed}. Credentials come "
             "from the environment, a role, or the properties file"
         )
+    if scheme != _LOCAL and {".", ".."} & set(unquote(parts.path).split("/")):
+        # A store lists objects by their names, but its client opens another object for such a name.
+        raise ConfigError(f"{where}: a store has no '.' and no '..'. Remove them from the path")
     if not parts.netloc and scheme != _LOCAL:
         raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
     if scheme == _LOCAL and parts.netloc not in ("", "localhost"):
@@ -242,6 +251,8 @@ class _LocalStore:
             yield
         except FileNotFoundError:
             raise
+        except NotADirectoryError:
+            raise ConfigError(f"{self.url}: a part of the path is no directory. Correct the path") from None
         except PermissionError as error:
             raise AccessRefused(f"{self.url}/{path}", f"{error.strerror}. Allow it to this user") from error
         except OSError as error:
