@@ -3,6 +3,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_describe_writes_a_description_for_each_change(tmp_path: Path) -> None:
     assert archive.describe(replace(described(partitions=4), written_ms=3))
     assert archive.topics()["orders"].partitions == 4
     assert len(list((tmp_path / "topics" / "orders" / str(TOPIC_ID)).iterdir())) == 2
+
+
+def test_describe_refuses_a_creation_behind_which_another_was_described(tmp_path: Path) -> None:
+    archive = Archive.create(str(tmp_path))
+    archive.describe(described())
+    archive.describe(replace(described(), directory_id=str(UUID(int=2)), written_ms=2))
+    with pytest.raises(ConfigError, match="orders"):
+        archive.describe(replace(described(), written_ms=3))
+    assert archive.topics()["orders"].directory_id == str(UUID(int=2))
 
 
 @pytest.mark.parametrize(

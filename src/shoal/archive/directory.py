@@ -222,8 +222,21 @@ class Archive:
         return found
 
     def describe(self, topic: ArchivedTopic) -> bool:
-        """Write a topic's description, unless the newest says the same; return whether it was written."""
-        known = {each.directory_id: each for each in self.creations(topic.name)}.get(topic.directory_id)
+        """
+        Write a topic's description, unless the newest says the same; return whether it was written.
+
+        Raises:
+            ConfigError: Another creation was described later, and readers take that one.
+
+        """
+        creations = self.creations(topic.name)
+        known = {each.directory_id: each for each in creations}.get(topic.directory_id)
+        if known is not None and any(each.written_ms > known.written_ms for each in creations):
+            raise ConfigError(
+                f"{self.store.url}: topic {topic.name} was archived from another cluster, or created again "
+                "and put back, and readers take that one. Archive to another directory, or give the topic "
+                "another name by --rename"
+            )
         if known is not None and known.says_the_same(topic):
             return False
         path = f"{topic_path(topic.name, topic.directory_id)}/{timed_file(topic.written_ms, _TOPIC)}"
