@@ -270,8 +270,10 @@ _FIRST, _SECOND, _END = 17, 50, 83
 
 def with_texts(answer: bytes) -> bytes:
     """Refuse the first partition with a record's error, a message and the leader; add a broker's address."""
-    refusal = b"\0\0\0\0\0\6" + b"\xff" * 24 + b"\2\0\0\0\1\3ab\0\3\xc3\xa9\1\0\5\0\0\0\2\1"
-    return sized(answer[4:_FIRST] + refusal + answer[_SECOND:-1] + b"\1\0\2\1\2")
+    leader = b"\1\0\x09\0\0\0\2\0\0\0\1\0"
+    refusal = b"\0\0\0\0\0\6" + b"\xff" * 24 + b"\2\0\0\0\1\3ab\0\3\xc3\xa9" + leader
+    broker = b"\1\0\x0d\2\0\0\0\2\2h\0\0\x23\x84\0\0"
+    return sized(answer[4:_FIRST] + refusal + answer[_SECOND:-1] + broker)
 
 
 REFUSALS: dict[str, tuple[Lie, Refused]] = {
@@ -311,7 +313,7 @@ def test_answer_behind_a_refusal_counts_nothing_though_it_has_the_offset_of_the_
 
 
 def test_answer_with_tagged_fields_and_no_error_counts(connect: Connect) -> None:
-    tagged = Destination(lambda number, answer: sized(answer[4:-1] + b"\1\0\2\1\2"))
+    tagged = Destination(lambda number, answer: sized(answer[4:-1] + b"\1\7\2\1\2"))
     with connect(tagged) as connection:
         assert send_lots(connection, [lot_of(0), lot_of(1)]) == Sent([8, 8], {}, None)
 
