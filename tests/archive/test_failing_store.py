@@ -11,6 +11,8 @@ import pytest
 
 from shoal.archive.directory import Archive
 from shoal.archive.store import open_store
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, ConfigError, Disconnected, ShoalError
 from shoal.verify import Outcome
 from tests.archive.archiving import Archiving, stored
@@ -144,6 +146,14 @@ def test_refusal_at_the_start_is_no_reason_to_wait(url: str, store: FailingStore
     store.fault = lambda request: answer
     with pytest.raises((AccessRefused, ConfigError), match="s3://"):
         open_store(url)
+
+
+def test_refused_keys_of_the_properties_name_the_directory(url: str, store: FailingStore) -> None:
+    keys = {"s3.access.key": "AKIA", "s3.secret.key": "hidden"}
+    config = ClientConfig.given("source", {"bootstrap.servers": url, **keys}, None)
+    store.fault = lambda request: Answer(403, "InvalidAccessKeyId")
+    with Cluster(config) as archive, pytest.raises(AccessRefused, match="source archive at s3://"):
+        archive.refresh()
 
 
 def test_offset_in_the_name_of_an_object_is_no_status(url: str, store: FailingStore) -> None:

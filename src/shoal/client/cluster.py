@@ -280,7 +280,7 @@ class Cluster:
     ) -> Connection:
         self._connecting = address
         security = self.config.security
-        where = f"the {self.name} cluster's broker {address}"
+        where = str(self) if self.config.directory else f"the {self.name} cluster's broker {address}"
         try:
             with logins.attempt(self.config.bootstrap, address, security, where):
                 return Connection(
