@@ -372,7 +372,7 @@ def test_missing_java_is_named_and_the_exit_code_is_2(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("shoal.spark.launch.jvm.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shoal.spark.launch.java.importlib.util.find_spec", lambda name: None)
     (finding,) = sides.found(code=2)["machine"]
     assert "pip install 'shoal[java]'" in finding["text"]
 
