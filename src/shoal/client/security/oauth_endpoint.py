@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import queue
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -67,7 +69,31 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
-    """Send the request, and return the JSON object of the answer."""
+    """
+    Send the request, and return the JSON object of the answer.
+
+    One limit holds for all of it, and a socket's timeout begins again with each byte. So a thread waits for
+    the endpoint, and is left to itself if it takes too long.
+    """
+    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(_answer(endpoint, where))
+        except Exception as error:
+            found.put(error)
+
+    threading.Thread(target=ask, name="shoal-token", daemon=True).start()
+    try:
+        answer = found.get(timeout=endpoint.timeout_ms / 1000)
+    except queue.Empty:
+        raise _no_answer(TimeoutError(), endpoint, where) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     secured = urllib.request.HTTPSHandler(context=tls_context(endpoint.tls))
     opener = urllib.request.build_opener(secured, _NoRedirect())
     try:
@@ -145,9 +171,11 @@ def _no_answer(error: Exception, endpoint: TokenEndpoint, where: str) -> NoCrede
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = tls_refusal(cause, urlsplit(endpoint.url).hostname or "")
         return NoCredentials(f"{where}: {why}, as an option of sasl.jaas.config")
-    return NoCredentials(
-        f"{where} cannot be reached: {getattr(cause, 'strerror', None) or cause}", may_pass=True
-    )
+    if isinstance(cause, TimeoutError):
+        why = f"no answer in {endpoint.timeout_ms / 1000:g} s"
+    else:
+        why = str(getattr(cause, "strerror", None) or cause)
+    return NoCredentials(f"{where} cannot be reached: {why}", may_pass=True)
 
 
 def _lifetime_s(value: Any) -> float | None:
