@@ -67,6 +67,17 @@ def test_describe_refuses_a_creation_behind_which_another_was_described(tmp_path
     assert archive.topics()["orders"].directory_id == str(UUID(int=2))
 
 
+def test_describe_refuses_a_topic_of_another_cluster(tmp_path: Path) -> None:
+    archive = Archive.create(str(tmp_path))
+    archive.describe(replace(described(), source_cluster="west"))
+    other = replace(described(), directory_id=str(UUID(int=2)), source_cluster="east", written_ms=2)
+    with pytest.raises(ConfigError, match="west"):
+        archive.describe(other)
+    assert archive.topics()["orders"].source_cluster == "west"
+    archive.describe(replace(other, source_cluster="west"))
+    assert archive.topics()["orders"].directory_id == str(UUID(int=2)), "created again in the same cluster"
+
+
 @pytest.mark.parametrize(
     "content", ["{}", '{"format": 1, "partitions": -1}', '{"format": 1, "partitions": true}']
 )

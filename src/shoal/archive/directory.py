@@ -19,6 +19,7 @@ from .names import (
     ARCHIVE_TOPICS,
     UnsafeName,
     check_topic,
+    is_cluster_id,
     partition_path,
     timed_file,
     topic_id_of_directory,
@@ -55,6 +56,7 @@ class ArchivedTopic:
         defaults: Its other configurations, as the source's brokers have them.
         source_topic: Its name at the source.
         written_ms: The time of this description.
+        source_cluster: The id of the source's cluster; None if it has none.
 
     """
 
@@ -66,6 +68,7 @@ class ArchivedTopic:
     defaults: Mapping[str, str]
     source_topic: str
     written_ms: int
+    source_cluster: str | None = None
 
     @property
     def topic_id(self) -> uuid.UUID | None:
@@ -81,6 +84,7 @@ class ArchivedTopic:
         return {
             "topic": self.name,
             "source_topic": self.source_topic,
+            "source_cluster": self.source_cluster,
             "partitions": self.partitions,
             "replication_factor": self.replication_factor,
             "configs": dict(self.configs),
@@ -107,6 +111,7 @@ class ArchivedTopic:
             _texts(values.get("defaults")),
             str(values.get("source_topic")),
             written_ms,
+            _cluster(values.get("source_cluster")),
         )
 
 
@@ -114,6 +119,12 @@ def _whole(value: object, most: int) -> int:
     if type(value) is not int or not 0 < value <= most:
         raise ValueError(f"{value!r} is not a number from 1 to {most}")
     return value
+
+
+def _cluster(value: object) -> str | None:
+    if value is None or (isinstance(value, str) and is_cluster_id(value)):
+        return value
+    raise ValueError(f"{value!r} is no id of a cluster")
 
 
 def _texts(value: object) -> Mapping[str, str]:
@@ -226,16 +237,22 @@ class Archive:
         Write a topic's description, unless the newest says the same; return whether it was written.
 
         Raises:
-            ConfigError: Another creation was described later, and readers take that one.
+            ConfigError: It is of another cluster than a creation before, or another creation was described
+                later, and readers take that one.
 
         """
         creations = self.creations(topic.name)
+        for other in {each.source_cluster for each in creations} - {None, topic.source_cluster}:
+            raise ConfigError(
+                f"{self.store.url}: topic {topic.name} was archived from another cluster, {other}, and "
+                f"readers would take the one of {topic.source_cluster}. Archive to another directory, or "
+                "give the topic another name by --rename"
+            )
         known = {each.directory_id: each for each in creations}.get(topic.directory_id)
         if known is not None and any(each.written_ms > known.written_ms for each in creations):
             raise ConfigError(
-                f"{self.store.url}: topic {topic.name} was archived from another cluster, or created again "
-                "and put back, and readers take that one. Archive to another directory, or give the topic "
-                "another name by --rename"
+                f"{self.store.url}: topic {topic.name} was created again and put back, and readers take the "
+                "one between. Archive to another directory, or give the topic another name by --rename"
             )
         if known is not None and known.says_the_same(topic):
             return False

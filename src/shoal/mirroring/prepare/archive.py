@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...archive.description import now_ms
 from ...archive.directory import Archive, ArchivedTopic
-from ...archive.names import check_topic, topic_directory_id
+from ...archive.names import check_topic, is_cluster_id, topic_directory_id
 from ...archive.runs import write_run
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
@@ -111,13 +111,14 @@ def archive_topics(
 
     """
     described, refused = describe_topics(source, list(names), patience_s)
+    cluster_id = source.metadata.cluster_id
     for name, copy in names.items():
         topic = source.metadata.topics[name]
         configs = described.get(name, {})
         archive.describe(
             ArchivedTopic(
                 copy,
-                topic_directory_id(topic.topic_id, source.metadata.cluster_id),
+                topic_directory_id(topic.topic_id, cluster_id),
                 len(topic.partitions),
                 max(1, min((len(each.replicas) for each in topic.partitions.values()), default=1)),
                 {
@@ -132,6 +133,7 @@ def archive_topics(
                 },
                 name,
                 now_ms(),
+                cluster_id if cluster_id and is_cluster_id(cluster_id) else None,
             )
         )
     return refused
