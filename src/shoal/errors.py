@@ -13,6 +13,7 @@ The errors that shoal raises.
     ├── NotConvertible              a record set that no other message format can hold
     ├── ProtocolError               a message that the protocol does not allow
     ├── Disconnected                a connection that could not be opened, or was lost
+    │   ├── StorageFailed           a file of an archive that cannot be read or written for now
     │   └── Unreachable             an address without a TCP connection
     ├── BrokerError                 an error code in a response
     ├── GroupHeld                   another mirror holds the same consumer group
@@ -52,6 +53,7 @@ __all__ = [
     "ProtocolError",
     "ShoalError",
     "Stopped",
+    "StorageFailed",
     "Unreachable",
     "UnsupportedBatch",
     "UnsupportedCompression",
@@ -190,6 +192,13 @@ class Disconnected(ShoalError):
 
     def _text(self) -> str:
         return f"no connection to {self.address}: {self.reason}"
+
+
+class StorageFailed(Disconnected):
+    """A file of an archive could not be read or written; its disk or mount may recover."""
+
+    def _text(self) -> str:
+        return f"{self.address}: {self.reason}"
 
 
 class Unreachable(Disconnected):

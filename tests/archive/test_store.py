@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from shoal.archive.store import check_url, is_directory_url, open_store
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, ShoalError, StorageFailed
 
 
 @pytest.mark.parametrize(
@@ -126,3 +128,14 @@ def test_local_store_follows_no_link_out_of_the_directory(tmp_path: Path) -> Non
     (inside / "link").symlink_to(tmp_path / "secret")
     with pytest.raises(ConfigError, match="leads out"):
         open_store(str(inside)).open("link")
+
+
+def test_full_disk_is_a_failure_of_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = open_store(str(tmp_path), None)
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(StorageFailed, match=r"^\S*/topics/x\.json: .*room"):
+        store.write("topics/x.json", b"{}")
+    assert not list((tmp_path / "topics").iterdir())

@@ -237,8 +237,8 @@ class Archive:
         Write a topic's description, unless the newest says the same; return whether it was written.
 
         Raises:
-            ConfigError: It is of another cluster than a creation before, or another creation was described
-                later, and readers take that one.
+            ConfigError: The topic is of another cluster than a creation before, or another creation was
+                described later, and readers take that one.
 
         """
         creations = self.creations(topic.name)

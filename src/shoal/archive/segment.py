@@ -19,14 +19,14 @@ from typing import Any
 
 import xxhash
 
-from ..errors import CorruptBatch, Disconnected
+from ..errors import CorruptBatch
 from ..records import PACKED_FINGERPRINT, RecordBatch, fingerprint_plain, read_header, split, verify_crc
 from ..records.batch import MAX_TIMESTAMP_OFFSET
 from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
-from .store import MOST_CACHED_BYTES, Store, leave_cache
+from .store import MOST_CACHED_BYTES, Store, leave_cache, storage_failed
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
@@ -157,7 +157,7 @@ class OpenSegment:
 
         Raises:
             CorruptBatch: A batch is damaged, or is not behind the one before it. All before it are added.
-            Disconnected: The local disk does not take them, and the segment is of no use.
+            StorageFailed: The local disk does not take them, and the segment is of no use.
 
         """
         begin = _behind(record_set, self.next_offset)
@@ -236,9 +236,7 @@ class OpenSegment:
                     left = left[file.write(left) :]
                 self._spare_cache(file.fileno(), len(view))
         except OSError as error:
-            raise Disconnected(
-                f"the local disk ({self._file.parent})", error.strerror or str(error)
-            ) from error
+            raise storage_failed(f"the local disk ({self._file.parent})", error) from error
         self._digest.update(view)
         self.size += len(view)
 

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError
+from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
 from .credentials import StoreCredentials
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "leave_cache",
     "open_store",
     "shown_url",
+    "storage_failed",
 ]
 
 #: The parameters of a URL, by its scheme. None of them is a secret.
@@ -208,7 +209,7 @@ class _LocalFile:
         try:
             data = os.pread(self._file.fileno(), size, position)
         except OSError as error:
-            raise Disconnected(self._where, error.strerror or str(error)) from error
+            raise storage_failed(self._where, error) from error
         self._cached += len(data)
         if self._cached >= MOST_CACHED_BYTES:
             leave_cache(self._file.fileno(), position + len(data))
@@ -229,6 +230,12 @@ def leave_cache(descriptor: int, end: int) -> None:
     """
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)
+
+
+def storage_failed(where: str, error: OSError) -> StorageFailed:
+    """Return the error of a file that the system cannot read or write for now."""
+    remedy = ". Make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return StorageFailed(where, f"{error.strerror or error}{remedy}")
 
 
 class _LocalStore:
@@ -256,7 +263,7 @@ class _LocalStore:
         except PermissionError as error:
             raise AccessRefused(f"{self.url}/{path}", f"{error.strerror}. Allow it to this user") from error
         except OSError as error:
-            raise Disconnected(f"{self.url}/{path}", error.strerror or str(error)) from error
+            raise storage_failed(f"{self.url}/{path}", error) from error
 
     def names(self, path: str) -> list[Listed]:
         with self._errors(path):
@@ -279,7 +286,7 @@ class _LocalStore:
     def write(self, path: str, data: bytes | Path) -> None:
         final = self._path(path)
         if final.parent != self._root and not self._root.is_dir():
-            raise Disconnected(self.url, "the directory is not there any more. Mount its disk")
+            raise StorageFailed(self.url, "the directory is not there any more. Mount its disk")
         with self._errors(path):
             final.parent.mkdir(parents=True, exist_ok=True)
             if not isinstance(data, Path) or not _link(data, final):
