@@ -74,7 +74,8 @@ def test_describe_refuses_a_topic_of_another_cluster(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="west"):
         archive.describe(other)
     assert archive.topics()["orders"].source_cluster == "west"
-    archive.describe(replace(other, source_cluster="west"))
+    assert archive.describe(replace(described(), written_ms=2)), "a cluster without an id"
+    archive.describe(replace(other, source_cluster="west", written_ms=3))
     assert archive.topics()["orders"].directory_id == str(UUID(int=2)), "created again in the same cluster"
 
 

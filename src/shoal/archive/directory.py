@@ -242,7 +242,8 @@ class Archive:
 
         """
         creations = self.creations(topic.name)
-        for other in {each.source_cluster for each in creations} - {None, topic.source_cluster}:
+        others = {each.source_cluster for each in creations} - {None, topic.source_cluster}
+        for other in others if topic.source_cluster is not None else ():
             raise ConfigError(
                 f"{self.store.url}: topic {topic.name} was archived from another cluster, {other}, and "
                 f"readers would take the one of {topic.source_cluster}. Archive to another directory, or "
