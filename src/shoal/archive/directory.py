@@ -243,10 +243,10 @@ class Archive:
         """
         creations = self.creations(topic.name)
         others = {each.source_cluster for each in creations} - {None, topic.source_cluster}
-        for other in others if topic.source_cluster is not None else ():
+        if others and topic.source_cluster is not None:
             raise ConfigError(
-                f"{self.store.url}: topic {topic.name} was archived from another cluster, {other}, and "
-                f"readers would take the one of {topic.source_cluster}. Archive to another directory, or "
+                f"{self.store.url}: topic {topic.name} was archived from another cluster, {others.pop()}, "
+                f"and readers would take the one of {topic.source_cluster}. Archive to another directory, or "
                 "give the topic another name by --rename"
             )
         known = {each.directory_id: each for each in creations}.get(topic.directory_id)

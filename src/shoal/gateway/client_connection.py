@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import ssl
@@ -15,6 +14,7 @@ from ..errors import ProtocolError
 from ..net import tls_handshake
 from ..net.budget import Budget, Refused, Share, network_of
 from ..net.hung_up import has_hung_up
+from ..net.listener import hang_up
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 from .converting import CORES, LARGE
@@ -109,8 +109,7 @@ class Client:
     def end(self) -> None:
         """End the connection and its waits for brokers, without TLS's close_notify, which could block."""
         self.is_ended = True
-        with contextlib.suppress(OSError):
-            self._connected.shutdown(socket.SHUT_RDWR)
+        hang_up(self._connected)
         for each in list(self._brokers):
             each.abort()
 

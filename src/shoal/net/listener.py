@@ -17,8 +17,9 @@ from functools import partial
 
 from ..errors import ConfigError
 from ..printable import logger
+from .budget import Budget, Refused, Share, network_of
 
-__all__ = ["Admitted", "Listener", "addresses_of", "hang_up"]
+__all__ = ["Admitted", "Listener", "addresses_of", "hang_up", "places", "take_place"]
 
 _log = logger("shoal.net.listener")
 
@@ -47,6 +48,27 @@ def hang_up(connection: socket.socket) -> None:
     """Shut a socket down, so that the thread that waits for it ends."""
     with contextlib.suppress(OSError):  # the peer has closed it already
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def places(most: int, leaving_s: float) -> Budget:
+    """
+    Return the places of a server, of which a connection that has not proven itself is ended for another.
+
+    Args:
+        most: The number of connections.
+        leaving_s: The longest wait for the end of one.
+
+    """
+    return Budget(most, patience_s=0.0, again_s=leaving_s, refusal_s=leaving_s)
+
+
+def take_place(free: Budget, connection: socket.socket) -> Share | None:
+    """Give a connection one of a server's places; None if it has gone already, or there is no room."""
+    try:
+        peer = connection.getpeername()  # a unix socket's has no address
+        return free.take(network_of(peer[0] if peer else ""), end=partial(hang_up, connection))
+    except (OSError, Refused):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ has run out. Then the task is an orphan: it writes and commits nothing.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import socket
@@ -24,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from ...client.coordinator import MemberId
+from ...net.listener import hang_up
 from ...timing import Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, share_out
@@ -108,8 +108,7 @@ class Member:
     def cut(self) -> None:
         """Close the connection from the driver's side."""
         self.is_cut = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+        hang_up(self.connection)
 
     def ask_to_leave(self, partition: TopicPartition) -> None:
         """Take a partition out of the document."""

@@ -13,6 +13,7 @@ from typing import Any
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
+from ...net.listener import hang_up
 from ...topic_partition import TopicPartition
 from ..model.json_values import read_value, typed
 from ..model.reports import Assigned, Document, TaskReport, read_document
@@ -241,8 +242,7 @@ class ControlConnection:
 
     def close(self) -> None:
         """Close the connection, and wait for its thread."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        hang_up(self._socket)
         self._thread.join()
         self._lines.close()
         self._socket.close()

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
-from ...net.budget import Budget, Refused, Share, network_of
-from ...net.listener import Admitted, Listener, hang_up
+from ...net.budget import Share
+from ...net.listener import Admitted, Listener, places, take_place
 from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
@@ -99,8 +99,7 @@ class ControlServer:
         self._ends_as: MemberId | None = None
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
-        leaving_s = timing.leaving_s
-        self._strangers = Budget(MOST_STRANGERS, patience_s=0.0, again_s=leaving_s, refusal_s=leaving_s)
+        self._strangers = places(MOST_STRANGERS, timing.leaving_s)
         self._listener = Listener(host, 0, self._admit, "shoal-control")
         try:
             self._listener.start()
@@ -111,11 +110,9 @@ class ControlServer:
     # One connection
 
     def _admit(self, connection: socket.socket) -> Admitted | None:
-        try:
-            network = network_of(connection.getpeername()[0])
-            place = self._strangers.take(network, end=partial(hang_up, connection))
-        except (OSError, Refused):
-            return None  # it has gone already, or there is no room
+        place = take_place(self._strangers, connection)
+        if place is None:
+            return None
         leave = partial(self._strangers.give_back, place)
         return Admitted(partial(self._serve, connection, place), leave)
 

@@ -72,7 +72,7 @@ def proofs(
         found = None
         # A mirror writes no aborted records. But where producers have run at the destination, before a cut,
         # there are theirs, which no record at the source equals.
-        for level in (IsolationLevel.READ_UNCOMMITTED, own):
+        for level in dict.fromkeys((IsolationLevel.READ_UNCOMMITTED, own)):
             both = next_record(source, own, *at_source), next_record(destination, level, *at_destination)
             ours, theirs = both if direction is Direction.FORWARD else both[::-1]
             again = _compared(ours, theirs, offset.exactness)

@@ -27,8 +27,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ....errors import ConfigError
 from ....net.address import Address
-from ....net.budget import Budget, Refused, Share, network_of
-from ....net.listener import Admitted, Listener, hang_up
+from ....net.budget import Share
+from ....net.listener import Admitted, Listener, hang_up, places, take_place
 from ....net.private_socket import listen_privately, user_of
 from ....printable import logger, printable
 from ...model.http_access import OPEN, HttpAccess
@@ -114,8 +114,7 @@ class Door:
         self._access = access
         self._on_warning = on_warning
         self._timing = access.timing
-        leaving_s = access.timing.leaving_s
-        self._places = Budget(_MOST_CONNECTIONS, patience_s=0.0, again_s=leaving_s, refusal_s=leaving_s)
+        self._places = places(_MOST_CONNECTIONS, access.timing.leaving_s)
         self._listeners: list[_Listener] = []
         self._closing = contextlib.ExitStack()
 
@@ -184,12 +183,9 @@ class Door:
         self._closing.close()
 
     def _admit(self, listener: _Listener, connection: socket.socket) -> Admitted | None:
-        try:
-            peer = connection.getpeername()
-            network = network_of(peer[0] if peer else "")
-            place = self._places.take(network, end=partial(hang_up, connection))
-        except (OSError, Refused):
-            return None  # it has gone already, or there is no room
+        place = take_place(self._places, connection)
+        if place is None:
+            return None
         serve = partial(self._serve, listener, connection, place)
         return Admitted(serve, partial(self._places.give_back, place))
 
