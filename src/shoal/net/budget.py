@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -165,6 +165,13 @@ class Budget:
                 del self._amounts[share.network]
                 self._served.pop(share.network, None)
 
+    def make_room(self) -> None:
+        """End one share, if one can be, because something else ran out."""
+        with self._lock:
+            end = _chosen(self._held)
+        if end is not None:
+            end()
+
     def _wait(self, mine: Share, check: Callable[[], object] | None) -> None:
         begun = time.monotonic()
         next_end = begun + self._patience_s
@@ -209,18 +216,25 @@ class Budget:
             if mine._granted.is_set() or not (is_crowded or self._following() is mine):
                 return
             crowd = [each for each in self._held if not is_crowded or each.network == mine.network]
-            ending = [(each, end) for each in crowd if (end := each.end) and not each.is_ended]
-            if ending:
-                amounts: Counter[str] = Counter()
-                for each, _ in ending:
-                    amounts[each.network] += each.amount
-                ended, end = max(ending, key=lambda found: amounts[found[0].network])
-                ended.is_ended = True
-            elif is_late or not any(each.is_ended for each in crowd):
+            end = _chosen(crowd)
+            if end is None and (is_late or not any(each.is_ended for each in crowd)):
                 raise Refused(is_of_network=is_crowded)
-            else:
-                return
-        end()
+        if end is not None:
+            end()
+
+
+def _chosen(crowd: Iterable[Share]) -> Callable[[], object] | None:
+    """Choose the share to be ended of these, under the lock, and return its end; None if none can be."""
+    ending = [(each, end) for each in crowd if (end := each.end) and not each.is_ended]
+    amounts: Counter[str] = Counter()
+    for each, _ in ending:
+        amounts[each.network] += each.amount
+    chosen = max(ending, key=lambda found: amounts[found[0].network], default=None)
+    if chosen is None:
+        return None
+    share, end = chosen
+    share.is_ended = True
+    return end
 
 
 def network_of(host: str) -> str:

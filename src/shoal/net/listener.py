@@ -7,6 +7,7 @@ A connection gets its place before its thread, so a server never has more of bot
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
 import threading
@@ -27,6 +28,9 @@ _log = logger("shoal.net.listener")
 _REFUSED_PAUSE_S = 0.1
 
 _BACKLOG = 128
+
+#: The error numbers of accept if descriptors, or memory for one, ran out.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Address]:
@@ -101,6 +105,7 @@ class Listener:
         port: int,
         admit: Callable[[socket.socket], Admitted | None],
         name: str,
+        make_room: Callable[[], object] = lambda: None,
     ) -> None:
         """
         Prepare a listener; :meth:`start` binds the address.
@@ -111,8 +116,10 @@ class Listener:
             admit: Gives a connection a place, or returns None to refuse it. The thread that accepts calls it,
                 so other connections wait meanwhile.
             name: The name of the threads.
+            make_room: Called if descriptors ran out.
 
         """
+        self._make_room = make_room
         self.port = port
         self._host = host
         self._admit = admit
@@ -199,6 +206,8 @@ class Listener:
             try:
                 client, _ = listener.accept()
             except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._make_room()
                 if self._listener is listener:
                     if not was_refused:
                         _log.warning("port %d: a connection could not be accepted: %s", self.port, error)

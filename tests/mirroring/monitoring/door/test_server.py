@@ -238,7 +238,8 @@ def test_exhausted_descriptors_evict_the_slowest_connection(monkeypatch: pytest.
         monkeypatch.undo()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with serving() as server, socket.create_connection(server.address, timeout=10) as slow:
+    access = HttpAccess(timing=Timing(http_peer_s=60))
+    with serving(access=access) as server, socket.create_connection(server.address, timeout=10) as slow:
         slow.sendall(b"GET / HTT")
         # Accepted before: the next connection comes after it.
         assert ask(server.address).status == 200

@@ -173,7 +173,7 @@ class Door:
     def __enter__(self) -> Self:
         for each in self._listeners:
             name = f"shoal-{each.name}"
-            accepting = Listener("", 0, partial(self._admit, each), name)
+            accepting = Listener("", 0, partial(self._admit, each), name, self._places.make_room)
             accepting.accept_from(each.socket)
             # The end of the mirror waits for no answer.
             self._closing.callback(accepting.stop, self._timing.leaving_s)
