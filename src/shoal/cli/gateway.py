@@ -177,15 +177,14 @@ def run(args: argparse.Namespace) -> int:
     give_freed_memory_back()
     metrics = serve_metrics(args)
     gateway = Gateway(settings)
-    stop = threading.Event()
-    with Signals(stop, on_retry=lambda: None) as signals:
+    with Signals(threading.Event(), on_retry=lambda: None) as signals:
         try:
             with signals.interrupting():
                 gateway.start()
             _announce(gateway, as_json=args.json)
             _announce_the_user(settings)
             with metrics, _events_told(as_json=args.json, verbose=args.verbose):
-                stop.wait()
+                signals.wait()
         except Stopped:
             upstream = settings.upstream
             say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")

@@ -25,6 +25,25 @@ def test_ending_signal_sets_the_event_with_its_name(number: signal.Signals) -> N
         assert handled.received == number.name
 
 
+@pytest.mark.timeout(10)
+def test_wait_ends_if_another_thread_got_the_signal() -> None:
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if sender.ident is None:
+                sender.start()
+            return super().wait(timeout)
+
+    def send() -> None:
+        # Until the main thread waits. If it does not yet, the test passes without a proof.
+        threading.Event().wait(0.05)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    with signals(Stop()) as handled:
+        handled.wait()
+    assert handled.received == "SIGTERM"
+
+
 def test_sigusr1_requests_a_retry() -> None:
     stop, asked = threading.Event(), threading.Event()
     with Signals(stop, asked.set) as handled:

@@ -68,15 +68,14 @@ def run(args: argparse.Namespace) -> int:
     host, port = parse_listen("--listen", args.listen)
     allow_many_files()
     broker = Broker(host, port, config={**_DEFAULTS, **dict(parse_key_values("--config", args.config))})
-    stop = threading.Event()
-    with Signals(stop, on_retry=lambda: None):
+    with Signals(threading.Event(), on_retry=lambda: None) as signals:
         try:
             broker.start()
         except OSError as error:
             raise ConfigError(f"--listen {args.listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            stop.wait()
+            signals.wait()
         finally:
             broker.stop()
     return EXIT_DONE

@@ -16,6 +16,10 @@ __all__ = ["Signals"]
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _RETRYING = signal.SIGUSR1
 
+#: Python runs handlers in the main thread, but the kernel may give a signal to another, as after SIGCONT.
+#: Then nothing ends a wait of the main thread that has no limit.
+_LOOK_EVERY_S = 0.5
+
 
 class Signals:
     """
@@ -63,6 +67,11 @@ class Signals:
     def _check(self) -> None:
         if self._stop.is_set():
             raise Stopped("the mirror was stopped before it began")
+
+    def wait(self) -> None:
+        """Wait in the main thread for a signal that ends the program."""
+        while not self._stop.wait(_LOOK_EVERY_S):
+            pass
 
     def end_by(self, cause: str) -> None:
         """End the mirror as a signal does, from any thread; ``cause`` stands for the signal's name."""
