@@ -164,16 +164,22 @@ def test_gap_at_the_end_of_a_compacted_log_is_counted(tmp_path: Path, may_ask: b
         assert two.copied() == history.committed
 
 
-def test_compacted_source_that_needs_longer_for_its_records_is_not_skipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--continue-after", "source-retention"]])
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_source_that_needs_longer_for_its_records_is_not_skipped(
+    tmp_path: Path, options: list[str], is_compacted: bool
+) -> None:
     with TwoBrokers.started() as two:
         (history,) = two.topic()
-        may_compact(two.source)
+        if is_compacted:
+            may_compact(two.source)
         history.plain(2, 2)
         quick_fetches_bring_nothing(two.source)
 
-        code, summary, messages = mirror_once(two, tmp_path)
+        code, summary, messages = mirror_once(two, tmp_path, *options)
 
         assert code == 1, messages
+        assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-gap", False)]
         assert "longer wait" in summary["stopped"]["topic-0"]
         assert summary["decisions"] == {}
 

@@ -248,7 +248,7 @@ def read_answers(
                     continue
                 end = fetched.end_offset(committed=committed)
                 look = look_for_gap(cluster, partition, offset, isolation_level)
-                if look.end is not None and look.end >= end:
+                if look.is_gap_to(end):
                     return
                 where = f"fetching {partition} at offset {offset} from {cluster}"
                 reason = f"its answers have no records, but its log ends at {end}: {look.why}"
@@ -360,13 +360,19 @@ class GapLook(NamedTuple):
     The result of :func:`look_for_gap`.
 
     Attributes:
-        end: The offset up to which the log has no records; None if that is not certain.
-        why: Why it is not certain.
+        end: The offset up to which the leader has no records; None if it may send some later.
+        is_compacted: Whether compaction explains that they are missing.
+        why: Why it is not certain that the log has none.
 
     """
 
     end: int | None
+    is_compacted: bool
     why: str
+
+    def is_gap_to(self, end: int) -> bool:
+        """Whether compaction removed all records up to an offset."""
+        return self.is_compacted and self.end is not None and self.end >= end
 
 
 def look_for_gap(
@@ -392,19 +398,20 @@ def look_for_gap(
     local_start = local_log_start_offset(cluster, partition)
     if isinstance(local_start, ShoalError):
         raise local_start
+    is_compacted = _may_be_compacted(cluster, partition.topic)
     if local_start > offset:
-        return GapLook(None, f"its leader's own disks begin at offset {local_start}")
-    if not _may_be_compacted(cluster, partition.topic):
-        return GapLook(None, "the topic's cleanup.policy is not compact, so no records may be missing")
+        return GapLook(None, is_compacted, f"its leader's own disks begin at offset {local_start}")
     wait_s = cluster.config.request_timeout_s
     reader = PartitionReader(cluster, partition, isolation_level, _LOOK_BYTES, wait_s=wait_s)
     with closing(reader):
         reader.ask(offset)
         fetched = reader.receive()
     if len(fetched.record_set):
-        return GapLook(None, "a fetch with a longer wait brought records")
+        return GapLook(None, is_compacted, "a fetch with a longer wait brought records")
     end = fetched.end_offset(committed=isolation_level is IsolationLevel.READ_COMMITTED)
-    return GapLook(end, f"its log ended at offset {end} then")
+    if not is_compacted:
+        return GapLook(end, False, "the topic's cleanup.policy is not compact, so no records may be missing")
+    return GapLook(end, True, f"its log ended at offset {end} then")
 
 
 def _may_be_compacted(cluster: Cluster, topic: str) -> bool:
