@@ -1,5 +1,5 @@
 """
-Write docs/cli.md from what ``--help`` says.
+Write docs/cli.md, and the scripts of ``shoal completion``, from what ``--help`` says.
 
     python docs/generate_cli.py
 """
@@ -8,10 +8,20 @@ import argparse
 import os
 from pathlib import Path
 
+import shtab
+
+import shoal.cli
 from shoal.cli import make_parser
+from shoal.cli.completion import SHELLS
+from shoal.cli.parser import options_of, verbs_of
+from shoal.kinds import DIRECTORY, FILE
 from shoal_broker.cli import broker, demo
 
 PAGE = Path(__file__).parent / "cli.md"
+SCRIPTS = Path(shoal.cli.__file__).parent / "completion_scripts"
+
+#: The path of a control socket, which `shoal control` takes.
+_PATH = "PATH"
 
 _HEAD = """\
 # The command line
@@ -56,9 +66,29 @@ def verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]
     return dict(subparsers.choices)
 
 
+def script(shell: str) -> str:
+    """Return the script by which a shell completes the command line."""
+    parser = make_parser()
+    for name, (verb, line) in verbs_of(parser).items():
+        verb.description = line or name  # that of `shoal --help`, which is short
+        for action in options_of(verb):
+            metavar = action.metavar if isinstance(action.metavar, str) else ""
+            # shtab reads this attribute of an action.
+            if metavar.startswith((FILE.metavar, _PATH)):
+                vars(action)["complete"] = shtab.FILE
+            elif metavar.startswith(DIRECTORY.metavar):
+                vars(action)["complete"] = shtab.DIRECTORY
+            elif metavar and shell == "zsh":
+                # shtab does not escape it, and behind a colon zsh expects a command.
+                action.metavar = metavar.replace(":", r"\:")
+    return shtab.complete(parser, shell).rstrip() + "\n"
+
+
 def _section(title: str, parser: argparse.ArgumentParser) -> str:
     return f"## {title}\n\n```text\n{parser.format_help()}```\n"
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    for each in SHELLS:
+        (SCRIPTS / f"shoal.{each}").write_text(script(each), encoding="utf-8")

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from shoal.cli import VERBS, make_parser
+from shoal.cli.completion import SHELLS
 from shoal.cli.layers import with_lower_layers
 from shoal.cli.parser import options_of
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
@@ -40,6 +41,12 @@ def test_cli_page_equals_the_help(generator: ModuleType, monkeypatch: pytest.Mon
     written = generator.PAGE.read_text(encoding="utf-8")
     # Versions of Python break lines differently.
     assert written.split() == generator.page().split(), "run python docs/generate_cli.py"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_equals_the_command_line(generator: ModuleType, shell: str) -> None:
+    written = (generator.SCRIPTS / f"shoal.{shell}").read_text(encoding="utf-8")
+    assert written == generator.script(shell), "run python docs/generate_cli.py"
 
 
 def test_tables_of_metrics_equal_the_declarations() -> None:

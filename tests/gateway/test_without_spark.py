@@ -18,7 +18,7 @@ from tests.gateway.behind import messages
 from tests.without_spark import environment_without
 
 #: The packages that only the mirror needs, and that take nine tenths of an installation.
-ABSENT = ("pyspark", "py4j", "pyarrow", "psutil", "shtab")
+ABSENT = ("pyspark", "py4j", "pyarrow", "psutil")
 
 
 @pytest.fixture
