@@ -5,12 +5,12 @@ Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY [--one-batch]
 
 import sys
 
-from rig.copying import Uncontrolled, run_copy_task
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
+from tests.copying import Uncontrolled, run_copy_task
 
 
 def copy_topic(

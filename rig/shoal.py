@@ -32,7 +32,6 @@ __all__ = [
     "BROKER",
     "SHOAL",
     "Shoal",
-    "hasty",
     "is_python_worker",
     "run_shoal",
     "serve_broker",
@@ -45,8 +44,6 @@ __all__ = [
 BROKER = ("-m", "shoal_broker")
 SHOAL = ("-m", "shoal")
 
-_HASTY = Path(__file__).with_name("hasty.py")
-
 _Found = TypeVar("_Found")
 
 #: PySpark's daemon, and that of a mirror on one machine. A worker is forked, so its command line is the same.
@@ -56,12 +53,6 @@ _DAEMONS = ("pyspark.daemon", "shoal.spark.launch.daemon")
 def shoal_command(*arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command line of ``shoal`` with these arguments."""
     return [python, *SHOAL, *arguments]
-
-
-def hasty(**times: float) -> tuple[str, ...]:
-    """Return the arguments of Python that select ``shoal`` with these fields of its `Timing`."""
-    # -P: beside that file, shoal.py is the rig's.
-    return ("-P", str(_HASTY), *(f"{name}={value}" for name, value in times.items()))
 
 
 def state_in(directory: Path) -> dict[str, str]:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rig.copying import TaskResult
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate
 from shoal.errors import BrokerError, PartitionStopped, Stopped
@@ -19,6 +18,7 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
+from tests.copying import TaskResult
 from tests.driver_events import Events
 from tests.two_brokers import CheckedGate, Killed, RunningTask, TwoBrokers, wait_until
 from tests.world.fencing import Fencing

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Self, overload
 
 from aiokafka.record import MemoryRecords
 
-from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -45,6 +44,7 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from shoal_broker.storage.log import Log
 from tests import batches
+from tests.copying import TaskResult, Uncontrolled, run_copy_task
 
 __all__ = [
     "ABORT",

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rig.copying import TaskResult
 from shoal.archive.directory import Archive
 from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
@@ -18,6 +17,7 @@ from shoal.mirroring.task.archiving import follow_documents
 from shoal.records import split
 from shoal.verify import Outcome, verify
 from shoal_broker.storage.log import Log
+from tests.copying import TaskResult
 from tests.task_driver import Driver, Following
 from tests.two_brokers import Content, TwoBrokers, batches_of, content_of, wait_until
 

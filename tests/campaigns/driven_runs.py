@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from rig.copying import TaskResult
 from shoal.errors import Stopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.copying import TaskResult
 from tests.task_driver import Driver, Following
 from tests.two_brokers import Held, Killed
 from tests.world.tasks import TOPIC, TaskWorld

@@ -125,7 +125,7 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
 _TASK = """
 import sys
 from dataclasses import replace
-from rig.copying import Uncontrolled, run_copy_task
+from tests.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal.mirroring.model.ranges import CopyRange

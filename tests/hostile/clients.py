@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
-from rig.copying import TaskResult
 from rig.shoal import Shoal
 from rig.wait import TimedOut, wait_until
 from shoal import exit_codes
@@ -47,6 +46,7 @@ from shoal.errors import ShoalError
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
 from shoal_broker import Broker
+from tests.copying import TaskResult
 from tests.spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copied, brokers_with_orders
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched, content_of
 

@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 
 from rig import KafkaCluster, create_topic
 from rig.cluster import java_properties
-from rig.copying import Uncontrolled, run_copy_task
 from rig.locked import LockedKafka, jaas
 from rig.read import digest_topic
 from rig.wait import wait_until
@@ -35,6 +34,7 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import prepare
+from tests.copying import Uncontrolled, run_copy_task
 from tests.integration.shared_spark import shoal
 from tests.integration.test_rights import grant
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from rig.cluster import java_properties
-from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from rig.load import create_topic, load_plain
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.ports import free_port
@@ -30,6 +29,7 @@ from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
+from tests.copying import TaskResult, Uncontrolled, run_copy_task
 from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.

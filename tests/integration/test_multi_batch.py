@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM
-from rig.copying import run_copy_task
 from rig.load import CODECS, await_leaders, load_batches
 from rig.made_records import random_records
 from rig.proxy import Disturbance, Proxies, Step
@@ -27,6 +26,7 @@ from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
+from tests.copying import run_copy_task
 from tests.produce_connection import takes_multi_batch
 from tests.two_brokers import Watched
 

@@ -16,7 +16,6 @@ from random import Random
 import pytest
 
 from rig import KafkaCluster
-from rig.copying import TaskResult, Uncontrolled, run_copy_task
 from rig.load import create_topic, load_batch
 from rig.made_records import random_records
 from rig.read import read_topic
@@ -33,6 +32,7 @@ from shoal.protocol.codec import request_class
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests import batches
+from tests.copying import TaskResult, Uncontrolled, run_copy_task
 from tests.late_requests import Doomed, Requests, arrive
 from tests.two_brokers import Killed
 

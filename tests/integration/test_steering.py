@@ -12,8 +12,9 @@ from rig import wait_until
 from rig.cluster import KafkaCluster
 from rig.load import load_plain
 from rig.read import digest_topic
-from rig.shoal import Shoal, hasty
+from rig.shoal import Shoal
 from tests.control import send
+from tests.hasty import hasty
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

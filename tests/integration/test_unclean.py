@@ -18,7 +18,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import KafkaCluster
-from rig.copying import TaskResult, run_copy_task
 from rig.load import await_leaders, create_topic, load_batch
 from rig.made_records import random_records
 from rig.read import read_topic
@@ -32,6 +31,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
+from tests.copying import TaskResult, run_copy_task
 from tests.integration.shared_spark import shoal
 from tests.two_brokers import Watched
 

@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rig import CODECS, OLD_CODECS, KafkaCluster, OldKafka, load_compacted, load_old_batch, read_topic
-from rig.copying import Uncontrolled, run_copy_task
 from rig.dump import dump_partition
 from rig.load import Codec as CodecName
 from rig.load import create_topic, load_batch, load_every_kind
@@ -27,6 +26,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome, Side, VerifyReport, verify
+from tests.copying import Uncontrolled, run_copy_task
 from tests.verifying import altered, missing
 
 #: Batches of the topics to damage: codec and number of records.

@@ -26,7 +26,7 @@ ALLOWED_BYTES = 64 * MIB
 TASK = """
 import sys
 from pathlib import Path
-from rig.copying import Uncontrolled, run_copy_task
+from tests.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal.mirroring.model.ranges import CopyRange

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.records import Codec
 from tests import batches
+from tests.copying import TaskResult
 from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched
 
 

@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from rig.shoal import Shoal, hasty, run_shoal
+from rig.shoal import Shoal, run_shoal
 from shoal_broker import Broker
+from tests.hasty import hasty
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

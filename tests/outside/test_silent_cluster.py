@@ -18,10 +18,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from rig.shoal import Shoal, hasty, serve_broker
+from rig.shoal import Shoal, serve_broker
 from shoal.cli.control import ask_mirror
 from shoal_broker import Broker
 from shoal_broker.cluster import BrokerCluster
+from tests.hasty import hasty
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

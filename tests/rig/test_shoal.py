@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from rig import wait_until
-from rig.shoal import Shoal, hasty, run_shoal, serve_broker, serve_gateway
+from rig.shoal import Shoal, run_shoal, serve_broker, serve_gateway
+from tests.hasty import hasty
 
 #: Prints a line for people, an object, half an object without a line's end, and waits.
 _TALKER = """

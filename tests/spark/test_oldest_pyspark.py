@@ -12,7 +12,7 @@ from shutil import rmtree
 import pytest
 
 import shoal
-from rig.shoal import hasty
+from tests.hasty import hasty
 from tests.spark.mirror_command import (
     RECORDS,
     TIMEOUT_S,

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from rig.copying import TaskResult
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.error_codes import ErrorCode
@@ -32,6 +31,7 @@ from shoal_broker.clock import now_ms
 from shoal_broker.cluster import BrokerCluster
 from shoal_broker.coordination.group import CommittedOffset
 from shoal_broker.storage.log import Log
+from tests.copying import TaskResult
 from tests.task_driver import Driver, Following
 from tests.two_brokers import (
     QUICK,

@@ -14,8 +14,9 @@ import psutil
 from rig.judge import Verdict, compare
 from rig.load import create_topic
 from rig.read import read_topic
-from rig.shoal import hasty, run_shoal, state_in
+from rig.shoal import run_shoal, state_in
 from rig.wait import TimedOut, wait_until
+from tests.hasty import hasty
 
 from .load import await_ends, load
 from .movers import Started

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rig.cluster import java_properties
-from rig.shoal import SHOAL, hasty
+from rig.shoal import SHOAL
+from tests.hasty import hasty
 
 from .setup import Program, Setup
 

@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from rig.copying import Uncontrolled, run_copy_task
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
@@ -21,6 +20,7 @@ from shoal.mirroring.task import progress
 from shoal.net.address import parse_bootstrap
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
+from tests.copying import Uncontrolled, run_copy_task
 
 
 class Telling(Uncontrolled):

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rig.copying import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
@@ -26,6 +25,7 @@ from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
+from tests.copying import Uncontrolled
 from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until

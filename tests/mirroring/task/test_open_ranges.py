@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker.call import Call
 from tests import batches
+from tests.copying import TaskResult
 from tests.two_brokers import (
     History,
     TwoBrokers,

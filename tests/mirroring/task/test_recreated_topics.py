@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -17,6 +16,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from tests import batches
+from tests.copying import TaskResult
 from tests.two_brokers import (
     NOW_MS,
     Held,

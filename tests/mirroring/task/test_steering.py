@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
 from shoal.mirroring.assignment import Wanted
@@ -21,6 +20,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
+from tests.copying import TaskResult
 from tests.driver_events import Events
 from tests.mirroring.task.test_recreated_topics import list_by_name, recreate
 from tests.native_path import SENDERS, send_by

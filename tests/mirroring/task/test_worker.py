@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rig.copying import Uncontrolled
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
@@ -32,6 +31,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.clocks import Ahead
+from tests.copying import Uncontrolled
 from tests.two_brokers import (
     Held,
     History,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rig.copying import TaskResult
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
@@ -19,6 +18,7 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
 from tests import batches
+from tests.copying import TaskResult
 from tests.group_member import GroupMember
 from tests.two_brokers import (
     ABORT,
