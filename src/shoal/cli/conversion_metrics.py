@@ -50,6 +50,7 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
 
     """
     options = MetricsOptions(**given(MetricsOptions, vars(args)))
+    options.check_served(metrics=options.metrics)
     if options.metrics is None:
         return nullcontext()
     # Imported here: a gateway without metrics does not pay for the imports.

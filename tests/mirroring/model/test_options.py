@@ -62,6 +62,7 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes '1073741825': not between"),
         ({"max_in_flight": 0}, "--max-in-flight '0': not between 1 and 5"),
         ({"max_in_flight": 6}, "--max-in-flight '6': not between 1 and 5"),
+        ({"http_token_file": "token"}, "--http-token-file token: no server .* --metrics or --ui"),
         ({"conf": (("foo", "bar"),)}, r"conf 'foo' is not a Spark setting\. .* begin with 'spark\.'"),
         (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},

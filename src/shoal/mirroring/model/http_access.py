@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ... import kinds
 from ...declare import option
+from ...errors import ConfigError
+from ...net.address import Address
 from ...timing import DEFAULT_TIMING, Timing
 
 __all__ = ["OPEN", "HttpAccess", "HttpOptions"]
@@ -43,6 +45,24 @@ class HttpOptions:
         default=None,
         group="monitoring",
     )
+
+    def check_served(self, **addresses: Address | None) -> None:
+        """
+        Refuse a token that no server asks for.
+
+        Args:
+            addresses: The addresses that are listened on, by the names of their options.
+
+        Raises:
+            ConfigError: There is a token, and no address.
+
+        """
+        if self.http_token_file is not None and not any(addresses.values()):
+            servers = " or ".join(f"--{name}" for name in addresses)
+            raise ConfigError(
+                f"--http-token-file {self.http_token_file}: no server asks for the token. Add {servers}, or "
+                "leave it out"
+            )
 
     @property
     def http(self) -> HttpAccess:

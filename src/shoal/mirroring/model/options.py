@@ -216,6 +216,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         check_range("--max-in-flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
+        self.check_served(metrics=self.metrics, ui=self.ui)
         self._check_archives()
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
