@@ -347,6 +347,44 @@ def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> Non
             wait_until(lambda: control.membership().generation == 1)
 
 
+class ByHand:
+    """A task that sends each line when its test wants it to."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._connection = socket.create_connection(driver.server.address)
+        self._send({"hello": "secret", "job": 0, "attempt": 0})
+        self._lines = self._connection.makefile("rb")
+        self.read()
+
+    def _send(self, said: dict[str, Any]) -> None:
+        self._connection.sendall(json.dumps({**said, "clock_s": lease_clock_s()}).encode() + b"\n")
+
+    def tell(self, *, waits: bool) -> None:
+        self._send({"waits": waits})
+
+    def read(self) -> Any:
+        return json.loads(self._lines.readline())
+
+    def __enter__(self) -> ByHand:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lines.close()
+        self._connection.close()
+
+
+def test_pause_does_not_share_the_limit_out_again(driver: Driver) -> None:
+    with ByHand(driver) as one, ByHand(driver) as other:
+        one.tell(waits=True)
+        other.tell(waits=False)
+        driver.server.steer(limit=1_000_000)
+        parts = [each.read()["steering"]["bytes_per_s"] for each in (one, other)]
+        for number in range(5):
+            driver.server.steer(frozenset([f"topic-{number}"]), 1_000_000)
+        for each, part in zip((one, other), parts, strict=True):
+            assert [each.read()["steering"]["bytes_per_s"] for _ in range(5)] == [part] * 5
+
+
 # Partitions move from task to task
 
 ORDERS = TopicPartition("orders", 0)

@@ -328,9 +328,9 @@ class ControlServer:
     def steer(self, paused: frozenset[str] = frozenset(), limit: int | None = None) -> None:
         """Let no task, also no later one, fetch these topics, and all together so many bytes a second."""
         with self._changed:
-            self._paused, self._limit = paused, limit
-            if limit is not None:
+            if limit is not None and limit != self._limit:
                 share_limit(limit, self._assignment.members)
+            self._paused, self._limit = paused, limit
             self._send_to_all()
 
     # To all tasks
