@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 import pytest
 
 from shoal.errors import ConfigError
@@ -76,6 +77,21 @@ print(len(os.listdir("/proc/self/task")), "shoal.mirroring.task.task" in sys.mod
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
     )
     assert run.stdout.split() == ["1", "True"]
+
+
+def test_daemon_of_workers_imports_no_zip_file_of_spark() -> None:
+    lib = Path(pyspark.__file__).parent / "python" / "lib"
+    zips = sorted(lib.glob("*.zip"))
+    assert [each.name.partition("-")[0] for each in zips] == ["py4j", "pyspark.zip"]
+    run = subprocess.run(
+        [sys.executable, "-c", "import shoal.spark.launch.daemon, py4j, pyspark; print(pyspark, py4j)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, zips))},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert ".zip" not in run.stdout
 
 
 def test_state_directory_is_private(tmp_path: Path) -> None:
