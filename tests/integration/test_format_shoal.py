@@ -39,9 +39,9 @@ def test_job_of_a_standalone_cluster_copies_a_topic(
     load_every_kind(source_cluster.bootstrap, topic, PARTITIONS)
     create_topic(destination_cluster.bootstrap, topic, PARTITIONS)
     between = [source_cluster.bootstrap, destination_cluster.bootstrap]
-    with standalone_cluster(tmp_path) as master:
+    with standalone_cluster(tmp_path) as cluster:
         job = subprocess.run(
-            [sys.executable, "-c", JOB, master, *between, topic],
+            [sys.executable, "-c", JOB, cluster.address, *between, topic],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             capture_output=True,
             text=True,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "brokers_with_orders",
     "complaints",
     "copied",
+    "executors_of",
     "load",
 ]
 
@@ -96,14 +98,14 @@ class Mirror(Shoal):
         last = self.wait(TIMEOUT_S)
         return self.exit_code, complaints(self.stderr), last
 
-    def executors(self) -> int:
-        """Return how many executors of their own its tasks have on this machine."""
-        # A process just forked by an executor has its command line, too.
-        return len({each for each in self._command_lines() if "CoarseGrainedExecutorBackend" in each})
 
-    def _command_lines(self) -> Iterator[str]:
-        for process in self.children():
-            try:
-                yield " ".join(process.cmdline())
-            except psutil.NoSuchProcess:
-                continue
+def executors_of(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return the executors of Spark among processes."""
+    found: dict[str, psutil.Process] = {}
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            line = " ".join(each.cmdline())
+            if "CoarseGrainedExecutorBackend" in line and each.name() == "java":
+                # A process just forked by an executor has its command line, too.
+                found.setdefault(line, each)
+    return list(found.values())

@@ -7,24 +7,45 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from tests.spark.mirror_command import TIMEOUT_S
 from tests.two_brokers import wait_until
 
-__all__ = ["standalone_cluster"]
+__all__ = ["StandaloneCluster", "standalone_cluster"]
+
+
+@dataclass(frozen=True)
+class StandaloneCluster:
+    """
+    A running cluster.
+
+    Attributes:
+        address: The master's.
+        worker: The worker's process.
+
+    """
+
+    address: str
+    worker: psutil.Process
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of the worker's executors and drivers."""
+        return list(self.worker.children(recursive=True))
 
 
 @contextmanager
-def standalone_cluster(directory: Path) -> Iterator[str]:
-    """Run a master and a worker as an administrator would; yield the master's address."""
+def standalone_cluster(directory: Path) -> Iterator[StandaloneCluster]:
+    """Run a master and a worker as an administrator would."""
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
     environ = {**os.environ, "SPARK_WORKER_DIR": str(directory / "work")}
 
     @contextmanager
-    def daemon(name: str, *args: str) -> Iterator[Path]:
+    def daemon(name: str, *args: str) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
         log = directory / f"{name}.log"
         command = [str(spark_class), *args]
         with log.open("wb") as output:
@@ -32,18 +53,19 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
                 command, env=environ, stdout=output, stderr=output, start_new_session=True
             )
         try:
-            yield log
+            yield log, process
         finally:
             process.terminate()
             process.wait(TIMEOUT_S)
 
     here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    with daemon("master", "org.apache.spark.deploy.master.Master", *here) as log:
+    with daemon("master", "org.apache.spark.deploy.master.Master", *here) as (log, _):
         address = _said(log, r"Starting Spark master at (spark://\S+)")
         size = ["--cores", "2", "--memory", "2g"]
-        with daemon("worker", "org.apache.spark.deploy.worker.Worker", *here, *size, address) as worker_log:
+        worker = "org.apache.spark.deploy.worker.Worker"
+        with daemon("worker", worker, *here, *size, address) as (worker_log, process):
             _said(worker_log, r"(Successfully registered with master)")
-            yield address
+            yield StandaloneCluster(address, psutil.Process(process.pid))
 
 
 def _said(log: Path, pattern: str) -> str:
