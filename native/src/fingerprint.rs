@@ -17,28 +17,16 @@ const DELETE_HORIZON: i16 = 0x40;
 /// Up to this size a payload that is in the cache is read again sooner than a CRC is corrected: 1 µs each.
 const LARGEST_READ_AGAIN: usize = 16_384;
 
-/// Batches that follow each other without a gap.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Fingerprints {
-    /// The position of the first batch that is not plain.
-    pub end: usize,
-    pub records_count: u64,
-    /// Whether their base timestamps are create times.
-    pub is_telling: bool,
-    /// For each CRC, size, records, codec, base timestamp; little-endian (`PACKED_FINGERPRINT`).
-    pub rows: Vec<u8>,
-}
-
-/// Walk over the plain batches at `position`; each has the CRC that its header says.
+/// Return a row for each plain batch from `position` on, as `PACKED_FINGERPRINT`: CRC, size, records, codec and base
+/// timestamp, little-endian. Each batch has the CRC that its header says.
 pub fn fingerprint_plain(
     record_set: &[u8],
     mut position: usize,
     first_offset: i64,
     end_offset: i64,
     transactional: bool,
-) -> Fingerprints {
+) -> Vec<u8> {
     let mut offset = first_offset;
-    let mut records_count = 0;
     let mut time_type = None;
     let mut rows = Vec::new();
     let mut corrector = Corrector::default();
@@ -70,14 +58,8 @@ pub fn fingerprint_plain(
         rows.extend_from_slice(&read_i64(batch, BASE_TIMESTAMP).to_le_bytes());
         position += batch.len();
         offset = offset.saturating_add(records.into());
-        records_count += records as u64;
     }
-    Fingerprints {
-        end: position,
-        records_count,
-        is_telling: time_type.is_none_or(|bit| bit == 0),
-        rows,
-    }
+    rows
 }
 
 fn whole_batch(rest: &[u8]) -> Option<&[u8]> {
@@ -112,8 +94,7 @@ mod tests {
     fn equal_batches_have_equal_rows_whatever_a_mirror_changes() {
         let set = [batch(100, 3, b"abc"), batch(103, 1, b"d")].concat();
         let found = fingerprint_plain(&set, 0, 100, i64::MAX, false);
-        assert_eq!((found.end, found.records_count), (set.len(), 4));
-        assert_eq!(found.rows.len(), 2 * 24);
+        assert_eq!(found.len(), 2 * 24);
         let mut copy = [batch(7, 3, b"abc"), batch(10, 1, b"d")].concat();
         let stamp = crate::walk::Stamp {
             first_offset: 7,
@@ -128,10 +109,7 @@ mod tests {
         let first = batch(100, 3, b"abc").len();
         copy[..8].copy_from_slice(&7i64.to_be_bytes());
         copy[first..first + 8].copy_from_slice(&10i64.to_be_bytes());
-        assert_eq!(
-            fingerprint_plain(&copy, 0, 7, i64::MAX, false).rows,
-            found.rows
-        );
+        assert_eq!(fingerprint_plain(&copy, 0, 7, i64::MAX, false), found);
     }
 
     #[test]
@@ -145,7 +123,7 @@ mod tests {
             covered[14..22].fill(0);
             let expected = crc32c_of_two(&covered, &set[RECORDS_COUNT..]);
             let found = fingerprint_plain(&set, 0, 100, i64::MAX, false);
-            assert_eq!(found.rows[..4], expected.to_le_bytes(), "{size} bytes");
+            assert_eq!(found[..4], expected.to_le_bytes(), "{size} bytes");
         }
     }
 
@@ -154,9 +132,6 @@ mod tests {
         let mut set = [batch(100, 3, b"abc"), batch(103, 1, b"d")].concat();
         *set.last_mut().expect("a payload") ^= 1;
         let found = fingerprint_plain(&set, 0, 100, i64::MAX, true);
-        assert_eq!(
-            (found.end, found.records_count),
-            (batch(100, 3, b"abc").len(), 3)
-        );
+        assert_eq!(found.len(), 24);
     }
 }

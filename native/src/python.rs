@@ -24,7 +24,7 @@ use crate::tls::TlsSocket;
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 8;
+const INTERFACE: u32 = 9;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -155,10 +155,8 @@ fn join_plain<'py>(
     ))
 }
 
-/// Return the fingerprints of the plain batches of a record set from `position` on.
-///
-/// Returns where the first other batch begins, how many records the plain ones have, whether their timestamps are
-/// create times, and a row for each, as `struct.Struct("<IIIIq")`.
+/// Return the fingerprints of the plain batches of a record set from `position` on: a row for each, as
+/// `struct.Struct("<IIIIq")`.
 #[pyfunction]
 #[pyo3(signature = (record_set, position, *, first_offset, end_offset, transactional))]
 fn fingerprint_plain<'py>(
@@ -168,16 +166,11 @@ fn fingerprint_plain<'py>(
     first_offset: i64,
     end_offset: i64,
     transactional: bool,
-) -> PyResult<(usize, u64, bool, Bound<'py, PyBytes>)> {
+) -> PyResult<Bound<'py, PyBytes>> {
     let bytes = readable(&record_set)?;
     check_position(position, bytes)?;
-    let found = py.detach(|| fingerprint(bytes, position, first_offset, end_offset, transactional));
-    Ok((
-        found.end,
-        found.records_count,
-        found.is_telling,
-        PyBytes::new(py, &found.rows),
-    ))
+    let rows = py.detach(|| fingerprint(bytes, position, first_offset, end_offset, transactional));
+    Ok(PyBytes::new(py, &rows))
 }
 
 fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 8
+_INTERFACE = 9
 
 
 class LotRow(NamedTuple):
@@ -78,7 +78,7 @@ class Native(Protocol):
         first_offset: int,
         end_offset: int,
         transactional: bool,
-    ) -> tuple[int, int, bool, bytes]:
+    ) -> bytes:
         """See :func:`shoal.records.fingerprint_plain`."""
 
     def join_plain(

@@ -96,19 +96,18 @@ def fingerprint_plain(
 
     """
     walk = fingerprint_plain_in_python if NATIVE is None else NATIVE.fingerprint_plain
-    _, _, _, fingerprints = walk(
+    return walk(
         record_set,
         position,
         first_offset=first_offset,
         end_offset=end_offset,
         transactional=transactional,
     )
-    return fingerprints
 
 
 def fingerprint_plain_in_python(
     record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
-) -> tuple[int, int, bool, bytes]:
+) -> bytes:
     end, offset = len(record_set), first_offset
     refused = CONTROL | DELETE_HORIZON | (0 if transactional else TRANSACTIONAL)
     time_bit: int | None = None
@@ -133,7 +132,7 @@ def fingerprint_plain_in_python(
         normal = crc32c(record_set[position + RECORDS_COUNT_OFFSET : following], normal)
         rows.append(PACKED_FINGERPRINT.pack(normal, length + LOG_OVERHEAD, count, codec, base_timestamp))
         position, offset = following, offset + count
-    return position, offset - first_offset, not time_bit, b"".join(rows)
+    return b"".join(rows)
 
 
 _LAST_CODEC = max(Codec)
