@@ -365,6 +365,17 @@ def test_verify_after_compaction_of_the_destination_is_equal_only_if_the_keys_fo
     )
 
 
+def test_verify_after_compaction_of_both_names_an_altered_record_behind_a_gap(sides: Sides) -> None:
+    # Either of the two has the key of the other: this is no later record for which a cleaner removed it.
+    sides.holed([0, 2, 3], 4)
+    sides.plain(20)
+    sides.mirror()
+    altered_one = [sides.items[0], sides.items[1]._replace(value=b"another"), *sides.items[2:]]
+    lay_out(sides.brokers, [encode(altered_one, deltas=[0, 2, *range(3, 24)], size=24)])
+    report = sides.report()
+    assert (report.outcome, altered(report)) == (Outcome.DIFFERENT, [((2, 3), (2, 3))])
+
+
 # Different
 
 

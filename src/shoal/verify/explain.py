@@ -285,12 +285,14 @@ class _Rules:
         for left in beside:
             slot = left.slot
             end = _first_behind_gap(slot.destination, slot.end.destination)
-            gone, unknown = _judged(left.source, slot.gaps.destination, here, there, end)
+            copied = {each.offset for each in left.destination}
+            gone, unknown = _judged(left.source, slot.gaps.destination, here, there, end, copied)
             for offset in unknown:
                 self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), at(slot.start.destination))
             end = slot.end.source if self.found.lag is None or not slot.is_last else self.found.lag
             end = min(end, _first_behind_gap(slot.source, end))
-            extra, strange = _judged(left.destination, slot.gaps.source, there, here, end)
+            mirrored = {each.offset for each in left.source}
+            extra, strange = _judged(left.destination, slot.gaps.source, there, here, end, mirrored)
             for offset in strange:
                 self.ranges.add(_may_be_removed(Side.SOURCE), at(slot.start.source), one(offset))
             self.found.removed += len(gone) + len(extra)
@@ -379,7 +381,7 @@ class _Keys:
 
 
 def _judged(
-    records: Sequence[Odd], gap: int, own: _Keys, other: _Keys, end: int
+    records: Sequence[Odd], gap: int, own: _Keys, other: _Keys, end: int, beside: Collection[int]
 ) -> tuple[set[int], dict[int, None]]:
     """
     Return the offsets of records that a gap explains, and of those of which nothing is known, in order.
@@ -390,6 +392,8 @@ def _judged(
         own: The keys of the side that has them.
         other: The keys of the side that lacks them.
         end: The offset of the other side's first record behind a gap in their place.
+        beside: The offsets of the other side's records in their place. One of these with the same key is an
+            altered record: neither cleaner would have kept the earlier of the two.
 
     """
     gone, unknown = set[int](), dict[int, None]()
@@ -397,7 +401,7 @@ def _judged(
         first = other.first.get(each.key, end if each.key is None else None)
         if first is None and each.key in own.buried:
             gone.add(each.offset)
-        elif first is not None and first >= end:
+        elif first is not None and first >= end and (each.key is None or first not in beside):
             # The cleaner drops records without a key, and none shows it.
             if each.key is None:
                 unknown[each.offset] = None
