@@ -25,6 +25,7 @@ from rig.wait import wait_until
 
 __all__ = [
     "COMPACTED",
+    "hasten_cleaner",
     "load_compacted",
     "load_old_compacted",
 ]
@@ -65,7 +66,7 @@ def load_compacted(
     Returns:
         The batches that remain of each topic, of a deep dump.
     """
-    _hasten_cleaner(cluster.bootstrap)
+    hasten_cleaner(cluster.bootstrap)
 
     def load(topic: str) -> None:
         create_topic(cluster.bootstrap, topic, config={**COMPACTED, **(config or {})})
@@ -87,7 +88,7 @@ def load_old_compacted(
     return _wait_for_compaction(kafka, topics, _is_old_compacted)
 
 
-def _hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
+def hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
     """Make a running broker's cleaner look for work ten times a second instead of every 15 s."""
     entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])

@@ -6,14 +6,18 @@ import argparse
 import json
 import random
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from rig.cluster import two_clusters
 from tests.two_brokers import TwoBrokers
 
 from .cases import CASES, Case
-from .trial import run_trials
+from .clusters import run_between_clusters
+from .trial import Trial, run_trials
 
 #: Trials between two brokers that are new.
 _SLICE = 50
@@ -27,28 +31,39 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=300, help="most records of a topic (default: 300)")
     parser.add_argument("--findings", metavar="FILE", help="append each report to this file, as JSON")
     parser.add_argument("--cases", action="store_true", help="run so many of each case, and no trials")
+    parser.add_argument("--clusters", action="store_true", help="copy between real clusters, by their tools")
     args = parser.parse_args()
     if args.cases:
         sys.exit(_run_cases(args.first, args.count))
+    seeds = range(args.first, args.first + args.count)
     wrong = 0
     outcomes = Counter[str]()
-    with ExitStack() as stack:
-        findings = stack.enter_context(Path(args.findings or "/dev/null").open("a", encoding="utf-8"))
-        for begin in range(args.first, args.first + args.count, _SLICE):
-            seeds = range(begin, min(begin + _SLICE, args.first + args.count))
-            with TwoBrokers.started() as brokers:
-                for trial in run_trials(brokers, seeds, records=args.records):
-                    complaint = trial.complaint()
-                    assert trial.report is not None
-                    outcomes[trial.report.outcome.value] += 1
-                    if complaint:
-                        wrong += 1
-                        print(f"WRONG {complaint}: {trial.details}", flush=True)
-                    json.dump({"complaint": complaint, "report": trial.report.to_json_object()}, findings)
-                    findings.write("\n")
+    with Path(args.findings or "/dev/null").open("a", encoding="utf-8") as findings:
+        for trial in _between_clusters(seeds) if args.clusters else _embedded(seeds, args.records):
+            complaint = trial.complaint()
+            assert trial.report is not None
+            outcomes[trial.report.outcome.value] += 1
+            if complaint:
+                wrong += 1
+                print(f"WRONG {complaint}: {trial.details}", flush=True)
+            json.dump({"complaint": complaint, "report": trial.report.to_json_object()}, findings)
+            findings.write("\n")
     counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(f"{args.count} trials from seed {args.first}: {counted}; {wrong} wrong")
     sys.exit(bool(wrong))
+
+
+def _embedded(seeds: range, records: int) -> Iterator[Trial]:
+    for begin in range(0, len(seeds), _SLICE):
+        with TwoBrokers.started() as brokers:
+            yield from run_trials(brokers, seeds[begin : begin + _SLICE], records=records)
+
+
+def _between_clusters(seeds: range) -> Iterator[Trial]:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-")))
+        source, destination = stack.enter_context(two_clusters())
+        yield from run_between_clusters(source, destination, seeds, directory)
 
 
 def _run_cases(first: int, count: int) -> bool:
