@@ -27,13 +27,15 @@ from bench.runs import RUNS, Run, Section, write_run
 from bench.several_batches import AGENT
 from bench.shoal_movers import Code, code_before, has_native
 from bench.start import START
+from bench.verify_records import VERIFY_RECORDS
 from bench.verify_speed import VERIFY
 from rig import KAFKA_VERSION
 
 __all__ = ["ROWS", "main"]
 
 ROWS: dict[str, Row] = {
-    row.name: row for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, FAR, AGENT, CUTOVER, ARCHIVE)
+    row.name: row
+    for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, VERIFY_RECORDS, FAR, AGENT, CUTOVER, ARCHIVE)
 }
 
 _ROOT = Path(__file__).parents[1]

@@ -37,6 +37,7 @@ _TIMEOUT_S = 1200.0
 class _Speed:
     cpu_s: float
     seconds: float
+    memory_mb: float
     yardstick_ms: float
 
 

@@ -1,14 +1,15 @@
 """Run ``shoal verify`` several times in one process, and print the cost of the last.
 
-Usage: python bench/verify_twice.py ARGUMENTS..., each the arguments of one run, as a JSON array.
+Usage: python bench/verify_twice.py [--code N] ARGUMENTS..., each the arguments of one run, as a JSON array.
+Each run must end with this exit code, by default 0. The memory is what the first run adds to the process.
 
 This module imports nothing of the bench, so that it also runs with another commit's shoal.
 """
 
+import argparse
 import io
 import json
 import resource
-import sys
 import time
 from contextlib import redirect_stdout
 
@@ -20,16 +21,25 @@ def _cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
 def main() -> None:
-    cpu_s = seconds = 0.0
-    for told in sys.argv[1:]:
-        cpu_before, began = _cpu_s(), time.monotonic()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--code", type=int, default=0)
+    parser.add_argument("runs", nargs="+", type=json.loads)
+    told = parser.parse_args()
+    cpu_s = seconds = memory_mb = 0.0
+    for arguments in told.runs:
+        cpu_before, began, peak_mb = _cpu_s(), time.monotonic(), _peak_mb()
         with redirect_stdout(io.StringIO()) as output:
-            code = shoal(json.loads(told))
-        if code != 0:
+            code = shoal(arguments)
+        if code != told.code:
             raise SystemExit(f"exit code {code}:\n{output.getvalue()}")
         cpu_s, seconds = _cpu_s() - cpu_before, time.monotonic() - began
-    print(json.dumps({"cpu_s": cpu_s, "seconds": seconds}))
+        memory_mb = memory_mb or _peak_mb() - peak_mb
+    print(json.dumps({"cpu_s": cpu_s, "seconds": seconds, "memory_mb": memory_mb}))
 
 
 if __name__ == "__main__":
