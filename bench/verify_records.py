@@ -1,8 +1,8 @@
 """The cost of ``shoal verify`` if it compares records: the row ``verify-records``.
 
-A topic of 200,000 records of 100 bytes, and a copy by another producer: cut and compressed again, with a
-block of 20,000 records moved or doubled, or with two of three records altered, which are 266,666 records that
-one side lacks. Nothing but the records says where the copy begins. As in the row ``verify``, the second
+A topic has 200,000 records of 100 bytes. Another producer has cut and compressed its copies again. One copy
+has a block of 20,000 records elsewhere, and one has it twice. In one, two of three records are altered, so
+that each side lacks 133,333. The records alone show where a copy begins. As in the row ``verify``, the second
 comparison of a process counts.
 """
 

@@ -8,8 +8,8 @@ force over both lists of records decides without verify which faults can be seen
 
 Large logs, two topics and changes while verify reads have cases of their own (:mod:`.cases`).
 
-`python -m tests.verify.campaign FIRST COUNT` runs many trials, with `--cases` as many of each case, and with
-`--clusters` trials between real clusters, by other tools and the real cleaner (:mod:`.clusters`).
+`python -m tests.verify.campaign FIRST COUNT` runs many trials, and with `--cases` as many of each case. With
+`--clusters` the trials are between real clusters, by other tools and the real cleaner (:mod:`.clusters`).
 """
 
 from .cases import CASES, LARGE_CASES
