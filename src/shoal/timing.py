@@ -58,6 +58,7 @@ class Timing:
         first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of request and answer together, for any pace of the client.
+        gate_look_s: The time between two looks at what opens a gate of a cut-over.
         leaving_s: The limit for the end of a closed connection's thread, on a busy machine: in the servers of
             metrics and page, and of tasks.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the
@@ -151,6 +152,8 @@ class Timing:
     http_peer_s: float = 10.0
     http_request_s: float = 30.0
     leaving_s: float = 1.0
+    # A cut-over
+    gate_look_s: float = 1.0
     # A gateway
     memory_patience_s: float = 10.0
     next_leaves_s: float = 1.0

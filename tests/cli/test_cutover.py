@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -19,8 +20,10 @@ from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offs
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.cutover import run
 from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
+from shoal.mirroring.cutover.options import CutoverOptions
+from shoal.mirroring.cutover.outcome import CutoverReport
+from shoal.mirroring.cutover.run import cut_over
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -72,7 +75,11 @@ class Move:
 
 @pytest.fixture
 def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
-    monkeypatch.setattr(run, "_LOOK_S", 0.01)
+    def looking_often(options: CutoverOptions, **others: Any) -> CutoverReport:
+        often = replace(options.mirror, timing=replace(options.mirror.timing, gate_look_s=0.01))
+        return cut_over(replace(options, mirror=often), **others)
+
+    monkeypatch.setattr("shoal.cli.cutover.cut_over", looking_often)
     with ExitStack() as stack:
         two = stack.enter_context(TwoBrokers.started())
         two = two.with_settings(group=GROUP, rules=copy_rules(two.settings.source, COPY_DEFAULTS))

@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from rich.console import Console
 
 from shoal.cli.live_line import line
 from shoal.cli.live_report import LiveReport
-from shoal.cli.plain_report import JsonReport, News, PlainReport, summary_rows
+from shoal.cli.output import stamp_lines
+from shoal.cli.plain_report import JsonReport, PlainReport, summary_rows
 from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.progress import (
     GarbageCollection,
@@ -168,7 +170,6 @@ def screen_of(progress: Progress, width: int) -> str:
     """Return the output of one report on a terminal of some width."""
     screen = io.StringIO()
     with LiveReport(Console(file=screen, force_terminal=True, width=width, height=20)) as report:
-        report._news = News(lambda sentence: None)
         report.progress(progress)
     lines = screen.getvalue().replace("\r", "\n").splitlines()
     assert all(len(re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", each)) <= width for each in lines)
@@ -214,9 +215,9 @@ def test_open_transaction_is_printed_once_with_its_held_records(
 
 
 def test_lines_of_a_service_have_times_except_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr("shoal.cli.output._stamps", True)  # undone at the end
+    request.addfinalizer(partial(stamp_lines, is_service=False))
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     report_to(as_json=False, is_service=False).warning("beware")
     report_to(as_json=False, is_service=True).warning("beware")

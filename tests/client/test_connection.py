@@ -111,12 +111,14 @@ def connect(
     )
 
 
-def impatient(connection: Connection, timeout_s: float) -> Connection:
-    """Have less patience from here on: a peer may need more to answer the handshake on a busy machine."""
+def impatient(address: Address, timeout_s: float, *, abort_on_close: bool = False) -> Connection:
+    """Have patience for the handshake alone: a peer may need more for it on a busy machine."""
+    connection = connect(address, abort_on_close=abort_on_close)
     connection.timeout_s = timeout_s
     timeval = struct.pack("ll", 0, int(timeout_s * 1e6))
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        connection._socket.setsockopt(socket.SOL_SOCKET, option, timeval)
+    with connection.lend([0, 0]) as sock:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, timeval)
     return connection
 
 
@@ -386,7 +388,7 @@ def test_receive_from_peer_that_stops_times_out(listen: Listen) -> None:
         sock.sendall(framed(1, b"\0" * 1000)[:500])
         over.wait(20.0)
 
-    with impatient(connect(listen(after_versions(serve))), 0.1) as connection:
+    with impatient(listen(after_versions(serve)), 0.1) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.receive(ReceiveBuffer(4096))
@@ -408,7 +410,7 @@ def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffe
             if select.select([sock], [], [], 0.05)[0]:
                 return
 
-    with impatient(connect(listen(after_versions(serve))), 0.3) as connection:
+    with impatient(listen(after_versions(serve)), 0.3) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.receive(buffer)
@@ -418,7 +420,7 @@ def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffe
 
 def test_send_to_peer_that_does_not_read_times_out(listen: Listen) -> None:
     over = threading.Event()
-    with impatient(connect(listen(after_versions(lambda sock: over.wait(20.0)))), 0.1) as connection:
+    with impatient(listen(after_versions(lambda sock: over.wait(20.0))), 0.1) as connection:
         with pytest.raises(Disconnected, match=r"answer.*time"):
             connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 1)
         assert connection.closed
@@ -459,7 +461,7 @@ def test_close_with_abort_discards_unsent_bytes(listen: Listen) -> None:
             seen.append(type(error))
         over.set()
 
-    connection = impatient(connect(listen(after_versions(serve)), abort_on_close=True), 0.1)
+    connection = impatient(listen(after_versions(serve)), 0.1, abort_on_close=True)
     with pytest.raises(Disconnected):
         connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 1)
     closed.set()

@@ -25,6 +25,7 @@ from shoal.mirroring.model.reports import TaskReport
 from tests.driver_events import Events
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
+from tests.two_brokers import wait_until
 
 COMMITTED = MirrorPosition(
     10, 7, ProducerIdentity(5, 0), (2, 0), "source-id", None, "rules", 2
@@ -160,8 +161,7 @@ def test_task_with_malformed_driver_lines_is_an_orphan(
     except Stopped:
         return
     with task:
-        task._thread.join(5)
-        assert not task._thread.is_alive()
+        wait_until(lambda: all(each.name != "shoal-control" for each in threading.enumerate()))
         with pytest.raises(Stopped):
             task.check_lease()
         assert isinstance(task.membership(), MemberId)

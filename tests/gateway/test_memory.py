@@ -176,7 +176,7 @@ def test_response_of_many_partitions_holds_one_first_batch(
     def make(conversion: DownConversion, *arguments: Any, **options: Any) -> None:
         original(conversion, *arguments, **options)
         made.append(conversion)
-        held.append(sum(bool(each._first) for each in made))
+        held.append(sum(bool(each.held_bytes) for each in made))
 
     original = DownConversion.__init__
     monkeypatch.setattr(DownConversion, "__init__", make)

@@ -50,7 +50,7 @@ def half_sent(behind: Behind, connect: Connect, topic: str) -> Wire:
 
 def held_bytes() -> int:
     gc.collect()
-    return sum(len(each._head) for each in gc.get_objects() if type(each) is ClientRequest)
+    return sum(len(each.head) for each in gc.get_objects() if type(each) is ClientRequest)
 
 
 def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(

@@ -131,9 +131,11 @@ class RawProducer:
             acks=acks,
             timeout_ms=_TIMEOUT_MS,
         )
-        self.connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
-        if acks == 0:
-            self.connection._in_flight.pop()  # no response comes
+        if acks == 0:  # no response comes
+            with self.connection.lend([0, 0]) as sock:
+                sock.sendall(b"".join(parts))
+        else:
+            self.connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
 
     def receive(self) -> ProduceOutcome:
         """Wait for the response to the oldest request."""

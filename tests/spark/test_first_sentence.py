@@ -6,6 +6,8 @@ import pickle
 import re
 import traceback
 from collections.abc import Iterator
+from functools import partial
+from operator import methodcaller
 
 import pytest
 
@@ -60,7 +62,10 @@ def test_generator_error_after_rows_begins_with_its_message() -> None:
 
 
 def test_errors_of_others_and_of_private_methods_are_unchanged() -> None:
-    for method, kind in ((Reader().commit, ValueError), (Reader()._inner, ConfigError)):
+    for method, kind in (
+        (Reader().commit, ValueError),
+        (partial(methodcaller("_inner"), Reader()), ConfigError),
+    ):
         with pytest.raises(kind) as raised:
             method()
         assert raised.value.__cause__ is None

@@ -61,7 +61,7 @@ def test_daemon_of_workers_is_ours_on_this_machine_unless_the_user_has_another(
         (tmp_path / "spark-defaults.conf").write_text(f"spark.python.daemon.module {theirs}\n")
     seen: list[str | None] = []
     monkeypatch.setattr(
-        session, "_start", lambda settings, *_, **__: seen.append(settings.get("spark.python.daemon.module"))
+        session, "start", lambda settings, *_, **__: seen.append(settings.get("spark.python.daemon.module"))
     )
     spark_context(master, {}, tmp_path / "log", tmp_path / "state", daemon="ours")
     assert seen == [used]

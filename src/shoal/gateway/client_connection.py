@@ -304,6 +304,7 @@ class ClientRequest:
 
     Attributes:
         size: The frame's size in bytes, without the four bytes of the size itself.
+        head: The bytes that were read.
 
     """
 
@@ -317,17 +318,17 @@ class ClientRequest:
         """
         self.size = size
         self._client = client
-        self._head = bytearray()
+        self.head = bytearray()
         if not _FIXED_HEADER.size <= size <= largest:
             raise ClientGone(f"a request of {size} bytes")
         self.peek(_FIXED_HEADER.size)
-        client_id_bytes = INT16.unpack_from(self._head, _FIXED_HEADER.size - INT16.size)[0]
+        client_id_bytes = INT16.unpack_from(self.head, _FIXED_HEADER.size - INT16.size)[0]
         head_bytes = _FIXED_HEADER.size + max(client_id_bytes, 0)
         if head_bytes > size:
             raise ClientGone(f"a request of {size} bytes with a client id of {client_id_bytes}")
         self.peek(head_bytes)
         try:
-            self.header: RequestHeader = read_request_header(memoryview(bytes(self._head)))
+            self.header: RequestHeader = read_request_header(memoryview(bytes(self.head)))
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
@@ -335,7 +336,7 @@ class ClientRequest:
         """Return a copy of the first ``most`` bytes, or of all there are, without consuming them."""
         wanted = min(most, self.size)
         self._read(wanted)
-        return memoryview(bytes(self._head[:wanted]))
+        return memoryview(bytes(self.head[:wanted]))
 
     def check_size(self, largest: int) -> None:
         """
@@ -362,21 +363,21 @@ class ClientRequest:
         self.check_size(largest)
         self._client.hold("request", self.size)
         self._read(self.size)
-        return memoryview(self._head)
+        return memoryview(self.head)
 
     def let_go(self) -> None:
         """Free the memory of a request that has been served."""
-        self._head = bytearray()
+        self.head = bytearray()
         self._client.free("request")
 
     def _read(self, wanted: int) -> None:
-        while len(self._head) < wanted:
-            self._head += self._client.read(wanted - len(self._head))
+        while len(self.head) < wanted:
+            self.head += self._client.read(wanted - len(self.head))
 
     def parts(self) -> Iterator[bytes]:
         """Yield the request unchanged, its size first."""
-        yield INT32.pack(self.size) + self._head
-        left = self.size - len(self._head)
+        yield INT32.pack(self.size) + self.head
+        left = self.size - len(self.head)
         while left:
             part = self._client.read(left)
             left -= len(part)

@@ -15,7 +15,6 @@ import psutil
 
 __all__ = ["GROWTH_PER_HOUR", "MemorySample", "MemoryWatch", "Role", "growth_per_hour"]
 
-_EVERY_S = 10.0
 _MEGABYTE = 1_000_000
 
 
@@ -52,15 +51,17 @@ class MemorySample:
 
 
 class MemoryWatch:
-    """A thread that takes a sample every ten seconds; a context manager."""
+    """A thread that takes a sample now and then; a context manager."""
 
-    def __init__(self, process_id: Callable[[], int | None]) -> None:
+    def __init__(self, process_id: Callable[[], int | None], every_s: float = 10.0) -> None:
         """Prepare the thread.
 
         Args:
             process_id: Returns the id of the running mirror's process, None if none runs.
+            every_s: The time between two samples.
         """
         self._process_id = process_id
+        self._every_s = every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory")
         self.samples: list[MemorySample] = []
@@ -74,7 +75,7 @@ class MemoryWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(_EVERY_S):
+        while not self._over.wait(self._every_s):
             process_id = self._process_id()
             if process_id is not None:
                 with contextlib.suppress(psutil.NoSuchProcess):

@@ -34,12 +34,11 @@ def test_short_lived_worker_is_no_growth() -> None:
     assert growth_per_hour(samples(*steps), Role.WORKERS) == 0
 
 
-def test_process_and_its_children_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.campaigns.soak.memory._EVERY_S", 0.05)
+def test_process_and_its_children_are_sampled() -> None:
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with (
         subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as process,
-        MemoryWatch(lambda: process.pid) as memory,
+        MemoryWatch(lambda: process.pid, every_s=0.05) as memory,
     ):
         wait_until(lambda: bool(memory.samples) and memory.samples[-1].used[Role.WORKERS] > 0, "the child")
         assert process.stdin is not None

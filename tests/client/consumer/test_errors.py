@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from shoal import Committed, TopicPartition
+from shoal.client.consumer.fetching import Fetching
 from shoal.client.consumer.partitions import ConsumedPartition
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, CorruptBatch, UnsupportedBatch
@@ -156,14 +157,16 @@ def test_collected_records_are_returned_before_a_fetch_error(
     log.plain(2)
     with consumer(broker) as ours:
         ours.assign([FIRST])
-        send = ours._fetching.send
+        send = Fetching.send
 
-        def refused_behind_the_first(states: Mapping[TopicPartition, ConsumedPartition]) -> None:
+        def refused_behind_the_first(
+            fetching: Fetching, states: Mapping[TopicPartition, ConsumedPartition]
+        ) -> None:
             if states[FIRST].position:
                 raise AccessRefused("a broker", "its password was changed")
-            send(states)
+            send(fetching, states)
 
-        monkeypatch.setattr(ours._fetching, "send", refused_behind_the_first)
+        monkeypatch.setattr(Fetching, "send", refused_behind_the_first)
         assert [record.offset for record in take(ours, 2)] == [0, 1]
         with pytest.raises(AccessRefused):
             ours.poll(20)
@@ -173,7 +176,7 @@ def test_collected_records_are_returned_before_a_fetch_error(
 def test_records_of_an_interrupted_poll_are_returned_again(
     log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    def interrupted(states: Mapping[TopicPartition, ConsumedPartition]) -> None:
+    def interrupted(_: Fetching, states: Mapping[TopicPartition, ConsumedPartition]) -> None:
         assert states[FIRST].position == 4, "nothing was collected"
         raise KeyboardInterrupt
 
@@ -182,7 +185,7 @@ def test_records_of_an_interrupted_poll_are_returned_again(
         ours.assign([FIRST])
         assert [record.offset for record in take(ours, 2)] == [0, 1]
         with monkeypatch.context() as patch:
-            patch.setattr(ours._fetching, "send", interrupted)
+            patch.setattr(Fetching, "send", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ours.poll(5)
         if goes_on:

@@ -357,7 +357,7 @@ def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
 def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) -> None:
     with driver.connect() as control:
         driver.want(*open_ranges("topic"))
-        with control._sending:  # as a report that the driver does not read
+        with control.sending:  # as a report that the driver does not read
             driver.steer(paused=PAUSED)
             wait_until(lambda: control.steering.paused == PAUSED)
             driver.server.renew(MemberId("member", 9), 60.0)

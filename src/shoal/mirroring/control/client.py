@@ -57,7 +57,8 @@ class ControlConnection:
 
         """
         self._changed = threading.Condition()
-        self._sending = threading.Lock()
+        #: Held while a line is sent.
+        self.sending = threading.Lock()
         self._stop = False
         self._orphan = False
         self._lease_until = 0.0
@@ -107,11 +108,11 @@ class ControlConnection:
 
     def _send_clock(self) -> None:
         """Send the clock, so that the next lease counts from now, unless a report is in progress."""
-        if self._sending.acquire(blocking=False):
+        if self.sending.acquire(blocking=False):
             try:
                 self._socket.sendall(line(self._heard()))
             finally:
-                self._sending.release()
+                self.sending.release()
 
     def _heard(self) -> dict[str, Any]:
         """Return what each line says: the clock, and whether a worker waits for bytes."""
@@ -232,7 +233,7 @@ class ControlConnection:
 
     def report(self, report: TaskReport) -> None:
         """Send a report; drop it if the driver is gone."""
-        with contextlib.suppress(OSError), self._sending:
+        with contextlib.suppress(OSError), self.sending:
             self._socket.sendall(line({**report.to_json_object(), **self._heard()}))
 
     def wait(self, seconds: float) -> None:

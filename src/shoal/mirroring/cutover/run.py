@@ -47,7 +47,6 @@ from .partition_seen import PartitionSeen
 __all__ = ["CutoverRun", "cut_over"]
 
 #: Between two looks. A whole cut-over should take 60 s, and a look at 1,200 partitions takes some requests.
-_LOOK_S = 1.0
 
 _UNWRITTEN = "Cut over again with a new file for --certificate. The next translation replaces the offsets."
 
@@ -179,7 +178,7 @@ class CutoverRun:
             if self._clock() - since >= self._options.timeout_s:
                 return Verdict(State.FAILED, verdict.reasons, is_timed_out=True)
             self._tell(gate, verdict)
-            self._pause(_LOOK_S)
+            self._pause(self._options.mirror.timing.gate_look_s)
 
     def _tell(self, gate: Gate, verdict: Verdict) -> None:
         before = self._events.get(gate)

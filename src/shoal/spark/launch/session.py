@@ -129,14 +129,14 @@ def spark_context(
         settings = {**authentication_settings(settings), **settings}
     abort = abort or Abort()
     try:
-        return _start(settings, environ, log_file, state_dir, on_warning, abort)
+        return start(settings, environ, log_file, state_dir, on_warning, abort)
     except Exception as error:
         if abort.requested:
             raise Stopped("the start of Spark was aborted") from error
         raise
 
 
-def _start(
+def start(
     settings: Mapping[str, str],
     environ: dict[str, str],
     log_file: Path,
