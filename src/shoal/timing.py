@@ -48,6 +48,7 @@ class Timing:
         shortest_refresh_s: The shortest time between two searches, or two translations, that an option may
             set: each of them sends requests about all topics.
         groups_interval_s: The time between two translations of groups' offsets while a mirror runs.
+        last_round_patience_s: How long the last translation is repeated while a coordinator moves.
         deletion_confirmed_s: A topic is gone that stays gone for so long: a broker that has just started may
             not have all metadata yet.
         unlisted_s: A mirror warns of a broker that has not listed its groups for so long. One that restarts
@@ -143,6 +144,7 @@ class Timing:
     restart_after_s: float = 300.0
     shortest_refresh_s: float = 1
     groups_interval_s: float = 10.0
+    last_round_patience_s: float = 10.0
     deletion_confirmed_s: float = 2.0
     unlisted_s: float = 60.0
     retry_stopped_s: float = 300.0

@@ -89,6 +89,7 @@ def test_archive_and_restore_end_exactly_through_faults(
         assert_restored(archiving, source)
 
 
+@pytest.mark.long
 def test_archive_and_restore_of_a_slow_store_end_exactly(url: str, store: FailingStore) -> None:
     with Archiving.started(url, segment_bytes=1) as archiving:
         source = new_source(archiving, 2)

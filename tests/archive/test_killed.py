@@ -98,7 +98,7 @@ def consumed(archiving: Archiving) -> list[tuple[int, bytes | None, bytes | None
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(1, 4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_060))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, *range(1_000, 1_060)))]
 )
 def test_archive_and_restore_are_exact_after_kills(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)

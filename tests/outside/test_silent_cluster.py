@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -190,29 +189,6 @@ def test_copy_without_a_leader_is_not_up_to_date_while_other_brokers_answer(tmp_
         written = [destination.nodes[0].log(TOPIC, each).log_end_offset for each in range(PARTITIONS)]
     assert (watched.mirror.exit_code, summary["up_to_date"], summary["records"]) == (0, True, RECORDS)
     assert sum(written) == RECORDS
-
-
-def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
-    with Broker() as source, Broker() as destination:
-        create(source.bootstrap)
-        load(source.bootstrap)
-        between = ["--from", source.bootstrap, "--to", destination.bootstrap]
-        with Shoal("mirror", *between, "--topics", TOPIC, state=tmp_path / "state") as mirror:
-
-            def idle_lines() -> list[str]:
-                idle = "up to date, lag 0 records, 0 records/s"
-                return [each for each in (mirror.stdout + mirror.stderr).splitlines() if idle in each]
-
-            wait_until(lambda: bool(idle_lines()), "an idle line", 120)
-            began_at = time.monotonic()
-            # Longer than the interval in which a mirror that copies prints a line.
-            wait_until(lambda: time.monotonic() - began_at > 11, "an interval", 60)
-            assert len(idle_lines()) == 1, mirror.stdout
-            load(source.bootstrap)
-            wait_until(lambda: len(idle_lines()) == 2, "a change", 60)
-            mirror.send_signal(signal.SIGTERM)
-            mirror.wait(60)
-        assert mirror.exit_code == 0, mirror.stderr
 
 
 @pytest.mark.long

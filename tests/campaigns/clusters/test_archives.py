@@ -31,7 +31,7 @@ def real() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-@pytest.mark.parametrize("kind", ["embedded", "real"])
+@pytest.mark.parametrize("kind", ["real", pytest.param("embedded", marks=pytest.mark.long)])
 def test_archive_and_restore_are_exact_after_kills_of_every_process(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, seed: int
 ) -> None:

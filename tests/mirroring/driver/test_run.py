@@ -138,7 +138,7 @@ def test_mirror_whose_place_is_taken_commits_nothing_more_and_ends_without_takin
 ) -> None:
     (history,) = mirrors.brokers.topic("orders")
     history.plain(2)
-    service = Service(mirrors, timing=OFTEN)
+    service = Service(mirrors, timing=replace(OFTEN, commit_interval_s=0.2))
     wait_until(lambda: mirrors.committed("orders") == 2, 30)
     faults = mirrors.brokers.source.faults
     silence = faults.add(ApiKey.HEARTBEAT, drop="before", times=None)

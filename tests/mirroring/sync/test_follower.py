@@ -32,7 +32,7 @@ def has_committed(groups: Groups, offset: int) -> bool:
 
 
 #: A round begins so soon after the one before.
-OFTEN = Timing(shortest_refresh_s=0.05, groups_interval_s=0.05)
+OFTEN = Timing(shortest_refresh_s=0.05, groups_interval_s=0.05, last_round_patience_s=0.5)
 
 
 class Following:

@@ -33,9 +33,6 @@ __all__ = ["GroupFollower", "pause_s"]
 #: How long the end of a mirror waits for the last round.
 _LAST_ROUND_S = 30.0
 
-#: How long the last round is repeated while a coordinator moves.
-_PATIENCE_S = 10.0
-
 #: The most names of groups in metrics and page.
 _NAMED = 100
 
@@ -151,7 +148,7 @@ class GroupFollower:
     ) -> None:
         try:
             if is_last:
-                report = settled(partial(one_round, topics), _PATIENCE_S)
+                report = settled(partial(one_round, topics), self._options.timing.last_round_patience_s)
             else:
                 report = one_round(topics, most_counted=MOST_COUNTED)
         except Exception as error:
