@@ -1,4 +1,4 @@
-"""docs/client.md has all options with their defaults, and its transcript equals the output."""
+"""docs/python.md has all options with their defaults, and its transcript equals the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.client.properties import Property
 from shoal.records import Codec, Record, write_batch, write_body
 from shoal_broker import Broker
 
-PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
 #: Without a default in the table: the page explains them in words.
 IN_WORDS = {"isolation.level": "read_committed"}
@@ -23,7 +23,7 @@ IN_WORDS = {"isolation.level": "read_committed"}
 
 def documented(heading: str) -> dict[str, str]:
     """Return the options of a table by name, and their defaults as they are written."""
-    _, _, options = PAGE.partition("\n## Options\n")
+    _, _, options = PAGE.partition("\n## Options of the raw clients\n")
     _, _, section = options.partition(f"\n### {heading}\n")
     table, _, _ = section.partition("\n#")
     found: dict[str, str] = {}

@@ -10,7 +10,7 @@ From each state a run can end: it is done, or it stops.
 
 :func:`check` visits every state that the rules and bounds allow, breadth first, so
 a failure comes with a shortest history. Each rule of :class:`.rules.Rule` can be
-switched off. docs/resume-protocol.md has the results.
+switched off.
 
 The parts
 ---------

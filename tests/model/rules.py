@@ -12,7 +12,7 @@ __all__ = ["Bounds", "Protocol", "Rule"]
 
 
 class Rule(enum.Enum):
-    """Rules that the mirror may keep; docs/resume-protocol.md has the failure without each."""
+    """Rules that the mirror may keep; docs/architecture.md has the failure without each."""
 
     PLAN = "a batch goes out only if the committed map leads to its records"
     EXACT = "the map leads to each record, not only to the first one and the end of a batch"

@@ -197,7 +197,7 @@ def _elect(state: State, number: int) -> State:
 def _may_forget(protocol: Protocol, state: State) -> bool:
     """Whether no request can arrive that a forgetful broker would write twice.
 
-    No client can know this: docs/resume-protocol.md has the failure.
+    No client can know this: docs/architecture.md has the failure.
     """
     attempt = state.newest
     is_at_rest = attempt.is_established or attempt.position is None

@@ -1,4 +1,4 @@
-"""The rules of docs/resume-protocol.md are enough together, and each of them is needed."""
+"""The rules of docs/architecture.md are enough together, and each of them is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Setting:
 
     Attributes:
         bounds: The bounds of the search.
-        states: Number of states; in docs/resume-protocol.md as well.
+        states: Number of states.
         stops: The stops that are documented for these events.
     """
 

@@ -1,4 +1,4 @@
-"""The queries of docs/datasource.md run as they stand, and those with an output print it."""
+"""The queries of docs/python.md run as they stand, and those with an output print it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests import batches
 from tests.archive.archives import add, new_archive, plain
 from tests.two_brokers import ABORT, COMMIT, History
 
-PAGE = Path(__file__).parents[2] / "docs" / "datasource.md"
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 #: As Python counts the days of the week.
 TUESDAY = 1

@@ -68,7 +68,7 @@ class RawConsumer:
 
         Args:
             properties: Properties of Java's consumer, such as ``bootstrap.servers``, ``group.id`` and
-                ``fetch.raw.bytes`` (docs/client.md), or the settings that were read from them.
+                ``fetch.raw.bytes`` (docs/python.md), or the settings that were read from them.
 
         Raises:
             ConfigError: A property is unknown (the message names the nearest one) or unsupported, or a

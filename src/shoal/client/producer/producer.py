@@ -47,7 +47,7 @@ class RawProducer:
 
         Args:
             properties: Properties of Java's producer, such as ``bootstrap.servers``, ``acks`` and
-                ``send.raw.bytes`` (docs/client.md), or the settings that were read from them.
+                ``send.raw.bytes`` (docs/python.md), or the settings that were read from them.
 
         Raises:
             ConfigError: A property is unknown (the message names the nearest one) or unsupported, or

@@ -5,7 +5,7 @@ A partition is in one document at a time. It goes into another one when the form
 left, has closed its connection, or has no lease any more. The next task resumes by the group's position.
 If the former one does not know the outcome of all its commits, or did not leave in good order, one may take
 effect late. The partition is *unsettled* then, and waits for a new generation of the group, which refuses
-that commit (FENCE in docs/resume-protocol.md).
+that commit (FENCE in docs/architecture.md).
 
 A lease counts from a reading of the task's own clock that the driver had before. So it has run out for the
 task when it has for the driver, which counts from the time at which it received that reading. A task that

@@ -16,7 +16,7 @@ class AcknowledgedRun:
     A run of consecutive source offsets whose records the destination has acknowledged.
 
     Source offset ``n`` of a run is ``destination_start + n - source_start`` at the destination. So runs
-    translate a consumer's offset from one cluster to the other (docs/datasource.md has an example).
+    translate a consumer's offset from one cluster to the other (docs/python.md has an example).
 
     Attributes:
         source_start: The first source offset.

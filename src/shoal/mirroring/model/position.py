@@ -2,7 +2,7 @@
 A committed position: a map from destination offsets to source offsets, which is ahead of the log.
 
 The map leads to all that is copied, and to all that the mirror is about to write. So a task that resumes
-looks up the end of the copy's log, and reads no record of either side (docs/resume-protocol.md).
+looks up the end of the copy's log, and reads no record of either side (docs/architecture.md).
 
 The next source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
 everything else: ``shoal3`` and a JSON object. Brokers accept at most 4,096 bytes

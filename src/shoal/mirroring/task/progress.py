@@ -7,7 +7,7 @@ land in their order, and move the position.
 
 A batch may go out only if each map that the group may hold leads to its records: the one that was committed
 last, and those whose commit has an unknown outcome. So whichever of them the next task finds, it looks up the
-right place (docs/resume-protocol.md, PLAN and DOUBT).
+right place (docs/architecture.md, PLAN and DOUBT).
 
 As far as the batches of a fetch response are plain, they are one lot: a view of the fetch buffer, and an
 index that has the size and the records of each. So a batch costs no object. A rebuilt or joined batch is a

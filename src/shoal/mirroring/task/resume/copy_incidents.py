@@ -3,7 +3,7 @@ The incidents that the end of a copy's log shows.
 
 That end is looked up in the committed map: the source continues behind the record before it. The last batch
 has to be ours, at its sequence; as sequences have no gap, that proves all batches from the position on.
-Anything else is an incident. No record is compared (docs/resume-protocol.md).
+Anything else is an incident. No record is compared (docs/architecture.md).
 
 The writer stays the same: a new one could not distinguish a late request of a dead process from its own.
 """
