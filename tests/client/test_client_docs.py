@@ -1,4 +1,4 @@
-"""docs/python.md has all options with their defaults, and its transcript equals the output."""
+"""docs/api.md has all options of raw clients with their defaults, and docs/python.md a true transcript."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from shoal.client.properties import Property
 from shoal.records import Codec, Record, write_batch, write_body
 from shoal_broker import Broker
 
-PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "python.md").read_text(encoding="utf-8")
+OPTIONS = (DOCS / "api.md").read_text(encoding="utf-8")
 
 #: Without a default in the table: the page explains them in words.
 IN_WORDS = {"isolation.level": "read_committed"}
@@ -23,7 +25,7 @@ IN_WORDS = {"isolation.level": "read_committed"}
 
 def documented(heading: str) -> dict[str, str]:
     """Return the options of a table by name, and their defaults as they are written."""
-    _, _, options = PAGE.partition("\n## Options of the raw clients\n")
+    _, _, options = OPTIONS.partition("\n## Options of the raw clients\n")
     _, _, section = options.partition(f"\n### {heading}\n")
     table, _, _ = section.partition("\n#")
     found: dict[str, str] = {}
