@@ -8,7 +8,8 @@ import xxhash
 
 from shoal.archive.aborted import AbortedEntry, OpenAborted, read_index
 from shoal.archive.segment import OpenSegment, SegmentFacts
-from shoal.errors import CorruptBatch
+from shoal.archive.store import Store
+from shoal.errors import CorruptBatch, StorageFailed
 from shoal.records import Codec
 from tests import batches
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
@@ -139,6 +140,40 @@ def test_json_comes_last_and_only_with_the_lease(tmp_path: Path) -> None:
     assert (objects.names, objects.end_offset, len(objects.uncounted)) == ([], None, 1)
     assert objects.next_generation == 2
     assert segment.is_closed  # its file may be the archive's
+
+
+class FullAfterLog:
+    """A store that takes no small file for some attempts, or takes it and loses the answer."""
+
+    def __init__(self, store: Store, failures: int, *, loses_answers: bool) -> None:
+        self.url, self.is_local = store.url, store.is_local
+        self.names, self.open = store.names, store.open
+        self._store = store
+        self._failures = failures
+        self._loses_answers = loses_answers
+
+    def write(self, path: str, data: bytes | Path) -> None:
+        fails = isinstance(data, bytes) and self._failures > 0
+        if not fails or self._loses_answers:
+            self._store.write(path, data)
+        if fails:
+            self._failures -= 1
+            raise StorageFailed(path, "no room")
+
+
+@pytest.mark.parametrize("loses_answers", [False, True])
+def test_segment_that_is_published_again_leaves_no_second_log(tmp_path: Path, *, loses_answers: bool) -> None:
+    archive = new_archive(tmp_path / "archive")
+    segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
+    segment.take(memoryview(plain(1)))
+    store = FullAfterLog(archive.store, failures=1 if loses_answers else 3, loses_answers=loses_answers)
+    path = objects_of(archive).path
+    for _ in range(1 if loses_answers else 3):
+        with pytest.raises(StorageFailed):
+            segment.publish(store, path, 1, lambda: None)
+    name, _ = segment.publish(store, path, 1, lambda: None)
+    assert objects_of(archive).names == [name]
+    assert sorted(each.name for each in archive.store.names(path)) == [f"{name}.json", f"{name}.log"]
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"[" * 100_000])

@@ -170,7 +170,8 @@ def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
 
 
 def test_java_of_a_slim_home_gets_everything_but_the_module(tmp_path: Path) -> None:
-    java = tmp_path / "a java"
+    java = tmp_path / "jdk" / "bin" / "a java"
+    java.parent.mkdir(parents=True)
     java.write_text('#!/bin/sh\nprintf "%s|" "$@"')
     java.chmod(0o755)
     home = slim_java(java, tmp_path / "state")
@@ -179,6 +180,7 @@ def test_java_of_a_slim_home_gets_everything_but_the_module(tmp_path: Path) -> N
     assert said.stdout == "-cp|a b|Main|$x||"
     assert slim_java(java, tmp_path / "state") == home
     assert [stat.S_IMODE(each.stat().st_mode) for each in (home, home / "bin")] == [0o700] * 2
+    assert (home / "lib").readlink() == tmp_path / "jdk" / "lib"
 
 
 def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:

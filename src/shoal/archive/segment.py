@@ -12,6 +12,7 @@ import secrets
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from pathlib import Path
@@ -150,6 +151,8 @@ class OpenSegment:
         self._least_ms = self._newest_ms = self._leader_epoch = -1
         self.began_at = time.monotonic()
         self.is_closed = False
+        #: The name of the ``.log`` that the archive has, and its description.
+        self._published: tuple[ObjectName, SegmentFacts] | None = None
 
     def take(self, record_set: memoryview) -> int:
         """
@@ -256,26 +259,30 @@ class OpenSegment:
         """
         Write the segment's files; this closes it, and may be tried again.
 
+        A later attempt goes on behind a ``.log`` that was written: a store that takes no small file for an
+        hour, such as a full disk, does not get another ``.log`` at each attempt.
+
         Args:
             directory: The path of the partition.
             generation: That of the new object.
             may_count: Called before the last file is written; raises if the segment may not count.
 
         Raises:
-            ShoalError: The store does not take them, or ``may_count`` raises. A later attempt has another
-                name.
+            ShoalError: The store does not take them, or ``may_count`` raises.
 
         """
-        # Random: whatever an earlier attempt has left, or still sends, has another name.
-        name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
-        path = f"{directory}/{name}"
         self.is_closed = True
-        store.write(f"{path}.log", self._file)
+        is_again = self._published is not None
+        if self._published is None:
+            # Random: whatever an earlier attempt has left, or still sends, has another name.
+            name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
+            store.write(f"{directory}/{name}.log", self._file)
+            self._published = name, self._facts()
+        name, facts = self._published
         if self._index:
-            store.write(f"{path}.txnindex", bytes(self._index))
-        facts = self._facts()
+            _write_small(store, f"{directory}/{name}.txnindex", bytes(self._index), is_again=is_again)
         may_count()
-        store.write(f"{path}.json", facts.encode())
+        _write_small(store, f"{directory}/{name}.json", facts.encode(), is_again=is_again)
         return name, facts
 
     def _facts(self) -> SegmentFacts:
@@ -299,6 +306,15 @@ class OpenSegment:
     def drop(self) -> None:
         """Delete the local file."""
         self._file.unlink(missing_ok=True)
+
+
+def _write_small(store: Store, path: str, data: bytes, *, is_again: bool) -> None:
+    """Write a file; an earlier attempt may have done it although its answer was lost."""
+    if is_again:
+        with suppress(FileNotFoundError):
+            if description.read_small(store, path, len(data)) == data:
+                return
+    store.write(path, data)
 
 
 def _behind(record_set: memoryview, offset: int) -> int:

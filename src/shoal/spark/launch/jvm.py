@@ -161,6 +161,8 @@ def slim_java(java: Path, state_dir: Path) -> Path:
     """
     Return a JAVA_HOME whose ``java`` leaves the module out; create it if it is missing.
 
+    Its ``lib`` is Java's own: a task that reads an archive in HDFS loads ``lib/server/libjvm.so`` from it.
+
     Raises:
         ConfigError: The state directory cannot be written to.
 
@@ -177,6 +179,8 @@ def slim_java(java: Path, state_dir: Path) -> Path:
                 file.write(_JAVA.format(java=shlex.quote(str(java))))
             Path(unfinished).chmod(0o700)
             Path(unfinished).rename(script)  # another process may run it
+        with contextlib.suppress(FileExistsError):
+            (home / "lib").symlink_to(java.parent.parent / "lib")
     return home
 
 
