@@ -295,9 +295,9 @@ class GroupHeld(ShoalError):
 
     def _text(self) -> str:
         return (
-            f"the consumer group {self.group!r} on the source cluster is held by {self.holder}. "
-            "Stop that mirror first. Use another group only for other topics, or for other names at the "
-            "destination: two mirrors of the same copies would write records twice"
+            f"the consumer group {self.group!r} is held by {self.holder}. Stop that mirror first. Use "
+            "another group only for other topics, or for other names at the destination: two mirrors of the "
+            "same copies would write records twice. An archive has one mirror for all its topics"
         )
 
 

@@ -82,26 +82,49 @@ def test_describe_refuses_a_topic_of_another_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["{}", '{"format": 1, "partitions": -1}', '{"format": 1, "partitions": true}']
 )
-def test_topics_refuses_a_damaged_description(tmp_path: Path, content: str) -> None:
+def test_topics_leave_out_one_with_a_damaged_description(tmp_path: Path, content: str) -> None:
     archive = new_archive(tmp_path)
+    archive.describe(described(name="sales"))
     (file,) = (tmp_path / "topics" / "orders" / str(TOPIC_ID)).iterdir()
     file.write_text(content)
-    with pytest.raises(DamagedObject, match=file.name):
-        Archive.open(archive.store.url).topics()
+    archive = Archive.open(archive.store.url)
+    assert list(archive.topics()) == ["sales"]
+    error = archive.damaged["orders"]
+    assert isinstance(error, DamagedObject)
+    assert file.name in error.where
 
 
-def test_topics_refuses_a_directory_that_no_topic_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("directory", "topic"), [("or ders", "or ders"), ("sales/other", "sales")])
+def test_topics_leave_out_one_with_a_name_that_shoal_gives_none(
+    tmp_path: Path, directory: str, topic: str
+) -> None:
     archive = new_archive(tmp_path)
-    (tmp_path / "topics" / "or ders").mkdir()
-    with pytest.raises(UnsafeName):
-        archive.topics()
+    (tmp_path / "topics" / directory).mkdir(parents=True)
+    assert list(archive.topics()) == ["orders"]
+    assert isinstance(archive.damaged[topic], UnsafeName)
 
 
-def test_topics_name_the_place_of_a_directory_that_is_no_topic_id(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path)
-    (tmp_path / "topics" / "orders" / "other").mkdir()
-    with pytest.raises(UnsafeName, match=r"topics/orders: .*'other'"):
-        archive.topics()
+@pytest.mark.parametrize("damage", ["gap", "no log", "log cut short", "no index"])
+def test_examine_finds_damage_that_descriptions_and_sizes_show(tmp_path: Path, damage: str) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    transaction = batches.batch(
+        [b"v"], base_offset=3, flags=batches.TRANSACTIONAL, producer_id=7, producer_epoch=0
+    )
+    aborted = bytes(transaction + batches.marker(0, 7, base_offset=4))
+    middle, _ = add(archive, aborted, tmp_path, offset=3, aborted=[(7, 3)])
+    last, _ = add(archive, plain(2, base_offset=5), tmp_path, offset=5)
+    assert archive.examine() == ([], [])
+    room = tmp_path / "a" / objects_of(archive).path
+    if damage == "log cut short":
+        (room / f"{middle}.log").write_bytes(aborted[:-1])
+    else:
+        gone = {"gap": ("json", "log", "txnindex"), "no log": ("log",), "no index": ("txnindex",)}[damage]
+        for suffix in gone:
+            (room / f"{middle}.{suffix}").unlink()
+    (found,), _ = archive.examine()
+    assert isinstance(found, DamagedObject)
+    assert str(last if damage == "gap" else middle) in found.where
 
 
 def test_objects_end_with_the_last_one_that_counts(tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 
+from shoal.archive.description import DamagedObject
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.offsets import LATEST, list_offsets
 from shoal.errors import ConfigError
 from shoal.mirroring.driver.dry_run import dry_run
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.prepare.inspect import inspect_topics
+from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.archive.archives import new_archive
+from tests.archive.archives import TOPIC_ID, described, new_archive
 
 
 def options_of(source: str, destination: str, topics: str, **given: Any) -> MirrorOptions:
@@ -76,6 +79,35 @@ def test_names_that_differ_in_case_alone_are_refused_in_a_local_directory(tmp_pa
         broker.create_topic("Orders", 1)
         with pytest.raises(ConfigError, match="case"):
             inspected(options_of(broker.bootstrap, str(tmp_path), "orders,Orders"))
+
+
+def test_topic_that_the_archive_has_damaged_is_left_out_of_a_restore(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "archive")
+    archive.describe(described(name="sales"))
+    (file,) = (tmp_path / "archive" / "topics" / "orders" / str(TOPIC_ID)).iterdir()
+    file.write_text("{}")
+    with Broker(cluster_id="b") as broker:
+        options = options_of(str(tmp_path / "archive"), broker.bootstrap, "orders,sales", once=True)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            prepared = inspect_topics(options, source, destination, patience_s=0.0, creates=True)
+            assert list(prepared.topics) == ["sales"]
+            assert list(prepared.unreadable) == ["orders"]
+            answer = list_offsets(source, {TopicPartition("orders", 0): LATEST})
+    assert isinstance(answer[TopicPartition("orders", 0)], DamagedObject)
+
+
+def test_topic_that_the_archive_has_damaged_is_left_out_of_a_later_run(tmp_path: Path) -> None:
+    with Broker(cluster_id="a") as broker:
+        for name in ("orders", "sales"):
+            broker.create_topic(name, 1)
+        options = options_of(broker.bootstrap, str(tmp_path), "orders,sales")
+        inspected(options)
+        (file,) = tmp_path.glob("topics/orders/*/topic.*.json")
+        file.write_text("{}")
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            prepared = inspect_topics(options, source, destination, patience_s=0.0, creates=True)
+    assert list(prepared.topics) == ["sales"]
+    assert isinstance(prepared.unreadable["orders"], DamagedObject)
 
 
 def test_dry_run_of_a_restore_lists_the_archived_partitions(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.archive.store import check_url, is_directory_url, open_store
+from shoal.archive.store import open_store
+from shoal.archive.urls import check_url, is_directory_url
 from shoal.errors import ConfigError, ShoalError, StorageFailed
 
 

@@ -5,6 +5,7 @@ An archive: a directory, in a file system or an object store, that holds the log
 once and has a name of its own. In the order of use:
 
 - :mod:`.names`: the paths, and which names of a cluster or of a store may become part of one.
+- :mod:`.urls`: which directories there are, and what their URLs may have.
 - :mod:`.credentials`: the secrets of a store.
 - :mod:`.store`: a directory of the local file system, or of an object store through ``pyarrow.fs``.
 - :mod:`.aborted`: the index of aborted transactions, in Kafka's format.

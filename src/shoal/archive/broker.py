@@ -40,7 +40,7 @@ from .group_answers import GroupAnswers
 from .objects import PartitionObjects
 from .reading import PartitionReader
 
-__all__ = ["ARCHIVE_HOST", "connect", "problem_of"]
+__all__ = ["ARCHIVE_HOST", "connect", "problem_of", "problem_of_topic"]
 
 _log = logger("shoal.archive")
 
@@ -73,13 +73,21 @@ _LONGEST_ANSWER_S = 5.0
 _SIZE = struct.Struct(">i")
 _LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 
-#: The error of each partition whose last answer was one; None stands for all of an archive.
+#: The number that stands for all partitions of a topic.
+_ALL = -1
+
+#: The error of each partition or topic whose last answer was one; None stands for all of an archive.
 _problems: dict[tuple[str, TopicPartition | None], ShoalError] = {}
 
 
 def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
     """Return why an archive's last answer about a partition, or about its topics, was an error."""
     return _problems.get((url, partition))
+
+
+def problem_of_topic(url: str, topic: str) -> ShoalError | None:
+    """Return why an archive has a topic that cannot be read."""
+    return _problems.get((url, TopicPartition(topic, _ALL)))
 
 
 def connect(
@@ -186,10 +194,15 @@ class _Served:
 
     def _find(self, name: str) -> ArchivedTopic | None:
         """Return a topic; the listing may be old if it has the topic."""
-        if name not in self._topics or time.monotonic() - self._listed_at > _FRESH_S:
+        is_known = name in self._topics or name in self._archive.damaged
+        if not is_known or time.monotonic() - self._listed_at > _FRESH_S:
             self._topics = self._archive.topics()
             self._listed_at = time.monotonic()
             _problems.pop((self._url, None), None)
+            for each in self._topics:
+                _problems.pop((self._url, TopicPartition(each, _ALL)), None)
+            for each, error in self._archive.damaged.items():
+                _problems[self._url, TopicPartition(each, _ALL)] = error
         return self._topics.get(name)
 
     def _api_versions(self, request: Any) -> Any:
@@ -206,7 +219,7 @@ class _Served:
         message = response_class(ApiKey.METADATA)
         if request.topics is None:
             self._find("")  # lists all
-            names = list(self._topics)
+            names = [*self._topics, *self._archive.damaged]
         else:
             names = list(dict.fromkeys(each.name for each in request.topics))
         return message(
@@ -219,10 +232,12 @@ class _Served:
     def _described(self, name: str) -> Any:
         message = response_class(ApiKey.METADATA).MetadataResponseTopic
         topic = self._find(name)
-        if topic is None:
+        if topic is None and name not in self._archive.damaged:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return message(name=name, error_code=code, is_internal=False, partitions=[])
-        replicas = list(range(topic.replication_factor))
+        # One that cannot be read has one partition here, about which each answer is why. So a reader of all
+        # topics learns of it.
+        replicas = list(range(topic.replication_factor if topic else 1))
         described = message(
             name=name,
             error_code=0,
@@ -237,10 +252,10 @@ class _Served:
                     isr_nodes=replicas,
                     offline_replicas=[],
                 )
-                for number in range(topic.partitions)
+                for number in range(topic.partitions if topic else 1)
             ],
         )
-        if topic.topic_id is not None:
+        if topic is not None and topic.topic_id is not None:
             described.topic_id = topic.topic_id
         return described
 
@@ -268,7 +283,7 @@ class _Served:
             configs=[],
         )
         if topic is None:
-            if wanted.resource_type == _TOPIC_RESOURCE:
+            if wanted.resource_type == _TOPIC_RESOURCE and wanted.resource_name not in self._archive.damaged:
                 found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return found
         sources = ((topic.defaults, _DEFAULT), (topic.configs, _SET_ON_TOPIC))
@@ -288,6 +303,8 @@ class _Served:
         partition, now = TopicPartition(topic, number), time.monotonic()
         known = self._partitions.get(partition)
         found = self._find(topic)
+        if topic in self._archive.damaged:
+            raise self._archive.damaged[topic]
         if found is None or not 0 <= number < found.partitions:
             return None
         if known is None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ShoalError
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
 from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
@@ -140,6 +140,7 @@ class Archive:
     Attributes:
         store: Its directory.
         id: Its id, in the form of a Kafka cluster's.
+        damaged: Why topics cannot be read, by their names, at the last look at all topics.
 
     """
 
@@ -147,6 +148,7 @@ class Archive:
         """Use a directory that is an archive; see :meth:`open` and :meth:`create`."""
         self.store = store
         self.id = archive_id
+        self.damaged: Mapping[str, ShoalError] = {}
         self._topics: dict[str, ArchivedTopic] = {}
 
     @classmethod
@@ -190,20 +192,22 @@ class Archive:
         """
         Return the topics, each as its newest description says.
 
-        Raises:
-            DamagedObject: A description cannot be read.
-            UnsafeName: A directory has a name that shoal gives none.
-
+        A topic that cannot be read is in :attr:`damaged`: its description is damaged, or a directory has a
+        name that shoal gives none.
         """
-        found = {}
+        found, damaged = {}, {}
         for name in self.topic_names():
-            if creations := self.creations(name):
-                found[name] = max(creations, key=lambda each: each.written_ms)
+            try:
+                if creations := self.creations(name):
+                    found[name] = max(creations, key=lambda each: each.written_ms)
+            except (DamagedObject, UnsafeName) as error:
+                damaged[name] = error
+        self.damaged = damaged
         return found
 
     def topic_names(self) -> Sequence[str]:
-        """Return the names of all topics."""
-        return [check_topic(each.name) for each in listed(self.store, ARCHIVE_TOPICS) if each.is_directory]
+        """Return the names of all directories of topics; one may be no name of a topic."""
+        return [each.name for each in listed(self.store, ARCHIVE_TOPICS) if each.is_directory]
 
     def creations(self, topic: str) -> Sequence[ArchivedTopic]:
         """Return the newest description of each creation of a topic."""
@@ -265,13 +269,23 @@ class Archive:
         """Return the objects of a partition, as they are now."""
         return PartitionObjects(self.store, partition_path(topic, directory_id, partition))
 
-    def uncounted(self) -> Sequence[str]:
-        """Return the files without a description: a failed upload, or a task that was killed, left them."""
+    def examine(self) -> tuple[Sequence[ShoalError], Sequence[str]]:
+        """
+        Return the damage that descriptions and sizes show, and the files that do not count.
 
-        def look(_: ArchivedTopic, __: int, objects: PartitionObjects) -> list[str]:
-            return [f"{self.store.url}/{objects.path}/{name}" for name in objects.uncounted]
+        Each partition has at most one damage: the first. A file without a description was left by a failed
+        upload, or by a task that was killed.
+        """
 
-        return [each for found in self.each_partition(self.topics().values(), look) for each in found]
+        def look(
+            _: ArchivedTopic, __: int, objects: PartitionObjects
+        ) -> tuple[DamagedObject | None, list[str]]:
+            uncounted = [f"{self.store.url}/{objects.path}/{name}" for name in objects.uncounted]
+            return objects.first_problem(), uncounted
+
+        found = self.each_partition(self.topics().values(), look)
+        damages = [*self.damaged.values(), *(damage for damage, _ in found if damage is not None)]
+        return damages, [each for _, uncounted in found for each in uncounted]
 
     def each_partition(
         self,

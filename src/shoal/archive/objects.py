@@ -144,6 +144,24 @@ class PartitionObjects:
             highest = max(highest, name.generation)
         return late if last is None else [*late, last]
 
+    def first_problem(self) -> DamagedObject | None:
+        """
+        Return the first damage that descriptions and sizes show; None without one.
+
+        Each description is read, but no batch.
+        """
+        offset = self.names[0].base_offset if self.names else 0
+        try:
+            while (found := self.at(offset)) is not None:
+                name, until = found
+                facts = self.facts(name)
+                if facts.index_bytes and self._sizes.get(f"{name}.txnindex") != facts.index_bytes:
+                    raise DamagedObject(self.where(name, "txnindex"), "it is missing, or was cut short")
+                offset = max(offset + 1, min(until, facts.next_offset))
+        except DamagedObject as error:
+            return error
+        return None
+
     def note(self, name: ObjectName, facts: SegmentFacts) -> None:
         """Add an object that was written since the last look."""
         insort(self.names, name)

@@ -259,7 +259,7 @@ class OpenSegment:
         """
         Write the segment's files; this closes it, and may be tried again.
 
-        A later attempt goes on behind a ``.log`` that was written: a store that takes no small file for an
+        A later attempt continues behind a ``.log`` that was written: a store that takes no small file for an
         hour, such as a full disk, does not get another ``.log`` at each attempt.
 
         Args:

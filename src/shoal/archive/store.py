@@ -13,41 +13,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
 from .credentials import StoreCredentials
+from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = [
     "MOST_CACHED_BYTES",
     "Listed",
     "Store",
     "StoredFile",
-    "check_url",
-    "is_directory_url",
     "leave_cache",
     "open_store",
-    "shown_url",
     "storage_failed",
 ]
-
-#: The parameters of a URL, by its scheme. None of them is a secret.
-_PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "s3": frozenset({"region", "endpoint_override", "scheme"}),
-        "gs": frozenset({"endpoint_override", "scheme", "retry_limit_seconds"}),
-        "abfss": frozenset({"blob_storage_authority", "dfs_storage_authority", "enable_tls"}),
-        "hdfs": frozenset({"replication"}),
-    }
-)
-_LOCAL = "file"
 
 #: Parts of the error messages of object stores. A name of an object has no blank, so it never matches.
 _REFUSED = re.compile(
@@ -59,10 +47,16 @@ _ELSEWHERE = re.compile(r"HTTP status 301\b|ExceptionName: (PermanentRedirect|Au
 _NO_HADOOP = re.compile(r"Unable to load lib(jvm|hdfs)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 
+#: A store that answers a short question so late is taken for one that does not answer. To load HDFS's client,
+#: and to list tens of thousands of objects, takes seconds.
+_ANSWERS_WITHIN_S = 60.0
+
 _COPY_BYTES = 8 * 1024 * 1024
 
 #: The bytes of a file that may be in the page cache.
 MOST_CACHED_BYTES = 8 * 1024 * 1024
+
+T = TypeVar("T")
 
 
 class Listed(NamedTuple):
@@ -121,59 +115,6 @@ class Store(Protocol):
         """Write a file that does not exist: bytes, or a local file, which nothing changes afterwards."""
 
 
-def is_directory_url(text: str) -> bool:
-    """Whether a text that names an end is a directory, not the servers of a cluster."""
-    return "://" in text or text.startswith(("/", "./", "../")) or text in (".", "..")
-
-
-def shown_url(url: str) -> str:
-    """Return a directory's URL without its parameters."""
-    return url.partition("?")[0].rstrip("/") or "/"
-
-
-def check_url(option: str, url: str) -> None:
-    """
-    Check a directory's URL, without any access to it.
-
-    Raises:
-        ConfigError: The scheme is unknown, or the URL has a secret or a parameter that it may not have.
-
-    """
-    if "://" not in url:
-        return
-    parts = urlsplit(url)
-    scheme = parts.scheme.lower()
-    where = f"{option} {scheme}://…"
-    if scheme != _LOCAL and scheme not in _PARAMETERS:
-        raise ConfigError(f"{where}: no such kind of directory. Use s3, gs, abfss, hdfs, file, or a path")
-    if parts.password is not None or (parts.username is not None and scheme != "abfss"):
-        raise ConfigError(
-            f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
-            "Credentials come from the environment, a role, or the properties file"
-        )
-    parameters = parse_qs(parts.query, keep_blank_values=True)
-    if any("@" in value for values in parameters.values() for value in values):
-        raise ConfigError(
-            f"{where}: a parameter of the URL has a user or password. URLs are shown and logged, so remove "
-            "them. Credentials come from the environment, a role, or the properties file"
-        )
-    unknown = parameters.keys() - _PARAMETERS.get(scheme, frozenset())
-    if unknown or parts.fragment:
-        allowed = ", ".join(sorted(_PARAMETERS.get(scheme, ()))) or "none"
-        name = min(unknown, default="a fragment")
-        raise ConfigError(
-            f"{where}: the URL may not have {name!r}. Its parameters may be: {allowed}. Credentials come "
-            "from the environment, a role, or the properties file"
-        )
-    if scheme != _LOCAL and {".", ".."} & set(unquote(parts.path).split("/")):
-        # A store lists objects by their names, but its client opens another object for such a name.
-        raise ConfigError(f"{where}: a store has no '.' and no '..'. Remove them from the path")
-    if not parts.netloc and scheme != _LOCAL:
-        raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
-    if scheme == _LOCAL and parts.netloc not in ("", "localhost"):
-        raise ConfigError(f"{where}: {parts.netloc!r} is another machine. Use file:///PATH")
-
-
 def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
     """
     Return a directory's store.
@@ -190,7 +131,7 @@ def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
     if "://" not in url:
         return _LocalStore(Path(url).absolute(), url)
     parts = urlsplit(url)
-    if parts.scheme.lower() == _LOCAL:
+    if parts.scheme.lower() == LOCAL_SCHEME:
         return _LocalStore(Path(unquote(parts.path)).absolute(), shown_url(url))
     return _remote(url, credentials)
 
@@ -330,38 +271,71 @@ def _sync_directory(path: Path) -> None:
 
 def _remote(url: str, credentials: StoreCredentials | None) -> Store:
     try:
-        from pyarrow.fs import FileSystem, FileType
+        from pyarrow.fs import FileType
     except ImportError:
         raise ConfigError(
             f"{shown_url(url)}: pyarrow is not installed, which reads and writes such a directory. Run: pip "
             "install 'shoal[archive]'"
         ) from None
     shown = shown_url(url)
-    with _remote_errors(shown):
-        system, root = FileSystem.from_uri(url) if credentials is None else _with_keys(url, credentials)
+
+    def reach() -> tuple[Any, str]:
+        system, root = _file_system(url, credentials or StoreCredentials())
         bucket = root.split("/", 1)[0]
         if system.type_name != "hdfs" and system.get_file_info(bucket).type == FileType.NotFound:
             raise ConfigError(
                 f"{shown}: bucket {bucket!r} is not there. Create it, or correct --from or --to"
             )
-    return _RemoteStore(system, root.rstrip("/"), shown)
+        return system, root.rstrip("/")
+
+    return _RemoteStore(*_answer(shown, reach), shown)
 
 
-def _with_keys(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
+def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it; a URL with keys would be in pyarrow's errors."""
-    from pyarrow.fs import AzureFileSystem, S3FileSystem, resolve_s3_region
+    from pyarrow.fs import AzureFileSystem, FileSystem, S3FileSystem, resolve_s3_region
 
     parts = urlsplit(url)
     path = unquote(parts.path)
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    if parts.scheme.lower() != "s3":
-        account = (parts.hostname or "").partition(".")[0]
-        if options.pop("enable_tls", "true") == "false":
-            options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-        return AzureFileSystem(account, **credentials.given(), **options), f"{parts.username}{path}"
-    if not {"region", "endpoint_override"} & options.keys():
-        options["region"] = resolve_s3_region(parts.netloc)
-    return S3FileSystem(**credentials.given(), **options), f"{parts.netloc}{path}"
+    if parts.scheme.lower() == "s3":
+        # By its URL, pyarrow would try a silent store for minutes, and shoal itself waits and says so.
+        if not {"region", "endpoint_override"} & options.keys():
+            options["region"] = resolve_s3_region(parts.netloc)
+        return S3FileSystem(**credentials.given(), **options), f"{parts.netloc}{path}"
+    if not credentials.given():
+        found: tuple[Any, str] = FileSystem.from_uri(url)
+        return found
+    account = (parts.hostname or "").partition(".")[0]
+    if options.pop("enable_tls", "true") == "false":
+        options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+    return AzureFileSystem(account, **credentials.given(), **options), f"{parts.username}{path}"
+
+
+def _answer(where: str, question: Callable[[], T]) -> T:
+    """
+    Return a store's answer to a short question.
+
+    Some clients wait for minutes or for ever for a store that sends nothing. They cannot be ended, and keep
+    signals from Python. So a thread asks.
+    """
+    answers: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(([question()], None))
+        except BaseException as error:
+            answers.put(([], error))
+
+    threading.Thread(target=ask, name="shoal-store", daemon=True).start()
+    with _remote_errors(where):
+        try:
+            found, error = answers.get(timeout=_ANSWERS_WITHIN_S)
+        except queue.Empty:
+            raise Disconnected(where, f"no answer in {_ANSWERS_WITHIN_S:g} s") from None
+        if error is not None:
+            raise error
+    return found[0]
 
 
 @contextlib.contextmanager
@@ -440,16 +414,14 @@ class _RemoteStore:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(self._path(path), allow_not_found=True)
-        with _remote_errors(f"{self.url}/{path}"):
-            return [
-                Listed(each.base_name, each.type == FileType.Directory, each.size or 0)
-                for each in self._system.get_file_info(selector)
-            ]
+        return [
+            Listed(each.base_name, each.type == FileType.Directory, each.size or 0)
+            for each in _answer(f"{self.url}/{path}", lambda: self._system.get_file_info(selector))
+        ]
 
     def open(self, path: str) -> StoredFile:
         where = f"{self.url}/{path}"
-        with _remote_errors(where):
-            return _RemoteFile(self._system.open_input_file(self._path(path)), where)
+        return _answer(where, lambda: _RemoteFile(self._system.open_input_file(self._path(path)), where))
 
     def write(self, path: str, data: bytes | Path) -> None:
         final = self._path(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .. import kinds
-from ..archive.store import check_url, is_directory_url
+from ..archive.urls import check_url, is_directory_url
 from ..client.config import ClientConfig
 from ..declare import add_options, declared, option
 from ..errors import ConfigError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..archive.broker import connect as connect_archive
-from ..archive.broker import problem_of
-from ..archive.store import shown_url
+from ..archive.broker import problem_of, problem_of_topic
+from ..archive.urls import shown_url
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..net.address import Address
@@ -116,6 +116,11 @@ class Cluster:
         """Return the sentence behind an error code, if this is an archive; None stands for its topics."""
         directory = self.config.directory
         return None if directory is None else problem_of(directory, partition)
+
+    def problem_of_topic(self, topic: str) -> ShoalError | None:
+        """Return why a topic cannot be read that the metadata have, if this is an archive."""
+        directory = self.config.directory
+        return None if directory is None else problem_of_topic(directory, topic)
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..archive.credentials import STORE_PROPERTIES, StoreCredentials, read_credentials
-from ..archive.store import check_url, is_directory_url
+from ..archive.urls import check_url, is_directory_url
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.archive.store import is_directory_url
+from shoal.archive.urls import is_directory_url
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError

@@ -22,7 +22,7 @@ from pathlib import Path
 from ...archive.credentials import StoreCredentials
 from ...archive.description import NoArchive
 from ...archive.directory import Archive
-from ...archive.store import shown_url
+from ...archive.urls import shown_url
 from ...client.broker_state import controller_ahead_ms
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
@@ -88,11 +88,13 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
 
 def _archive_warnings(directory: str, credentials: StoreCredentials | None) -> Iterator[str]:
     with contextlib.suppress(NoArchive):  # the plan says so
-        if found := Archive.open(directory, credentials).uncounted():
+        damages, uncounted = Archive.open(directory, credentials).examine()
+        yield from map(str, damages)
+        if uncounted:
             yield (
                 f"files of {shown_url(directory)} do not count, since their .json is missing "
-                f"({len(found):,}, such as {found[0]}): a failed upload or a killed task left them. You may "
-                "delete them while no mirror writes there"
+                f"({len(uncounted):,}, such as {uncounted[0]}): a failed upload or a killed task left them. "
+                "You may delete them while no mirror writes there"
             )
 
 

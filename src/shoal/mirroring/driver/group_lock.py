@@ -99,7 +99,8 @@ class MirrorIdentity:
             except BlockingIOError:
                 raise ConfigError(
                     f"{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of "
-                    "other topics needs its own --group, and has its own directory then"
+                    "other topics needs its own --group, and has its own directory then. An archive has one "
+                    "mirror for all its topics"
                 ) from None
             except (OSError, UnicodeDecodeError) as error:
                 cause = getattr(error, "strerror", None) or "mirror-id cannot be read or written"

@@ -26,7 +26,7 @@ from ..cutover.certificate import read_certificate
 from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
-from ..model.progress import Phase, Summary
+from ..model.progress import PartitionIncident, Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
 from ..positions import GroupPositions
@@ -73,6 +73,9 @@ class TopicMirror:
         schedule = PartitionSchedule(
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
+        for name, error in prepared.unreadable.items():
+            kind = IncidentKind.UNREADABLE_TOPIC.value
+            run.metrics.count(PartitionIncident(name, kind, str(error), None, continued=False))
         mirror, started_ms = run.listen(schedule, group, resources), now_ms()
         control = mirror.control
         keeper = options.source.keeper or options.source

@@ -32,6 +32,8 @@ class IncidentKind(enum.Enum):
     SOURCE_GAP = "source-gap"
     #: The source lists more new partitions than a running mirror may add. No partition stops.
     NEW_PARTITIONS = "new-partitions"
+    #: An archive has a topic that cannot be read, or cannot have it. The topic is left out.
+    UNREADABLE_TOPIC = "unreadable-topic"
 
     @property
     def policy(self) -> IncidentKind:

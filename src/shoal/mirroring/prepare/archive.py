@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...archive.description import now_ms
+from ...archive.description import DamagedObject, now_ms
 from ...archive.directory import Archive, ArchivedTopic
-from ...archive.names import check_topic, is_cluster_id, topic_directory_id
+from ...archive.names import UnsafeName, check_topic, is_cluster_id, topic_directory_id
 from ...archive.runs import write_run
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
-from ...errors import ConfigError
+from ...errors import ConfigError, ShoalError
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from .changes import Prepared, PreparedTopic
 from .descriptions import describe_topics
+from .topic_configs import Configs
 
-__all__ = ["archive_run", "archive_topics", "inspect_for_archive"]
+__all__ = ["archive_run", "archive_topics", "inspect_for_archive", "left_out"]
 
 
 def inspect_for_archive(
@@ -29,6 +30,7 @@ def inspect_for_archive(
     source: Cluster,
     names: Mapping[str, str],
     warnings: list[str],
+    unreadable: dict[str, ShoalError],
     on_group: Callable[[str], object],
     *,
     patience_s: float,
@@ -41,6 +43,7 @@ def inspect_for_archive(
         source: Its metadata have the topics.
         names: The names in the archive by the names at the source.
         warnings: Those of the selection.
+        unreadable: Receives the topics that the archive cannot have.
         on_group: Called with the group as soon as it is known.
         patience_s: Patience with transient errors.
         creates: Whether the archive is written next. If not, it has to be there.
@@ -64,7 +67,9 @@ def inspect_for_archive(
     on_group(group)
     topics = source.metadata.topics
     if creates:
-        refused = archive_topics(archive, source, names, patience_s)
+        refused = archive_topics(archive, source, names, patience_s, unreadable)
+        if unreadable and unreadable.keys() >= names.keys():
+            raise next(iter(unreadable.values()))
         if refused:
             warnings.append(
                 f"topics {first_few(refused)} of {source} may not be described by this principal, so their "
@@ -79,18 +84,26 @@ def inspect_for_archive(
                 name, copy, len(topics[name].partitions), present_partitions=len(topics[name].partitions)
             )
             for name, copy in names.items()
+            if name not in unreadable
         },
-        tuple(warnings),
+        (*warnings, *left_out(unreadable)),
         DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        unreadable=unreadable,
     )
+
+
+def left_out(unreadable: Mapping[str, ShoalError]) -> Sequence[str]:
+    """Return a sentence for each topic that is left out."""
+    return [f"topic {name} is left out: {error}" for name, error in unreadable.items()]
 
 
 def _check_names(archive: Archive, names: Iterable[str]) -> None:
     """Refuse names that have no path of their own."""
+    if not archive.store.is_local:
+        return
     by_lower: dict[str, str] = {}
-    for name in (*(archive.topic_names() if archive.store.is_local else ()), *names):
-        check_topic(name)
-        other = by_lower.setdefault(name.lower(), name) if archive.store.is_local else name
+    for name in (*archive.topic_names(), *names):
+        other = by_lower.setdefault(name.lower(), name)
         if other != name:
             raise ConfigError(
                 f"topics {other} and {name} differ in case alone, and many file systems have one directory "
@@ -99,7 +112,11 @@ def _check_names(archive: Archive, names: Iterable[str]) -> None:
 
 
 def archive_topics(
-    archive: Archive, source: Cluster, names: Mapping[str, str], patience_s: float
+    archive: Archive,
+    source: Cluster,
+    names: Mapping[str, str],
+    patience_s: float,
+    unreadable: dict[str, ShoalError] | None = None,
 ) -> Sequence[str]:
     """
     Describe topics in an archive, if they have changed; return those whose configurations are unknown.
@@ -108,35 +125,38 @@ def archive_topics(
         source: Its metadata have the topics.
         names: The names in the archive by the names at the source.
         patience_s: Patience with transient errors.
+        unreadable: Receives the topics that the archive cannot have. Without it, the first of them is raised.
+
+    Raises:
+        DamagedObject: The archive has a description of a topic that cannot be read.
+        UnsafeName: A name of the source may not be a part of a path.
 
     """
     described, refused = describe_topics(source, list(names), patience_s)
-    cluster_id = source.metadata.cluster_id
     for name, copy in names.items():
-        topic = source.metadata.topics[name]
-        configs = described.get(name, {})
-        archive.describe(
-            ArchivedTopic(
-                copy,
-                topic_directory_id(topic.topic_id, cluster_id),
-                len(topic.partitions),
-                max(1, min((len(each.replicas) for each in topic.partitions.values()), default=1)),
-                {
-                    key: each.value
-                    for key, each in configs.items()
-                    if each.set_on_topic and each.value is not None
-                },
-                {
-                    key: each.value
-                    for key, each in configs.items()
-                    if not each.set_on_topic and each.value is not None
-                },
-                name,
-                now_ms(),
-                cluster_id if cluster_id and is_cluster_id(cluster_id) else None,
-            )
-        )
+        try:
+            archive.describe(_description(source, name, copy, described.get(name, {})))
+        except (DamagedObject, UnsafeName) as error:
+            if unreadable is None:
+                raise
+            unreadable[name] = error
     return refused
+
+
+def _description(source: Cluster, name: str, copy: str, configs: Configs) -> ArchivedTopic:
+    topic, cluster_id = source.metadata.topics[name], source.metadata.cluster_id
+    given = {key: each for key, each in configs.items() if each.value is not None}
+    return ArchivedTopic(
+        check_topic(copy),
+        topic_directory_id(topic.topic_id, cluster_id),
+        len(topic.partitions),
+        max(1, min((len(each.replicas) for each in topic.partitions.values()), default=1)),
+        {key: each.value or "" for key, each in given.items() if each.set_on_topic},
+        {key: each.value or "" for key, each in given.items() if not each.set_on_topic},
+        name,
+        now_ms(),
+        cluster_id if cluster_id and is_cluster_id(cluster_id) else None,
+    )
 
 
 def archive_run(destination: ClientConfig, topics: Iterable[str], started_ms: int) -> None:

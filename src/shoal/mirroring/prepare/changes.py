@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...client.admin import NewTopic
+from ...errors import ShoalError
 from ...records.compression import DEFAULT_LIMIT_BYTES
 
 __all__ = ["Prepared", "PreparedTopic"]
@@ -57,6 +58,8 @@ class Prepared:
         destination_cluster_id: None if the cluster is too old to have one.
         topics: The topics by their names at the source, sorted.
         warnings: Sentences: the object, the problem, the remedy.
+        unreadable: Why selected topics are left out, by their names: an archive has a topic that cannot be
+            read, or cannot have it.
         producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
             sequence of a producer id.
         max_decompressed_bytes: The maximum size of a decompressed batch.
@@ -70,3 +73,4 @@ class Prepared:
     warnings: tuple[str, ...]
     producer_id_expiration_ms: int
     max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
+    unreadable: Mapping[str, ShoalError] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
-from .archive import inspect_for_archive
+from .archive import inspect_for_archive, left_out
 from .changes import Prepared, PreparedTopic
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import (
@@ -110,6 +110,7 @@ class _Inspection:
         self._destination = destination
         self._patience_s = patience_s
         self._warnings: list[str] = []
+        self._unreadable: dict[str, ShoalError] = {}
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()
@@ -119,6 +120,7 @@ class _Inspection:
                 self._source,
                 names,
                 self._warnings,
+                self._unreadable,
                 on_group,
                 patience_s=self._patience_s,
                 creates=self._creates,
@@ -138,9 +140,10 @@ class _Inspection:
             group,
             *ids,
             topics,
-            tuple(self._warnings),
+            (*self._warnings, *left_out(self._unreadable)),
             brokers.producer_id_expiration_ms,
             decompression_limit(source_configs.values()),
+            self._unreadable,
         )
 
     # Selection
@@ -148,6 +151,13 @@ class _Inspection:
     def _select(self) -> dict[str, str]:
         selection, topics = self._options.topics, self._source.refresh().topics
         names = selection.select(topics)
+        self._unreadable = {
+            name: problem for name in names if (problem := self._source.problem_of_topic(name)) is not None
+        }
+        for name in self._unreadable:
+            del names[name]
+        if self._unreadable and not names:
+            raise next(iter(self._unreadable.values()))
         missing = {name: self._source.refresh([name]).errors.get(name) for name in selection.missing(topics)}
         for name, code in missing.items():
             is_hidden = code in NOT_ALLOWED

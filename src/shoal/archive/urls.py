@@ -1,0 +1,79 @@
+"""
+The URLs of directories: which kinds there are, and what a URL may have.
+
+A URL is shown and logged, so no secret may be in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ..errors import ConfigError
+
+__all__ = ["LOCAL_SCHEME", "check_url", "is_directory_url", "shown_url"]
+
+#: The parameters of a URL, by its scheme. None of them is a secret.
+_PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "s3": frozenset({"region", "endpoint_override", "scheme"}),
+        "gs": frozenset({"endpoint_override", "scheme", "retry_limit_seconds"}),
+        "abfss": frozenset({"blob_storage_authority", "dfs_storage_authority", "enable_tls"}),
+        "hdfs": frozenset({"replication"}),
+    }
+)
+LOCAL_SCHEME = "file"
+
+
+def is_directory_url(text: str) -> bool:
+    """Whether a text that names an end is a directory, not the servers of a cluster."""
+    return "://" in text or text.startswith(("/", "./", "../")) or text in (".", "..")
+
+
+def shown_url(url: str) -> str:
+    """Return a directory's URL without its parameters."""
+    return url.partition("?")[0].rstrip("/") or "/"
+
+
+def check_url(option: str, url: str) -> None:
+    """
+    Check a directory's URL, without any access to it.
+
+    Raises:
+        ConfigError: The scheme is unknown, or the URL has a secret or a parameter that it may not have.
+
+    """
+    if "://" not in url:
+        return
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    where = f"{option} {scheme}://…"
+    if scheme != LOCAL_SCHEME and scheme not in _PARAMETERS:
+        raise ConfigError(f"{where}: no such kind of directory. Use s3, gs, abfss, hdfs, file, or a path")
+    if parts.password is not None or (parts.username is not None and scheme != "abfss"):
+        raise ConfigError(
+            f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
+            "Credentials come from the environment, a role, or the properties file"
+        )
+    parameters = parse_qs(parts.query, keep_blank_values=True)
+    if any("@" in value for values in parameters.values() for value in values):
+        raise ConfigError(
+            f"{where}: a parameter of the URL has a user or password. URLs are shown and logged, so remove "
+            "them. Credentials come from the environment, a role, or the properties file"
+        )
+    if unknown := parameters.keys() - _PARAMETERS.get(scheme, frozenset()):
+        allowed = ", ".join(sorted(_PARAMETERS.get(scheme, ()))) or "none"
+        raise ConfigError(
+            f"{where}: the URL may not have the parameter {min(unknown)!r}. Its parameters may be: "
+            f"{allowed}. Credentials come from the environment, a role, or the properties file"
+        )
+    if parts.fragment:
+        raise ConfigError(f"{where}: the URL may not have a '#'. Write %23 for one in a name")
+    if scheme != LOCAL_SCHEME and {".", ".."} & set(unquote(parts.path).split("/")):
+        # A store lists objects by their names, but its client opens another object for such a name.
+        raise ConfigError(f"{where}: a store has no '.' and no '..'. Remove them from the path")
+    if not parts.netloc and scheme != LOCAL_SCHEME:
+        raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
+    if scheme == LOCAL_SCHEME and parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"{where}: {parts.netloc!r} is another machine. Use file:///PATH")
