@@ -14,10 +14,12 @@ from pathlib import Path
 from bench.account import group_parent
 from bench.archive import ARCHIVE
 from bench.before_after import BEFORE_AFTER
+from bench.copy_path import COPY_PATH
 from bench.cost import COSTS
 from bench.cutover import CUTOVER
 from bench.far import FAR
 from bench.figures import table
+from bench.gaps import GAPS
 from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
 from bench.page import write_page
@@ -35,7 +37,20 @@ __all__ = ["ROWS", "main"]
 
 ROWS: dict[str, Row] = {
     row.name: row
-    for row in (*COSTS, BEFORE_AFTER, LAG, START, VERIFY, VERIFY_RECORDS, FAR, AGENT, CUTOVER, ARCHIVE)
+    for row in (
+        *COSTS,
+        COPY_PATH,
+        GAPS,
+        BEFORE_AFTER,
+        LAG,
+        START,
+        VERIFY,
+        VERIFY_RECORDS,
+        FAR,
+        AGENT,
+        CUTOVER,
+        ARCHIVE,
+    )
 }
 
 _ROOT = Path(__file__).parents[1]

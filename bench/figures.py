@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from bench.report import markdown
 
-__all__ = ["CPU", "Figures", "costs_as_much", "shown", "table"]
+__all__ = ["CPU", "RATIO", "Figures", "costs_as_much", "shown", "table"]
 
 CPU = "CPU-s/GB"
 
@@ -14,6 +14,9 @@ Figures: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 
 #: The end of the name of a ratio, which has no median: its turns are of two subjects each.
 _TIMES = "times"
+
+#: The cost of a subject beside that of the one that it compares with.
+RATIO = f"of the compared cost, {_TIMES}"
 
 
 def costs_as_much(peer: str) -> str:

@@ -28,12 +28,14 @@ class Listeners:
     Attributes:
         source: Bootstrap servers for the source.
         destination: The same for the destination.
-        authority: A PEM file, if both have TLS: the authority that signed the certificates of all brokers.
+        authority: A PEM file, if they have TLS: the authority that signed the certificates of all brokers.
+        source_is_plain: Whether only the destination has it.
     """
 
     source: str
     destination: str
     authority: Path | None = None
+    source_is_plain: bool = False
 
 
 @dataclass(frozen=True)

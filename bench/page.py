@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.chart import bars, svg
-from bench.figures import CPU, Figures, shown, table
+from bench.figures import CPU, RATIO, Figures, shown, table
 from bench.report import markdown
 from bench.runs import Run, newest, read_runs
 
@@ -59,6 +59,12 @@ _AIMS = (
         110,
         is_least=True,
     ),
+    _Aim("TLS at the destination", "copy_path", "TLS at the destination, native", RATIO, 2.5),
+    _Aim("TLS at both ends", "copy_path", "TLS at both ends, native", RATIO, 3.5),
+    _Aim("committed transactions", "copy_path", "committed transactions, native", RATIO, 1.3),
+    _Aim("one record, --rebatch 64k", "copy_path", "one record, --rebatch 64k, native", RATIO, 0.25),
+    _Aim("one record, --rebatch 64k:lz4", "copy_path", "one record, --rebatch 64k:lz4, native", RATIO, 1.0),
+    _Aim("commits before gaps", "gaps", "commits before gaps, native", "source broker, % of a core", 10),
     _Aim("a cut-over", "cutover", "shoal cutover", "after the last record, s", 60),
 )
 

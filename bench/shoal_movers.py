@@ -111,7 +111,9 @@ class Shoal:
         if job.java_properties:
             properties = job.directory / "tls.properties"
             properties.write_text(java_properties(job.java_properties))
-            between += ["--from-config", str(properties), "--to-config", str(properties)]
+            assert job.listeners is not None
+            between += ["--to-config", str(properties)]
+            between += [] if job.listeners.source_is_plain else ["--from-config", str(properties)]
         topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
         # A separate group: each run copies everything.
         group = ["--group", job.copy]
