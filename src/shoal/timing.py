@@ -119,6 +119,8 @@ class Timing:
         commit_interval_s: The time between two commits of a task's positions.
         last_commit_patience_s: The time for the last commit of a task, before Spark has to repeat the task.
         requested_commit_patience_s: The same if the mirror ends: a person may be waiting.
+        plan_interval_s: The least time between two commits that batches behind gaps wait for. At this pace
+            they cost the coordinator a tenth of a core at most.
         plan_patience_s: A batch behind a gap waits so long for the commit of the map that leads to it.
             The other partitions of its leaders wait, too. Then its partition waits alone.
 
@@ -189,6 +191,7 @@ class Timing:
     unexplained_patience_s: float = 60.0
     commit_interval_s: float = 5.0
     last_commit_patience_s: float = 60.0
+    plan_interval_s: float = 0.02
     plan_patience_s: float = 1.0
     requested_commit_patience_s: float = 5.0
 

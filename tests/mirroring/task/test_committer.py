@@ -124,6 +124,19 @@ def test_plan_is_committed_though_a_commit_of_another_partition_was_refused(brok
     assert copy.state.is_aligned
 
 
+def test_commits_before_gaps_follow_at_their_interval(brokers: TwoBrokers) -> None:
+    brokers = brokers.with_timing(plan_interval_s=0.5)
+    copies = copy_of(brokers), copy_of(brokers, 1)
+    for each in copies:
+        queue_behind_a_gap(each)
+    with commits_of(brokers, Watched()) as commits:
+        began_at = time.monotonic()
+        for each in copies:
+            commits.plan([each])
+        assert time.monotonic() - began_at >= 0.5
+        assert all(each.progress.is_planned(0) for each in copies)
+
+
 def test_settle_waits_no_longer_than_for_a_plan(brokers: TwoBrokers) -> None:
     brokers = brokers.with_timing(last_commit_patience_s=60.0, plan_patience_s=0.1, commit_interval_s=0.0)
     stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)

@@ -101,6 +101,7 @@ class Commits:
         self._channel = _Channel(settings, control, known)
         self._under_way: _UnderWay | None = None
         self._began_at = time.monotonic()
+        self._next_plan_at = 0.0
         self._is_last = False
         self._is_waiting = False
 
@@ -175,6 +176,8 @@ class Commits:
         """
         # One at a time; it may have been the one that is wanted.
         if self._await() and (ahead := self.unplanned(copies)):
+            time.sleep(max(0.0, self._next_plan_at - time.monotonic()))
+            self._next_plan_at = time.monotonic() + self._timing.plan_interval_s
             self._begin(self._positions_of(ahead))
             self._await()
         unplanned = self.unplanned(copies)
