@@ -1,4 +1,4 @@
-"""What commits before gaps cost the group's coordinator: the row ``gaps``.
+"""Commits before gaps, and their cost for the group's coordinator: the row ``gaps``.
 
 A committed transaction leaves a marker, which is a gap: a mirror commits its map before the batch behind it.
 A mirror with ``--delivery at-least-once`` copies the same, and commits no map. So the CPU of the source's
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.account import running
-from bench.measure import MoverFailed, end_offsets
+from bench.measure import MoverFailed, count_records
 from bench.mover import Job
 from bench.movers import usual_codes
 from bench.report import say
@@ -102,11 +102,12 @@ def _measure(
             running(command, log, environment, code.directory) as (process, account),
             _Load(source.bootstrap, topic) as load,
         ):
+            records = count_records(destination.bootstrap, job.copy)
 
             def copies() -> bool:
                 if process.poll() is not None:
                     raise MoverFailed(f"the mirror ended with {process.returncode}:\n{tail(log)}")
-                return sum(end_offsets(destination.bootstrap, job.copy)) > 0
+                return records() > 0
 
             wait_until(copies, "the first record", _STARTS_S)
             time.sleep(_WARM_UP_S)  # the time itself is the purpose, here and below
