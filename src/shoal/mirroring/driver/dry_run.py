@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
@@ -20,11 +21,12 @@ from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalE
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..assignment import partitions_of, window_ends
-from ..model.acls import Acl, needed_acls
+from ..model.acls import Acl, needed_acls, prefixes_of
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
+from ..model.topics import TopicSelection
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
@@ -35,7 +37,6 @@ from ..prepare.missing_acls import missing_acls
 from .checkup import cluster_warnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
-from .hidden_topics import hidden_topics
 from .starts import Starts, group_warnings
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
@@ -164,7 +165,7 @@ class _DryRunner:
     def refused(self, error: ShoalError) -> DryRun:
         """Return at least the needed ACLs: a missing one may be the reason."""
         selection = self._options.topics
-        hidden = hidden_topics(selection, self._source)
+        hidden = _hidden_topics(selection, self._source)
         names = selection.select(self._source.metadata.topics) | hidden.named | hidden.prefixes
         if not names:
             raise error
@@ -201,7 +202,7 @@ class _DryRunner:
             found.topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
             found.refusal = error
         topics = changes.topics.values()
-        hidden = hidden_topics(self._options.topics, self._source).named
+        hidden = _hidden_topics(self._options.topics, self._source).named
         needed = self._needed(
             {topic.source: topic.destination for topic in topics} | hidden,
             changes.group,
@@ -385,3 +386,43 @@ class _DryRunner:
         if self._options.continues_after(kind):
             return f"{what}: continues ({kind.continuing})"
         return f"{what}: stops without {kind.continuing}"
+
+
+class _HiddenTopics(NamedTuple):
+    """
+    Topics without DESCRIBE.
+
+    Attributes:
+        named: The names at the destination of topics that ``--topics`` names, by their names at the source.
+        prefixes: The same of prefixes that an expression selects, and of which no topic is visible.
+
+    """
+
+    named: dict[str, str]
+    prefixes: dict[str, str]
+
+    def warnings(self, cluster: Cluster, refusal: str) -> tuple[str, ...]:
+        """Return a sentence for each named topic that a refusal does not name."""
+        return tuple(
+            f"topic {name} of {cluster}: this principal is not authorized (allow DESCRIBE on it)"
+            for name in self.named
+            if f"topic {name} of" not in refusal
+        )
+
+
+def _hidden_topics(selection: TopicSelection, source: Cluster) -> _HiddenTopics:
+    """Ask the source for the selected topics that its metadata lack: this principal may not describe them."""
+    visible = source.metadata.topics
+    named = {name: selection.destination_of(name) for name in selection.missing(visible)}
+    prefixes = {
+        prefix: copy
+        for prefix, copy in prefixes_of(selection).items()
+        if not any(name.startswith(prefix) for name in visible)
+    }
+    if named or prefixes:
+        source.refresh([*named, *prefixes])
+    errors = source.metadata.errors
+    return _HiddenTopics(
+        {name: copy for name, copy in named.items() if errors.get(name) in NOT_ALLOWED},
+        {name: copy for name, copy in prefixes.items() if errors.get(name) in NOT_ALLOWED},
+    )

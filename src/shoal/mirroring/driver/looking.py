@@ -1,4 +1,18 @@
-"""The thread that reports a mirror's progress, answers a stop, and looks after the tasks."""
+"""
+Look after a running mirror: report its progress, answer a stop, notice clusters and tasks that are silent.
+
+One thread looks about twice a second (:class:`Looking`), also whether both clusters answer and tasks report:
+a mirror must not look as if all were well.
+
+Both clusters are asked all the time, also if there is nothing to copy. A thread for each cluster asks any
+broker for the cluster's metadata, without topics: that needs no ACL. The thread has connections of its own,
+and a cluster that hangs does not delay the question to the other one. A cluster answers if one broker does.
+Partitions without a leader have reasons of their own.
+
+Silence is a matter of time, not of an error: a cluster is silent if its last answer is older than the
+mirror's ``refresh_s``. So no partition is reported as up to date on an older answer, whatever the thread
+waits for.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +20,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Self
 
-from ..model.progress import Phase, Progress
+from ...client.cluster import Cluster
+from ...client.config import ClientConfig
+from ...errors import Disconnected
+from ..model.progress import ClusterSilence, Phase, Progress
 from ..monitoring.metrics import Metrics
+from .running import Running
 from .signals import Signals
 
-__all__ = ["LOOK_INTERVAL_S", "Looking"]
+__all__ = ["LOOK_INTERVAL_S", "ClusterWatch", "Looking", "TaskWatch"]
 
 #: Interval at which a stop is passed on, and at which the wait for the engine looks for one.
 LOOK_INTERVAL_S = 0.1
@@ -124,3 +144,149 @@ class Looking:
             self._on_progress = None
             self._failed = error
             self._stop.set()
+
+
+#: The bounds of the time without an answer. A busy broker may take seconds, and an operator has to know
+#: within a minute, however rarely the mirror looks for new topics.
+_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 5.0, 60.0
+
+#: So often a cluster is asked within that time, and each question has half of it.
+_QUESTIONS = 3
+
+#: The time between two questions to a cluster that refuses connections.
+_RETRY_S = 1.0
+
+#: If so much time has passed since the look before, this process was stopped, and not the clusters.
+_PAUSED_S = 3.0
+
+
+class ClusterWatch:
+    """Watches both clusters until the ``with`` block ends; :meth:`look` is called about twice a second."""
+
+    def __init__(self, mirror: Running) -> None:
+        """Prepare the threads."""
+        options = mirror.options
+        self._patience_s = min(max(options.refresh_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
+        self._mirror = mirror
+        self._questions = [
+            _Questions(each, self._patience_s) for each in (options.source, options.destination)
+        ]
+        self._silences: dict[str, ClusterSilence | None] = {}
+        self._looked_at = time.monotonic()
+        #: No silence begins earlier: the threads had no time to ask.
+        self._asked_by = 0.0
+        self._is_over = False
+
+    def look(self) -> None:
+        """Report the clusters that answer, and those that do not."""
+        if self._is_over:
+            return
+        now = time.monotonic()
+        if now - self._looked_at >= _PAUSED_S:
+            self._asked_by = now + self._patience_s / 2
+        self._looked_at = now
+        for each in self._questions:
+            silent_for_s = now - each.answered_at
+            was_silent = self._silences.get(each.name)
+            if silent_for_s >= self._patience_s:
+                if was_silent is None and now >= self._asked_by:
+                    self._begin(each, silent_for_s)
+            elif was_silent is not None or each.has_answered:
+                self._silences[each.name] = None
+                if was_silent is not None:
+                    lasted_s = time.time() - was_silent.since
+                    self._mirror.notify(f"the {each.name} cluster answers again, after {lasted_s:.0f} s")
+        self._mirror.metrics.set_clusters(self._silences)
+
+    def _begin(self, questions: _Questions, silent_for_s: float) -> None:
+        silence = ClusterSilence(questions.name, time.time() - silent_for_s, questions.reason)
+        self._silences[questions.name] = silence
+        self._mirror.warn(
+            f"the {silence.name} cluster does not answer since {silence.since_text}: {silence.reason}. "
+            "All partitions wait until it answers"
+        )
+
+    def __enter__(self) -> Self:
+        self._looked_at = time.monotonic()
+        for each in self._questions:
+            each.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._is_over = True
+        for each in self._questions:
+            each.end()
+
+
+class _Questions:
+    """
+    The questions to one cluster, in a thread.
+
+    Attributes:
+        answered_at: The time of the last answer, on the monotonic clock; of the start before the first.
+        has_answered: Whether there was any answer.
+        reason: Why the last question has no answer.
+
+    """
+
+    def __init__(self, config: ClientConfig, patience_s: float) -> None:
+        self.name = config.name
+        self.answered_at = time.monotonic()
+        self.has_answered = False
+        self._timeout_s = patience_s / 2
+        self._interval_s = patience_s / _QUESTIONS
+        self.reason = self._no_answer = f"no broker has answered for {patience_s:.0f} s"
+        timeout_ms = min(config.request_timeout_ms, int(self._timeout_s * 1000))
+        self._cluster = Cluster(replace(config, request_timeout_ms=timeout_ms))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"shoal-watch-{self.name}", daemon=True)
+
+    def start(self) -> None:
+        self.answered_at = time.monotonic()
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._cluster.abort()
+        # The thread may be waiting for a broker. It holds only its own connections.
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        with self._cluster as cluster:
+            while not self._over.is_set():
+                self._over.wait(self._interval_s if self._ask(cluster) else _RETRY_S)
+
+    def _ask(self, cluster: Cluster) -> bool:
+        try:
+            cluster.refresh([])
+        except Exception as error:  # a mirror runs for months
+            self.reason = error.reason if isinstance(error, Disconnected) else str(error)
+            return False
+        self.answered_at = time.monotonic()
+        self.has_answered = True
+        self.reason = self._no_answer
+        return True
+
+
+class TaskWatch:
+    """Warns if no task reports: a mirror that copies nothing must not look as if all were well."""
+
+    def __init__(self, mirror: Running) -> None:
+        """Begin to wait for a report."""
+        self._patience_s = mirror.options.timing.silence_s
+        self._mirror = mirror
+        self._since = time.monotonic()
+        self._is_silent = False
+
+    def look(self) -> None:
+        """Warn once if there is silence, and have the partitions wait until a task reports again."""
+        has_work = any(each.stopped is None for each in self._mirror.metrics.partitions().values())
+        silent_for_s = time.monotonic() - max(self._since, self._mirror.control.last_report_at)
+        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and has_work
+        self._mirror.metrics.set_tasks_silent(self._is_silent)
+        if self._is_silent and not was_silent:
+            self._mirror.warn(
+                f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log "
+                "for executors that do not start, and check that tasks reach the driver's control port "
+                f"{self._mirror.control.address[1]}"
+            )

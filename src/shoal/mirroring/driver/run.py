@@ -48,12 +48,11 @@ from ..monitoring.shown import show
 from ..prepare.changes import Prepared
 from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
-from .looking import LOOK_INTERVAL_S, Looking
+from .looking import LOOK_INTERVAL_S, ClusterWatch, Looking, TaskWatch
 from .places import Places
 from .running import Running
 from .schedule import PartitionSchedule
 from .signals import Signals
-from .silence import ClusterWatch, TaskWatch
 from .starts import Beginnings, Starts
 
 __all__ = ["START_PATIENCE_S", "GroupPlace", "MirrorRun"]

@@ -183,7 +183,7 @@ class Totals(Counted):
         lag_records: The offsets between the positions and the last known ends, transaction markers and gaps
             included. For a stopped partition: the offsets that are missing at the destination.
         lag_s: The lag in time of the partition with the largest one
-            (:meth:`PartitionMetrics.lag_s`); None before any position is known.
+            (:meth:`.PartitionState.lag_s`); None before any position is known.
         held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
         incidents: The newest hundred incidents.
         incidents_before: The number of earlier incidents.
