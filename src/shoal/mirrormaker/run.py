@@ -16,6 +16,7 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.coordinator import MemberId
 from ..errors import ConfigError, ShoalError
 from ..mirroring.driver.copy_watch import CopyWatch
+from ..mirroring.driver.lookout import Lookout
 from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
 from ..mirroring.driver.schedule import PartitionSchedule
 from ..mirroring.driver.starts import Starts
@@ -103,7 +104,7 @@ class MirrorMaker:
         if self._options.handling is None:  # a handler commits offsets without positions
             mirror.control.use_group(share.begin_generation)
             watched = replace(mirror, warn_in_report=self._warn)
-            resources.enter_context(CopyWatch(watched, self._create_again))
+            resources.enter_context(Lookout(watched, CopyWatch(watched, self._create_again)))
         # The share joins only once tasks can run: another member copies its partitions until then.
         summary = run.copy(
             mirror,

@@ -14,6 +14,7 @@ from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.mirroring.driver.discovery import Discovery, refuse_more_partitions
+from shoal.mirroring.driver.lookout import Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
@@ -59,7 +60,7 @@ def discovering(
     if held_up is not None:
         schedule.held_up = held_up  # type: ignore[method-assign]
     parts = running(mirror, schedule, metrics, warn=found.warnings.append)
-    with Discovery(parts, found.topics.append):
+    with Lookout(parts, Discovery(parts, found.topics.append)):
         yield found
 
 

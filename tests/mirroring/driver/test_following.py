@@ -14,6 +14,7 @@ from shoal.client.cluster import Cluster
 from shoal.declare import given
 from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
+from shoal.mirroring.driver.lookout import Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.follow_options import Follower, FollowOptions, Sync
 from shoal.mirroring.model.options import MirrorOptions
@@ -42,7 +43,7 @@ class Said:
 
 
 @contextmanager
-def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Said]]:
+def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Lookout, Said]]:
     mirror = replace(
         MirrorOptions(brokers.settings.source, brokers.settings.destination, TopicSelection("orders")),
         refresh_s=0.05,
@@ -52,7 +53,8 @@ def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, S
     said = Said()
     schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)
     parts = running(mirror, schedule, said.metrics, warn=said.warnings.append, notify=said.notices.append)
-    yield Following(parts), said
+    watch = Following(parts)
+    yield watch, Lookout(parts, watch), said
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def retention_of_copy(brokers: TwoBrokers) -> str | None:
 
 @pytest.mark.usefixtures("topics")
 def test_changed_configuration_follows_while_the_mirror_runs(brokers: TwoBrokers) -> None:
-    with following(brokers, sync="configs") as (thread, said), thread:
+    with following(brokers, sync="configs") as (_, lookout, said), lookout:
         set_at_source(brokers, RETENTION)
         wait_until(lambda: retention_of_copy(brokers) == "1000000")
         wait_until(lambda: said.differing == 0)
@@ -86,8 +88,8 @@ def test_changed_configuration_follows_while_the_mirror_runs(brokers: TwoBrokers
 @pytest.mark.usefixtures("topics")
 def test_difference_without_sync_is_counted_and_stays(brokers: TwoBrokers) -> None:
     set_at_source(brokers, RETENTION)
-    with following(brokers) as (thread, said):
-        thread.look_at_once()
+    with following(brokers) as (watch, _, said):
+        watch.look_at_once()
     assert retention_of_copy(brokers) == "604800000"
     assert (said.differing, said.warnings, said.notices) == (1, [], [])
     done = said.metrics.followed[Follower.CONFIGS]
@@ -104,16 +106,16 @@ def test_look_that_a_signal_ends_warns_of_nothing(
         raise Stopped("the mirror was stopped before it began")
 
     monkeypatch.setattr("shoal.mirroring.driver.following.follow_configs", interrupt)
-    with following(brokers, sync="configs") as (thread, said), pytest.raises(Stopped):
-        thread.look_at_once()
+    with following(brokers, sync="configs") as (watch, _, said), pytest.raises(Stopped):
+        watch.look_at_once()
     assert said.warnings == []
 
 
 @pytest.mark.usefixtures("topics")
 def test_topic_that_one_cluster_lacks_is_not_compared(brokers: TwoBrokers) -> None:
     brokers.destination.topics.delete(brokers.destination.topics.topic("copy"))
-    with following(brokers, sync="configs") as (thread, said):
-        thread.look_at_once()
+    with following(brokers, sync="configs") as (watch, _, said):
+        watch.look_at_once()
     assert (said.differing, said.warnings) == (None, [])
 
 

@@ -12,6 +12,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver.copy_watch import CopyWatch
+from shoal.mirroring.driver.lookout import Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
@@ -186,7 +187,7 @@ class Driver:
             warn=self.warnings.append,
             notify=self.notices.append,
         )
-        self.watch = CopyWatch(parts, self._create_again)
+        self.lookout = Lookout(parts, CopyWatch(parts, self._create_again))
 
     @property
     def doubted(self) -> list[list[TopicPartition]]:
@@ -198,7 +199,7 @@ class Driver:
 
     def look(self) -> None:
         with Cluster(self.options.source) as source, Cluster(self.options.destination) as destination:
-            self.watch.look(source, destination)
+            self.lookout.look(source, destination)
 
 
 def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> None:
@@ -317,7 +318,7 @@ def test_watch_looks_at_each_refresh_and_survives_errors(mirrored: TwoBrokers) -
     mirrored.source.faults.add(ApiKey.OFFSET_FETCH, times=2, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     driver = Driver(mirrored)
     delete_copy(mirrored)
-    with driver.watch:
+    with driver.lookout:
         wait_until(lambda: bool(driver.metrics.stopped()))
     (warning,) = driver.warnings
     assert all(each in warning for each in ("cannot be compared", "GROUP_AUTHORIZATION_FAILED"))

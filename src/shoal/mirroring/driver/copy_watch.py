@@ -25,13 +25,13 @@ from ..prepare.copies import (
     deleted_reason,
     stops_of_deleted,
 )
-from .lookout import Lookout
+from .lookout import Watch
 from .running import Running
 
 __all__ = ["CopyWatch"]
 
 
-class CopyWatch(Lookout):
+class CopyWatch(Watch):
     """
     Compares all copies at each look.
 
@@ -45,7 +45,7 @@ class CopyWatch(Lookout):
 
     def __init__(self, mirror: Running, create_again: Callable[[Collection[str]], Iterable[str]]) -> None:
         """
-        Prepare the thread.
+        Prepare the first look.
 
         Args:
             create_again: A function that creates the copies of source topics, and returns warnings. It is
@@ -64,7 +64,6 @@ class CopyWatch(Lookout):
         copies = self._schedule.copies()
         if not copies:
             return
-        source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
         positions = GroupPositions(source, self._mirror.group, MemberId).read(there)
         # A position may get lost, and the copy after it: that it was written to shows from the one before.
@@ -103,13 +102,13 @@ class CopyWatch(Lookout):
                 self._create(gone, copies)
                 destination.refresh(gone)
             return
-        gone = confirmed_deleted(destination, topics, self._over.wait, self._options.timing)
+        gone = confirmed_deleted(destination, topics, self.over.wait, self._options.timing)
         reasons = {
             partition: deleted_reason(copy.topic, destination)
             for partition, copy in copies.items()
             if copy.topic in gone
         }
-        if reasons and not self._over.is_set():
+        if reasons and not self.over.is_set():
             stops = stops_of_deleted(reasons, positions)
             self._schedule.apply(stopped_report(stops))
             self._plan_again(stops)
@@ -122,8 +121,8 @@ class CopyWatch(Lookout):
     ) -> None:
         """Create copies again that are gone and have no position: nothing was written to them, or lost."""
         unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in positions}
-        gone = confirmed_deleted(destination, unwritten, self._over.wait, self._options.timing)
-        if gone and not self._over.is_set():
+        gone = confirmed_deleted(destination, unwritten, self.over.wait, self._options.timing)
+        if gone and not self.over.is_set():
             self._create(gone, copies)
 
     def _create(self, gone: Collection[str], copies: Mapping[TopicPartition, TopicPartition]) -> None:

@@ -20,7 +20,7 @@ from ..model.incidents import IncidentKind
 from ..model.progress import PartitionIncident
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.create import prepare
-from .lookout import Lookout
+from .lookout import Watch
 from .running import Running
 
 __all__ = ["Discovery", "refuse_more_partitions"]
@@ -51,7 +51,7 @@ def refuse_more_partitions(changes: Prepared, sizes: Mapping[str, int]) -> None:
             )
 
 
-class Discovery(Lookout):
+class Discovery(Watch):
     """
     Prepares new topics and partitions, and has them copied.
 
@@ -61,10 +61,11 @@ class Discovery(Lookout):
     """
 
     failure = "new topics and partitions cannot be looked for: "
+    needs_all_topics = True
 
     def __init__(self, mirror: Running, on_found: Callable[[PreparedTopic], object]) -> None:
         """
-        Prepare the thread.
+        Prepare the first look.
 
         Args:
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its
@@ -82,7 +83,7 @@ class Discovery(Lookout):
 
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Prepare new topics and partitions of the source; update the ends that no task fetches."""
-        found = source.refresh().topics
+        found = source.metadata.topics
         news: dict[str, int] = {}
         for name, topic in found.items():
             known = self._topics.get(name)

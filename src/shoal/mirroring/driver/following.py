@@ -18,7 +18,7 @@ from ..model.options import MirrorOptions
 from ..model.state import FollowRound
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
-from .lookout import Lookout
+from .lookout import Watch
 from .running import Running
 
 __all__ = ["Following", "compare_followers"]
@@ -29,13 +29,13 @@ _COMPARE_S = 300.0
 _SENTENCES = 100
 
 
-class Following(Lookout):
+class Following(Watch):
     """Compares both clusters at each look, and changes the destination by the options."""
 
     failure = "configurations and ACLs cannot be compared: "
 
     def __init__(self, mirror: Running) -> None:
-        """Prepare the thread."""
+        """Prepare the first look."""
         super().__init__(mirror)
         self._compared_at: dict[Follower, float] = {}
 

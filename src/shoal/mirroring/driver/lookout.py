@@ -11,45 +11,77 @@ from ...errors import ShoalError
 from ..model.text import once_each
 from .running import Running
 
-__all__ = ["Lookout"]
+__all__ = ["Lookout", "Watch"]
 
 
-class Lookout(abc.ABC):
+class Watch(abc.ABC):
     """
-    A thread that calls :meth:`look` every ``refresh_s`` until the ``with`` block ends.
-
-    A mirror runs for months, so a failed look does not end the thread. It is a warning, unless a later look
-    can succeed.
+    One thing that a mirror looks for.
 
     Attributes:
-        failure: The beginning of that warning.
+        failure: The beginning of the warning that it cannot look.
+        needs_all_topics: Whether it looks at topics of the source that are not mirrored.
+        over: Set once the mirror ends, or stops looking.
 
     """
 
     failure: ClassVar[str]
+    needs_all_topics: ClassVar[bool] = False
 
     def __init__(self, mirror: Running) -> None:
-        """Prepare the thread; it gives each warning once."""
+        """Prepare; it gives each warning once."""
+        self.over = threading.Event()
         self._mirror = mirror
         self._options = mirror.options
         self._schedule = mirror.schedule
         self._warn = once_each(mirror.warn_in_report)
-        self._over = threading.Event()
-        name = f"shoal-{type(self).__name__.lower()}"
-        self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
 
     @abc.abstractmethod
     def look(self, source: Cluster, destination: Cluster) -> None:
-        """Examine both clusters once."""
+        """Examine both clusters once; the metadata of the source are new."""
+
+    def warn_of(self, error: Exception) -> None:
+        """Warn of an error, unless a later look can succeed: a mirror runs for months."""
+        if not (isinstance(error, ShoalError) and is_transient(error)):
+            self._warn(f"{self.failure}{error}")
+
+
+class Lookout:
+    """Lets each watch look in turn, every ``refresh_s`` until the ``with`` block ends."""
+
+    def __init__(self, mirror: Running, *watches: Watch) -> None:
+        """Prepare the thread; without a watch it does not start."""
+        self._options = mirror.options
+        self._schedule = mirror.schedule
+        self._watches = watches
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="shoal-lookout", daemon=True)
+
+    def look(self, source: Cluster, destination: Cluster) -> None:
+        """Look once."""
+        needs_all = any(each.needs_all_topics for each in self._watches)
+        try:
+            source.refresh(None if needs_all else self._schedule.names)
+        except Exception as error:
+            self._watches[0].warn_of(error)
+            return
+        for each in self._watches:
+            try:
+                each.look(source, destination)
+            except Exception as error:
+                each.warn_of(error)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        if self._watches:
+            self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
+        for event in (self._over, *(each.over for each in self._watches)):
+            event.set()
         # The thread may be waiting for a broker. It holds only its own connections.
-        self._thread.join(timeout=1.0)
+        if self._watches:
+            self._thread.join(timeout=1.0)
 
     def _keep_looking(self) -> None:
         options = self._options
@@ -58,8 +90,4 @@ class Lookout(abc.ABC):
             Cluster(options.destination.impatient()) as destination,
         ):
             while not self._over.wait(options.refresh_s):
-                try:
-                    self.look(source, destination)
-                except Exception as error:
-                    if not (isinstance(error, ShoalError) and is_transient(error)):
-                        self._warn(f"{self.failure}{error}")
+                self.look(source, destination)

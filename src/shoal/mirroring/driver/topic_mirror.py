@@ -40,6 +40,7 @@ from .discovery import Discovery, refuse_more_partitions
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
+from .lookout import Lookout, Watch
 from .run import START_PATIENCE_S, MirrorRun
 from .running import Running
 from .schedule import PartitionSchedule
@@ -96,15 +97,16 @@ class TopicMirror:
                     run.warn(warning)
             _stop_deleted(prepared, partitions, state.positions, schedule)
             steering = self._steer(mirror) if options.is_steered else None
-            if options.sync or not options.once:
-                self._follow(mirror, resources)
+            following = Following(mirror)
+            if options.sync:
+                following.look_at_once()
         resources.callback(self._archive_run, schedule, started_ms)
-        create_again = partial(self._create_again, schedule)
+        watches: list[Watch] = []
         if not options.once:
-            found_topic = partial(self._add, schedule, lock, steering)
-            resources.enter_context(Discovery(mirror, found_topic))
+            watches += [Discovery(mirror, partial(self._add, schedule, lock, steering)), following]
         if not options.once or options.continues_after(IncidentKind.DESTINATION_LOSS):
-            resources.enter_context(CopyWatch(mirror, create_again))
+            watches.append(CopyWatch(mirror, partial(self._create_again, schedule)))
+        resources.enter_context(Lookout(mirror, *watches))
         if self._groups is None:
             return run.copy(mirror, prepared, starts, lock)
         resources.callback(self._groups.close)
@@ -130,14 +132,6 @@ class TopicMirror:
         )
         run.on_command = steering.carry_out
         return steering
-
-    def _follow(self, mirror: Running, resources: contextlib.ExitStack) -> None:
-        """Let settings follow the records: before they are copied, and until the end of a service."""
-        following = Following(mirror)
-        if self._options.sync:
-            following.look_at_once()
-        if not self._options.once:
-            resources.enter_context(following)
 
     def _prepare(self, resources: contextlib.ExitStack) -> Prepared:
         run, options = self._run, self._options
