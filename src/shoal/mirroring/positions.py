@@ -117,18 +117,12 @@ class GroupPositions:
         first = reduce(FirstStart.merged_with, known) if known else None
         return GroupOffsets(positions, starts, others, first, self._takes_over_offsets)
 
-    def mark_starts(self, offsets: Mapping[TopicPartition, int], first_start: FirstStart) -> None:
-        """
-        Commit the start offsets of partitions without a position.
-
-        Raises:
-            ShoalError: One cannot be committed.
-
-        """
+    def mark_starts(
+        self, offsets: Mapping[TopicPartition, int], first_start: FirstStart
+    ) -> Mapping[TopicPartition, ShoalError]:
+        """Commit the start offsets of partitions without a position; see :meth:`commit`."""
         marks = {partition: start_mark(offset, first_start) for partition, offset in offsets.items()}
-        if marks:
-            for error in self._commit(marks).values():
-                raise error
+        return self._commit(marks) if marks else {}
 
     def commit(
         self, positions: Mapping[TopicPartition, MirrorPosition]

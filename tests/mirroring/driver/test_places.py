@@ -49,7 +49,8 @@ class Driver:
             source, destination, TopicSelection("topic"), start=start, timing=timing, **given
         )
         starts = Starts(options, "mirror", options.topics, since_ms=0)
-        parts = running(options, self.work, self.metrics, control=self.server)
+        self.warnings: list[str] = []
+        parts = running(options, self.work, self.metrics, control=self.server, warn=self.warnings.append)
         self.places = Places(parts, starts, streams)
         self.wanted: dict[TopicPartition, CopyRange] = {}
         want = self.server.want
@@ -182,6 +183,32 @@ def test_topic_that_may_no_longer_be_described_is_not_called_deleted(
     hidden = driver.waiting()["hidden-0"]
     assert all(each in hidden for each in ("--operation Describe", "--topic hidden"))
     assert "deleted" not in hidden
+
+
+def test_topic_whose_start_cannot_be_committed_waits_alone_and_is_named(
+    brokers: TwoBrokers, stack: ExitStack
+) -> None:
+    brokers.topic("topic", 1)
+    driver = begun(stack, brokers, {"topic": 1}, start=LATEST)
+    awaited(driver, ("topic", 0, 0, OPEN_END))
+    refused = brokers.source.faults.add(
+        ApiKey.OFFSET_COMMIT, times=None, topic="refused", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    for later in ("refused", "taken"):
+        brokers.topic(later, 1)[0].plain(4)
+        driver.work.add(PreparedTopic(later, later, 1, created=True))
+    awaited(driver, ("taken", 0, 0, OPEN_END), ("topic", 0, 0, OPEN_END))
+    wait_until(lambda: "TOPIC_AUTHORIZATION_FAILED" in driver.waiting().get("refused-0", ""))
+    brokers.source.faults.remove(refused)
+    wait_until(lambda: ("refused", 0, 0, OPEN_END) in driver.rows)
+
+
+def test_error_that_time_does_not_heal_is_a_warning(brokers: TwoBrokers, stack: ExitStack) -> None:
+    brokers.topic("topic", 1)
+    brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    driver = begun(stack, brokers, {"topic": 1})
+    wait_until(lambda: bool(driver.warnings))
+    assert "GROUP_AUTHORIZATION_FAILED" in driver.warnings[0]
 
 
 @pytest.mark.parametrize(("streams", "cores", "tasks"), [(4, 2, 2), (4, 8, 4), (1, 8, 1), (None, 8, 1)])

@@ -13,14 +13,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster, is_transient, patiently
 from ...client.metadata import leader_in
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, tasks_worth_having, window_ends
 from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
+from ..model.position import MirrorPosition
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report
+from ..model.text import once_each
 from ..prepare.changes import PreparedTopic
 from ..prepare.descriptions import NOT_ALLOWED
 from .running import Running
@@ -47,6 +49,7 @@ class Places:
         """
         self._options = options = mirror.options
         self._schedule = mirror.schedule
+        self._warn = once_each(mirror.warn_in_report)
         self._control = mirror.control
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
@@ -109,8 +112,10 @@ class Places:
             try:
                 self._look()
                 is_complete = not self._left_out and not (self._options.once and not self._has_ends)
-            except ShoalError:
-                pass  # all partitions stay where they are; the watch of the clusters reports the silence
+            except ShoalError as error:
+                # All partitions stay where they are. The watch of the clusters reports their silence.
+                if not is_transient(error):
+                    self._warn(f"new partitions cannot be begun: {error}")
             timing = self._options.timing
             self._news.wait(timing.places_look_s if is_complete else timing.plan_look_s)
 
@@ -124,10 +129,15 @@ class Places:
         self._destination.refresh({topic.destination for topic in topics.values()})
         found = self._schedule.takeable(self._existing(topics))
         asked_at_s = time.time()
-        positions = self._starts.find(self._source, found)
-        ends = self._find_ends(found, positions)
+        begun = self._starts.find(self._source, found)
+        ends = self._find_ends(found, begun.state.positions if begun else {})
+        refused = begun.refused if begun else {}
         self._left_out = {
-            each: f"{self._source} to return its start offset" for each in found if each not in self._starts
+            each: f"its start to be committed: {refused[each]}"
+            if each in refused
+            else f"{self._source} to return its start offset"
+            for each in found
+            if each not in self._starts
         }
         wanted = {}
         for each in found:
@@ -183,15 +193,16 @@ class Places:
         )
 
     def _find_ends(
-        self, wanted: Sequence[TopicPartition], positions: Mapping[TopicPartition, int]
+        self, wanted: Sequence[TopicPartition], positions: Mapping[TopicPartition, MirrorPosition]
     ) -> Mapping[TopicPartition, int]:
         """Return where the ranges of a mirror with an end do; they grow until it has come."""
         if not self._options.once:
             return {}
         known = self._ends
         ends = window_ends(self._source, wanted, self._options.until)
+        reached = {each: position.source_offset for each, position in positions.items()}
         self._ends = known | {
-            each: max(end, known.get(each, 0), positions.get(each, 0), self._starts[each])
+            each: max(end, known.get(each, 0), reached.get(each, 0), self._starts[each])
             for each, end in ends.items()
         }
         return self._ends

@@ -255,7 +255,10 @@ class MirrorRun:
 
             def settle() -> Beginnings:
                 source.refresh({each.topic for each in partitions})
-                return starts.settle(source, partitions)
+                begun = starts.settle(source, partitions)
+                for error in begun.refused.values():
+                    raise error
+                return begun
 
             found = patiently(settle, patience_s=START_PATIENCE_S)
             ends = window_ends(source, partitions, options.until, all_of_them=False)

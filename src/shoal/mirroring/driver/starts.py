@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
 from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import start_offsets
 from ..model.first_start import FirstStart
@@ -41,6 +42,7 @@ class Beginnings:
         offsets: The next offset to copy of each partition, unless its leader does not respond.
         marks: Those of partitions without a position that have to be committed.
         sentences: Notices about these partitions.
+        refused: The partitions whose start cannot be committed, with the error.
 
     """
 
@@ -49,6 +51,7 @@ class Beginnings:
     offsets: Mapping[TopicPartition, int]
     marks: Mapping[TopicPartition, int]
     sentences: tuple[str, ...] = ()
+    refused: Mapping[TopicPartition, ShoalError] = field(default_factory=dict)
 
 
 class Starts:
@@ -192,28 +195,28 @@ class Starts:
             all_of_them: See :meth:`decide`.
 
         Raises:
-            ShoalError: A position cannot be read or committed, or a leader does not respond.
+            ShoalError: A position cannot be read, or a leader does not respond. With ``all_of_them`` also if
+                a start cannot be committed.
 
         """
         takes_over = self._options.takes_over_offsets
         positions = GroupPositions(source, self._group, self._membership, takes_over_offsets=takes_over)
         found = self.decide(source, positions.read_state(), partitions, all_of_them=all_of_them)
-        positions.mark_starts(found.marks, found.first_start)
+        refused = positions.mark_starts(found.marks, found.first_start)
+        for error in refused.values() if all_of_them else ():
+            raise error
         self.first_start = found.first_start
         self._drop_changed(source, partitions)
         # A position takes precedence; if it is lost later, the task searches from the beginning.
         starts = {**found.offsets, **dict.fromkeys(found.state.positions, 0)}
-        self._offsets |= {each: starts[each] for each in partitions if each in starts}
-        return found
+        self._offsets |= {each: starts[each] for each in partitions if each in starts and each not in refused}
+        return replace(found, refused=refused)
 
-    def find(self, source: Cluster, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Settle partitions that are new; return the positions of those of them that have one."""
+    def find(self, source: Cluster, partitions: Sequence[TopicPartition]) -> Beginnings | None:
+        """Settle partitions that are new; return the decision about them, or None if none are."""
         self._drop_changed(source, partitions)
         unknown = [each for each in partitions if each not in self._offsets]
-        if not unknown:
-            return {}
-        state = self.settle(source, unknown, all_of_them=self._options.once).state
-        return {partition: position.source_offset for partition, position in state.positions.items()}
+        return self.settle(source, unknown, all_of_them=self._options.once) if unknown else None
 
     def _drop_changed(self, source: Cluster, partitions: Sequence[TopicPartition]) -> None:
         """Forget the topics that are gone or replaced."""
