@@ -65,6 +65,7 @@ __all__ = [
     "answers",
     "answers_without_later_commits",
     "batches_of",
+    "before_request",
     "begin_at",
     "compacted",
     "content_of",
@@ -652,6 +653,19 @@ def answers(
     def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         response = before.handle(broker, call, request)
         return change(response) if to(request) and next(left) > 0 else response
+
+    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+def before_request(broker: Broker, api: ApiKey, happen: Callable[[], object], number: int = 1) -> None:
+    """Let something happen just before a broker serves one of its next requests, counted from 1."""
+    before = broker.apis[api]
+    numbers = itertools.count(1)
+
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        if next(numbers) == number:
+            happen()
+        return before.handle(broker, call, request)
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
 

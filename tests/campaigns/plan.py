@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from shoal.mirroring.model.incidents import Delivery
@@ -31,9 +32,24 @@ def draw(seed: int, without: Collection[str] = ()) -> TaskPlan:
     dice = random.Random(seed)
     family = _FAMILIES[seed % len(_FAMILIES)]
     setup = _draw_setup(dice, family)
+    if family is None and not setup.copy_begins_at and not setup.takes_over:
+        setup = _with_a_past(setup, seed)
     # Those that a trial is about come as often as all faults together.
     families = {Family.FAULTS: 1, **({family: 3} if family else {})}
     return Plan(Kind.TASK, seed, setup, family, TASKS.draw_steps(dice, families, (4, 8), without=without))
+
+
+def _with_a_past(setup: Setup, seed: int) -> Setup:
+    """Return a setup whose copy was emptied before, or whose group has an offset, often neither."""
+    dice = random.Random(f"{seed}/past")
+    # Neither the cleaner nor equal records keep the trial from demanding exact translations.
+    past = replace(setup, source_config=(), are_same=False)
+    match dice.choice([None, "records", "offset"]):
+        case "records":
+            return replace(past, copy_begins_at=dice.randint(1, 60))
+        case "offset":
+            return replace(past, takes_over=True, reads_committed=True, is_verified=False)
+    return setup
 
 
 def draw_readers(seed: int, without: Collection[str] = ()) -> TaskPlan:

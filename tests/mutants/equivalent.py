@@ -41,6 +41,61 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "until + time.monotonic()",
     ): "a longer wait for a commit",
     (
+        "shoal/mirroring/task/intake.py",
+        "joined.end - at >= below_bytes",
+        "joined.end - at > below_bytes",
+    ): "the rebuilder joins them, the same records in batches of other sizes",
+    (
+        "shoal/mirroring/task/intake.py",
+        "not is_enough and next(split(record_set[joined.end:]), None) is not None",
+        "not is_enough or next(split(record_set[joined.end:]), None) is not None",
+    ): "the rebuilder joins them, the same records in batches of other sizes",
+    (
+        "shoal/mirroring/task/pair.py",
+        "size or fetched.error_code",
+        "size and fetched.error_code",
+    ): "the partition is asked for until it is passed on, and each response of it is dropped",
+    (
+        "shoal/mirroring/task/resume/copy_incidents.py",
+        "ours.destination_offset > end",
+        "ours.destination_offset >= end",
+    ): "a leader whose log was cut does not remember more than that log has",
+    (
+        "shoal/mirroring/task/resume/copy_incidents.py",
+        "not end and logs.clusters.settings.continues_after(IncidentKind.DESTINATION_LOSS)",
+        "not end or logs.clusters.settings.continues_after(IncidentKind.DESTINATION_LOSS)",
+    ): "another sentence about a copy that was created again",
+    (
+        "shoal/mirroring/task/intake.py",
+        "len(batch.view) > self._most_bytes",
+        "len(batch.view) >= self._most_bytes",
+    ): "the rebuilder joins them, the same records in batches of other sizes",
+    (
+        "shoal/mirroring/task/task.py",
+        "now - self._isolated_at.get(place, -math.inf) >= self._timing.isolate_again_s",
+        "now - self._isolated_at.get(place, -math.inf) < self._timing.isolate_again_s",
+    ): "a longer wait for a broker that does not answer",
+    (
+        "shoal/mirroring/task/worker.py",
+        "cluster.connecting is not None",
+        "cluster.connecting is None",
+    ): "another broker in the sentence of a wait",
+    (
+        "shoal/mirroring/task/rebuilder.py",
+        "self._batches += 1",
+        "self._batches -= 1",
+    ): "only the first batch makes it 1",
+    (
+        "shoal/mirroring/task/session.py",
+        "NATIVE is not None",
+        "NATIVE is None",
+    ): "another word in the summary",
+    (
+        "shoal/mirroring/model/runs.py",
+        "run.destination >= end",
+        "run.destination > end",
+    ): "a commit more before a request",
+    (
         "shoal/mirroring/task/partition.py",
         "spell.times == 2",
         "spell.times != 2",

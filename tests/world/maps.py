@@ -109,6 +109,8 @@ def wrong_translations(
         if again and exactness is Exactness.EXACT:
             yield f"{what}, and source offsets {again} are read again"
         first, last = (begin.source, end.source) if is_source else (begin.destination, end.destination)
+        if is_source and not begin.destination:
+            first = 0  # an empty copy: what lies before its mirror is at its beginning
         if is_exact and first <= offset <= last and exactness is not Exactness.EXACT:
             yield f"{what}, {exactness}, and nothing prevents an exact one"
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Stopped
+from shoal.errors import BrokerError, PartitionStopped, Stopped
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
@@ -484,15 +484,18 @@ class TaskWorld:
         if kind is IncidentKind.DESTINATION_LOSS:
             ends = re.search(r" ends at offset (\d+)", reason)
             most = longest - (int(ends[1]) if ends else 0)
-            again = re.search(r"source offsets? (\d+)(?: to (\d+))? are copied again", reason)
+            again = re.search(r"copies source offsets? (\d+)(?: to (\d+))? again", reason)
             # And the offsets that the source has deleted, perhaps those of a topic that it had before.
             source = self.partitions[number]
-            most += max(source.log.log_end_offset, *(each.offset + 1 for each in source.records), 0)
+            source_end = max(source.log.log_end_offset, *(each.offset + 1 for each in source.records), 0)
+            most += source_end
             if lost is not None and not 0 <= lost <= most:
                 self.problems.append(f"{where}, and the copy lacks no more than {most}: {reason}")
             if again and again[2] and int(again[1]) > int(again[2]):
                 self.problems.append(f"{where}, and copies nothing again: {reason}")
-        elif "copied again" in reason:
+            if again and int(again[2] or again[1]) >= source_end:
+                self.problems.append(f"{where}, and the source never had more than {source_end}: {reason}")
+        elif "the mirror copies source" in reason:
             self.problems.append(f"{where}, and copies again: {reason}")
         foreign = re.search(r"foreign record at offset (\d+), .* ends behind offset (\d+)", reason)
         if foreign and not int(foreign[1]) <= int(foreign[2]) < longest:
@@ -515,6 +518,7 @@ class TaskWorld:
     def outcome(self, result: TaskResult, control: Reporting) -> Outcome:
         """Note the stops that no event explains, and return the end of tasks."""
         stopped = {each.partition: each.reason for each in result.stopped}
+        self.problems += [problem for each in result.stopped for problem in _lost_elsewhere(each)]
         for number, reason in stopped.items():
             kinds = {
                 IncidentKind(kind)
@@ -750,6 +754,16 @@ def _miscounted(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counts['batches']} batches, and decisions about {sent}"
     if not counts["batches"] <= counts["records"] <= counts["bytes_out"]:
         yield f"{counts['batches']} batches, {counts['records']} records, {counts['bytes_out']} bytes"
+
+
+def _lost_elsewhere(stopped: PartitionStopped) -> Iterator[str]:
+    """Yield how the first offset that a stopped partition lacks differs from the sentence of its stop."""
+    found = re.search(r"ends at offset (\d+), .* before source offset (\d+), end at (\d+)", stopped.reason)
+    if found and stopped.unmirrored_from is not None:
+        end, source_end, acknowledged = map(int, found.groups())
+        # A number of records had at least as many offsets.
+        if end and stopped.unmirrored_from > source_end - (acknowledged - end):
+            yield f"partition {stopped.partition} lacks {stopped.unmirrored_from} on: {stopped.reason}"
 
 
 def _misplaced(places: Mapping[int, int], start: int, end: int, landed: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.task.session import TaskSession
+from shoal.native import NATIVE
 from shoal.timing import DEFAULT_TIMING, Timing
 from tests.two_brokers import Watched
 
@@ -18,6 +19,12 @@ def test_show_life_reports_only_after_a_while_without_a_report(sign_of_life_s: f
     task.report()
     task.show_life()
     assert len(control.reports) == reports
+
+
+def test_report_says_whether_the_inner_loops_are_native() -> None:
+    control = Watched()
+    TaskSession(control, DEFAULT_TIMING).report()
+    assert control.reports[-1]["process"]["is_native"] == (NATIVE is not None)
 
 
 def test_may_produce_unless_the_lease_has_lapsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,7 +264,6 @@ class Pair(Worker):
                 destination=not self._sender.lists_ids,
                 older_than_s=self._timing.recreated_after_s,
             )
-        self._changed.update((copy, None) for copy in brings if not copy.state.is_aligned)
 
     def _take_part(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
         """Take a partition's part of a response; return whether it changes the partition."""

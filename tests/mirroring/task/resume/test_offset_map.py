@@ -117,7 +117,7 @@ def test_lost_tail_with_other_writers_is_copied_again(
     assert brokers.start(control=control).result().complete
     reports = [each for report in control.reports for each in report["partitions"]]
     reasons = [incident[1] for each in reports for incident in each["incidents"]]
-    assert [f"source offsets {again_from} to 14 are copied again" in each for each in reasons] == [True]
+    assert [f"copies source offsets {again_from} to 14 again" in each for each in reasons] == [True]
     assert brokers.destination.log("topic").log_end_offset == 11
     assert brokers.copied() == copied
 

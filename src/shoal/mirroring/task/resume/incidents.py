@@ -75,7 +75,7 @@ class Incident:
         again = ""
         if self.kind is IncidentKind.DESTINATION_LOSS and found.position.source_offset < source_offset:
             copied = offsets(found.position.source_offset, source_offset - 1)
-            again = f", and source {copied} are copied again"
+            again = f", and the mirror copies source {copied} again"
         logs.copy.report_continued(self.kind, self.reason + again, found.lost)
         return found
 
