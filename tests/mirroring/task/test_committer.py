@@ -138,15 +138,14 @@ def test_commits_before_gaps_follow_at_their_interval(brokers: TwoBrokers) -> No
 
 
 def test_settle_waits_no_longer_than_for_a_plan(brokers: TwoBrokers) -> None:
-    brokers = brokers.with_timing(last_commit_patience_s=60.0, plan_patience_s=0.1, commit_interval_s=0.0)
+    # An hour would be the test's end.
+    brokers = brokers.with_timing(last_commit_patience_s=3600.0, plan_patience_s=0.1, commit_interval_s=0.0)
     stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
     copy = copy_of(brokers)
     with commits_of(brokers, Watched()) as commits:
         queue_behind_a_gap(copy)
         commits.now_and_then([copy], time.monotonic())
         stall.wait_for_one()
-        began_at = time.monotonic()
         commits.settle()
-        assert time.monotonic() - began_at < 2.0
         assert copy.progress.doubts
     stall.release()
