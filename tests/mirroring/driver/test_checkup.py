@@ -15,6 +15,7 @@ from shoal.client.security import Security
 from shoal.client.security.tls import TlsSettings
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.mirroring.driver.checkup import cluster_warnings
+from shoal.net.address import Address
 from shoal_broker import Broker
 from tests.archive.archives import add, new_archive, objects_of, plain
 from tests.client.test_quorum import HOUR_MS, with_quorum
@@ -45,6 +46,14 @@ def test_clock_of_the_controller_that_differs_by_an_hour_is_a_warning(
 def test_clock_that_differs_by_seconds_is_none(broker: Broker) -> None:
     with_quorum(broker, 10_000)
     assert warnings_of(config_of("destination", broker)) == []
+
+
+def test_bootstrap_server_without_an_answer_is_a_warning_if_another_one_answers(broker: Broker) -> None:
+    config = config_of("source", broker)
+    silent = Address("127.0.0.1", 1)
+    (warning,) = warnings_of(replace(config, bootstrap=(*config.bootstrap, silent)))
+    assert str(silent) in warning
+    assert warnings_of(replace(config, bootstrap=(silent,))) == []  # the error of the command says so
 
 
 @pytest.mark.parametrize("days", [1, 30])

@@ -67,8 +67,10 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
     if config.directory is not None:
         yield from _archive_warnings(config.directory, config.store_credentials)
         return
-    for error in unreachable_brokers(cluster, config.bootstrap):
-        yield f"{error}. Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
+    unreachable = unreachable_brokers(cluster, config.bootstrap)
+    remedy = f"Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
+    if len(unreachable) < len(config.bootstrap):  # if none answers, that is the error
+        yield from (f"{error}. {remedy}" for error in unreachable)
     security = config.security
     if security is not None and security.mechanism is not None and security.tls is None:
         yield (
