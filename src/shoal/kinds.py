@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from .option_values import (
     check_range,
     parse_bytes,
     parse_choice,
+    parse_choices,
     parse_flag,
     parse_key_values,
     parse_listen,
@@ -29,6 +30,7 @@ __all__ = [
     "SECONDS",
     "SETTINGS",
     "choice",
+    "choices",
     "names",
     "seconds",
     "size",
@@ -94,3 +96,8 @@ def choice(choices: type[enum.Enum]) -> Kind:
     values = tuple(str(each.value) for each in choices)
     read = lambda option, value: parse_choice(option, value, choices)  # noqa: E731
     return Kind(read, choices=values, expected=f"one of {', '.join(values)}")
+
+
+def choices(members: Iterable[enum.Enum]) -> Kind:
+    """Return the kind of several of these members of an enum, by their values."""
+    return names("KIND[,KIND]", lambda option, value: parse_choices(option, value, members))

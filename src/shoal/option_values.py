@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import ConfigError
+from .nearest import did_you_mean
 from .net.address import Address, parse_bootstrap
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "check_range",
     "parse_bytes",
     "parse_choice",
+    "parse_choices",
     "parse_flag",
     "parse_key_values",
     "parse_listen",
@@ -79,8 +81,23 @@ def parse_choice(option: str, value: object, choices: type[E]) -> E:
     try:
         return choices(str(value).lower())
     except ValueError:
-        values = ", ".join(str(each.value) for each in choices)
-        raise ConfigError(f"{option}: {value!r} is not one of {values}") from None
+        raise ConfigError(_not_one_of(option, value, [str(each.value) for each in choices])) from None
+
+
+def parse_choices(option: str, value: str | Iterable[str | E], choices: Iterable[E]) -> frozenset[E]:
+    """Read several of these members of an enum: their values, separated by commas, or themselves."""
+    members: dict[object, E] = {each.value: each for each in choices}
+    parts = value.split(",") if isinstance(value, str) else value
+    found = [each.strip().lower() if isinstance(each, str) else each for each in parts]
+    for each in found:
+        if isinstance(each, str) and each and each not in members:
+            raise ConfigError(_not_one_of(option, each, list(map(str, members))))
+    return frozenset(members[each] if isinstance(each, str) else each for each in found if each)
+
+
+def _not_one_of(option: str, value: object, values: Sequence[str]) -> str:
+    near = did_you_mean(str(value), values)
+    return f"{option}: {value!r} is not one of {', '.join(values)}{near}"
 
 
 def parse_text(option: str, value: object) -> str:

@@ -75,7 +75,7 @@ SAYINGS = {
     "sync": ('["configs", "acls"]', ["configs,acls"]),
     "groups": ("'orders-.*'", ["orders-.*"]),
     "control": ('"control.sock"', ["DIRECTORY/control.sock"]),
-    "limit": ('"50m"', ["50m"]),
+    "limit": ("50000000", ["50000000"]),
     "pause": ('["orders", "payments.*"]', ["orders,payments.*"]),
     "continue-after": ('["source-reset", "source-retention"]', ["source-reset,source-retention"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
@@ -259,6 +259,19 @@ def test_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path:
     options = parse(parser.parse_args(below(parser, arguments, **(ENVIRONMENT | more))))
     assert (options.topics.topics, options.group, str(options.start)) == ("line", "environment", "latest")
     assert not options.once
+
+
+def test_value_that_is_no_choice_has_one_sentence_wherever_it_comes_from() -> None:
+    parser, sentences = make_parser(), set()
+    for more, environment in (["--delivery=twice"], {}), ([], {"SHOAL_MIRROR_DELIVERY": "twice"}):
+        arguments = ["mirror", "--from=a:1", "--to=b:2", "--topics=x", *more]
+        with pytest.raises(ConfigError) as raised:
+            parse(parser.parse_args(below(parser, arguments, **environment)))
+        sentences.add(str(raised.value))
+    with pytest.raises(ConfigError) as raised:
+        MirrorOptions("a:1", "b:2", "x", delivery="twice")  # type: ignore[arg-type]
+    assert sentences == {str(raised.value)}
+    assert all(each in str(raised.value) for each in ("--delivery", "'twice'", "exactly-once"))
 
 
 def test_flag_of_the_environment_is_true_or_false() -> None:

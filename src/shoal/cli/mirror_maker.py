@@ -22,6 +22,7 @@ from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirrormaker.options import MOST_STREAMS, MirrorMakerOptions, parse_include
+from ..option_values import parse_flag
 from ..properties_file import read_properties_file
 from ..protocol.produce import MOST_IN_FLIGHT
 from ..timing import DEFAULT_TIMING
@@ -108,7 +109,11 @@ _TEXT = kinds.text("TEXT", lambda _, value: str(value))
 _REGEX = replace(_TEXT, metavar="REGEX")
 
 #: As MirrorMaker's parser: without a value, the option is true.
-_BOOLEAN = replace(kinds.text("true|false"), choices=("true", "false"), bare="true")
+_BOOLEAN = replace(
+    kinds.text("true|false", lambda option, value: str(parse_flag(option, value)).lower()),
+    choices=("true", "false"),
+    bare="true",
+)
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = None if action.choices is None else [str(each) for each in action.choices]
-        if choices is None or value in choices:
-            return
+        if choices is None or value in choices or "declared" in vars(action):
+            return  # the kind of a declared option refuses its values, wherever they come from
         near = did_you_mean(str(value), choices)
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"there is no verb {value!r}{near or _list_of(choices)}")

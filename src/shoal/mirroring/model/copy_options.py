@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -114,21 +114,6 @@ class Handling:
     producer: Mapping[str, str]
 
 
-def _parse_continue_after(option: str, value: str | Iterable[str | IncidentKind]) -> frozenset[IncidentKind]:
-    names = value.split(",") if isinstance(value, str) else value
-    return frozenset(_parse_kind(option, each) for each in names if each)
-
-
-def _parse_kind(option: str, value: str | IncidentKind) -> IncidentKind:
-    if isinstance(value, IncidentKind):
-        return value
-    for kind in POLICIES:
-        if kind.value == value.strip():
-            return kind
-    kinds = ", ".join(each.value for each in POLICIES)
-    raise ConfigError(f"{option}: {value!r} is not one of {kinds}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions:
     """
@@ -174,7 +159,7 @@ class CopyOptions:
         group="guarantees",
     )
     continue_after: frozenset[IncidentKind] = option(
-        kinds.names("KIND[,KIND]", _parse_continue_after),
+        kinds.choices(POLICIES),
         "data loss and foreign writes stop a partition. After these kinds it continues, and the mirror "
         "counts the incident and exits with code 4. foreign-records: copy the next records behind those of "
         "another producer. destination-loss: if the destination lost acknowledged records, or its topic was "

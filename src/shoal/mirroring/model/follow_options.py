@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Any
 
 from ... import kinds
 from ...declare import option
-from ...option_values import parse_choice, parse_text
+from ...option_values import parse_text
 from .topics import compile_expression
 
 __all__ = [
@@ -53,19 +52,12 @@ class Sync(enum.Enum):
 _CHANGING = {Follower.CONFIGS: {Sync.CONFIGS}, Follower.ACLS: {Sync.ACLS, Sync.ALL_ACLS}}
 
 
-def _parse_sync(option: str, value: str | Iterable[str | Sync]) -> frozenset[Sync]:
-    found = value.split(",") if isinstance(value, str) else value
-    return frozenset(
-        parse_choice(option, each.strip() if isinstance(each, str) else each, Sync) for each in found if each
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """The options for what follows the records."""
 
     sync: frozenset[Sync] = option(
-        kinds.names("KIND[,KIND]", _parse_sync),
+        kinds.choices(Sync),
         "keep settings of the destination in step, at the start and at each --refresh. configs: give copies "
         "the configurations that are set on their source topics, and the source's retention, cleanup policy "
         "and largest batch. compression.type stays. acls: create the ACLs that consumers need, READ and "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import kinds
@@ -158,7 +158,7 @@ class SteeringOptions:
         group="steering",
     )
     limit: int | None = option(
-        kinds.text("BYTES", parse_limit),
+        replace(kinds.size(1, MOST_BYTES_PER_S), read=parse_limit),
         "fetch at most so many bytes a second, in all tasks together, as 50m",
         default=None,
         group="steering",
