@@ -47,7 +47,7 @@ def cells(out: str, heading: str, row: int = 0) -> dict[str, str]:
 def test_tables_show_batches_writers_and_transactions(
     command: list[str], capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    assert main([*command, "--all"]) == 0
+    assert main([*command, "--sample", "all"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     sizes = cells(out, "BATCHES")
@@ -96,7 +96,6 @@ def test_topic_that_is_missing_is_a_warning_and_exit_code_1(
         ["--sample", "12x"],
         ["--sample", "0"],
         ["--report", "/no/such/directory/a.html"],
-        ["--sample", "1m", "--all"],
     ],
 )
 def test_unusable_option_is_a_sentence_and_exit_code_2(

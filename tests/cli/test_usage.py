@@ -85,7 +85,6 @@ gateway --upstream a:1 --tls-key k --tls-certificate nowhere.pem
 gateway --upstream a:1 --buffer-bytes 1
 gateway --upstream a:1 --read-only --allow-create-topics
 gateway --upstream a:1 --chunk-bytes 0
-gateway --upstream a:1 --max-decompressed-bytes 1
 gateway --upstream a:1 --max-connections x
 """
 

@@ -123,7 +123,7 @@ def test_batch_that_cannot_be_converted_is_warned_of_once(
 def test_batch_beyond_the_decompression_limit_is_refused(cluster: BrokerCluster) -> None:
     large = [b"x" * 200_000]
     for allowed, code in ((100_000, ErrorCode.MESSAGE_TOO_LARGE), (300_000, ErrorCode.NONE)):
-        with gateway_before(cluster, largest_batch_bytes=allowed) as behind:
+        with gateway_before(cluster, bytes_in_flight=4 * allowed) as behind:
             topic = behind.new_topic()
             append(behind, topic, batch(large, codec=Codec.GZIP))
             with Wire(behind.address(topic)) as wire:
@@ -181,7 +181,7 @@ def test_error_unknown_to_old_clients_is_translated(
 def test_batch_too_large_for_the_gateway_closes_the_connection(
     cluster: BrokerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with gateway_before(cluster, buffer_bytes=64 * 1024, largest_batch_bytes=128 * 1024) as behind:
+    with gateway_before(cluster, buffer_bytes=64 * 1024, bytes_in_flight=512 * 1024) as behind:
         topic = behind.new_topic(max_message_bytes="10000000")
         append(behind, topic, batch([b"x" * 3_000_000]))
         with Wire(behind.address(topic)) as wire:

@@ -192,5 +192,5 @@ def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
 def test_progress_ends_with_all_partitions(broker: Broker) -> None:
     history(broker).plain(3, 3)
     seen: list[InspectProgress] = []
-    inspect(config_of(broker), ["orders"], InspectOptions(all=True), on_progress=seen.append)
+    inspect(config_of(broker), ["orders"], InspectOptions(sample=None), on_progress=seen.append)
     assert (seen[-1].done, seen[-1].partitions, seen[-1].batches) == (1, 1, 2)

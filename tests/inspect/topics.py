@@ -31,7 +31,7 @@ def config_of(broker: Broker) -> ClientConfig:
 
 def inspected(broker: Broker, *topics: str, **options: Any) -> ClusterReport:
     """Inspect all of some topics, or what the options say, at :data:`NOW_MS`."""
-    given = {"all": "sample" not in options, **options}
+    given = {"sample": None, **options}
     return inspect(config_of(broker), topics or ("orders",), InspectOptions(**given), now_ms=NOW_MS)
 
 

@@ -48,7 +48,7 @@ def every_verb(open_bootstrap: str, logins: tuple[Path, Path], topic: str, direc
         run("verify")
         found = json.loads(run("groups", "--groups", group, "--apply", "--json"))
         assert group in json.dumps(found)
-        gates = ("--groups", group, "--quiet-s", "3", "--timeout", "120", "--json")
+        gates = ("--groups", group, "--timeout", "120", "--json")
         run("cutover", *gates, "--certificate", str(directory / "certificate.json"))
         # By then, short sessions have ended several times.
         load_plain(open_bootstrap, topic, "none", 900, 100_000, partitions=1, create=False)

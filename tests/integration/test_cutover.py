@@ -62,7 +62,7 @@ class Way(NamedTuple):
     def cut(self, name: str) -> tuple[str, Certificate]:
         """Cut over, and return the certificate's file and the certificate."""
         file = self.state / f"{name}.json"
-        outcome = self._cut("--certificate", str(file), "--quiet-s", "5")
+        outcome = self._cut("--certificate", str(file))
         assert outcome["certificate"] == json.loads(file.read_text())
         assert file.with_suffix(".html").exists()
         return str(file), read_certificate(str(file))

@@ -197,7 +197,7 @@ def test_cutover_of_a_fresh_principal_has_the_commands_that_it_lacks(
     create_topic(kafka.cluster.bootstrap, "copy.moved", partitions=1)
 
     def cut() -> str:
-        more = "--group", "group-of-moved", "--groups", ".*", "--rehearse", "--allow-drift", "acls"
+        more = "--group", "group-of-moved", "--groups", ".*", "--rehearse", "--allow", "acls"
         code, _, err = bob(kafka, tmp_path, "cutover", "moved", *more, "--timeout", "1")
         assert code in (1, 2), err
         return err.splitlines()[-1]

@@ -53,7 +53,7 @@ def test_way_back_from_a_log_that_lost_its_tail_and_grew_again_is_refused(tmp_pa
         file = str(tmp_path / "cut.json")
         with Shoal("mirror", "--json", *between, state=tmp_path) as mirror:
             mirror.wait_for(lambda line: line.get("records", 0) == 18)
-            moved = ("--groups", ".*", "--allow-drift", "acls", "--quiet-s", "1", "--certificate", file)
+            moved = ("--groups", ".*", "--allow", "acls", "--timeout", "60", "--certificate", file)
             cut = shoal("cutover", *between, *moved, state=tmp_path)
             assert cut.returncode == 0, cut.stderr
             mirror.send_signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ class Move:
         """Run the cut-over; return its exit code, its output, and its last sentence."""
         two = self.two
         between = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "orders"]
-        given = ["--groups", ".*", "--allow-drift", drift, "--quiet-s", "0.1", "--timeout", "4"]
+        given = ["--groups", ".*", "--allow", drift, "--timeout", "4"]
         command = shoal_command("cutover", *between, *given, *more)
         written = ["--certificate", str(self.file)]
         pipe = subprocess.PIPE

@@ -93,7 +93,7 @@ def test_cutover_of_a_running_mirror_moves_records_and_groups(pair: Pair, tmp_pa
         mirror.wait_for(lambda line: line.get("records", 0) > 0)
         load(pair.source.bootstrap, "orders", rng, rounds=1)
         file = str(tmp_path / "cut.json")
-        succeed("cutover", *between, "--quiet-s", "3", "--certificate", file, state=tmp_path)
+        succeed("cutover", *between, "--certificate", file, state=tmp_path)
         mirror.send_signal(signal.SIGTERM)
         mirror.wait()
         assert mirror.exit_code == 0, mirror.stderr

@@ -9,7 +9,6 @@ from .. import kinds
 from ..client.cluster import Cluster
 from ..client.config import ClientConfig
 from ..declare import add_options, declared, given, option, pick
-from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..inspect import InspectOptions, inspect
 from ..inspect.page import write_page
@@ -63,8 +62,6 @@ class _Command:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     source = parse_cluster("source", "from", args.from_servers, args.from_config, archives=True)
-    if args.all and args.sample is not None:
-        raise ConfigError("--all and --sample exclude each other. Remove one of them")
     options = InspectOptions(**given(InspectOptions, vars(args)))
     if args.report:
         check_result_file("--report", args.report)

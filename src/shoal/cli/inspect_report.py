@@ -43,7 +43,7 @@ def _total(report: ClusterReport) -> str:
     """Return the numbers as one line."""
     batches = sum(each.facts.batches for each in report.topics)
     size = sum(each.facts.size for each in report.topics)
-    more = ". Use --all to read everything" if report.is_sample else ""
+    more = ". Use --sample all to read everything" if report.is_sample else ""
     return (
         f"{report.cluster}: {_topics(len(report.topics))}, {batches:,} batches with {size:,} bytes "
         f"{'in the sample' if report.is_sample else 'in all'}, {report.elapsed_s:.1f} s{more}"

@@ -8,7 +8,6 @@ from .. import kinds
 from ..client.config import ClientConfig
 from ..client.security import Security
 from ..declare import option
-from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from ..timing import DEFAULT_TIMING, Timing
 from .server_tls import TlsFiles
@@ -68,13 +67,6 @@ class GatewaySettings:
         default=DEFAULT_BUFFER_BYTES,
         group="limits",
     )
-    largest_batch_bytes: int = option(
-        kinds.size(_SMALLEST_BUFFER_BYTES, _LARGEST_INT32),
-        "maximum size of a batch that is converted, compressed or not. A larger one is refused",
-        default=DEFAULT_LIMIT_BYTES,
-        group="limits",
-        name="max-decompressed-bytes",
-    )
     chunk_bytes: int = option(
         kinds.size(1, _LARGEST_INT32),
         "number of bytes that are converted at a time, in whole batches",
@@ -102,7 +94,7 @@ class GatewaySettings:
     bytes_in_flight: int = option(
         kinds.size(_LARGEST_REQUEST_BYTES, 2**50),
         "maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. "
-        "Further ones wait",
+        "Further ones wait. A batch that is converted may have a quarter of it, compressed or not",
         default=256 * 1024 * 1024,
         group="limits",
         name="max-bytes-in-flight",
@@ -119,6 +111,11 @@ class GatewaySettings:
     )
     idle_s: float = 600.0
     timing: Timing = DEFAULT_TIMING
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        """The maximum size of a batch that is converted, compressed or not; a larger one is refused."""
+        return self.bytes_in_flight // 4
 
     @property
     def apis(self) -> frozenset[int]:

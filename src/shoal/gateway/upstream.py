@@ -161,7 +161,7 @@ class Upstream(Connection):
             raise TooLarge(
                 f"{self.address} sent an answer of {size} bytes, and the limit is {largest}. If the cluster "
                 f"needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
-                "--max-decompressed-bytes for a batch. The gateway closed the client's connection"
+                "--max-bytes-in-flight for a batch. The gateway closed the client's connection"
             )
         self.client.hold("answer", size)
         # Mapped memory returns to the system at once; the allocator would keep it.

@@ -86,10 +86,10 @@ def inspect(
             counts = facts.get(plan.partition)
             if counts is not None:
                 cluster.refresh([plan.partition.topic])
-            if counts is None or not options.all:
+            if counts is None or options.sample is not None:
                 # A sample begins again after an error: its runs follow from each other.
                 counts = facts[plan.partition] = Facts(now_ms)
-            read(cluster, plan, counts, None if options.all else options.sample, stop.is_set)
+            read(cluster, plan, counts, options.sample, stop.is_set)
             opened.extend(open_transactions(cluster, plan, now_ms))
             counts.end(plan.log.end - plan.log.start)
 
@@ -124,7 +124,7 @@ def inspect(
     return ClusterReport(
         cluster=cluster_name,
         now_ms=now_ms,
-        is_sample=not options.all,
+        is_sample=options.sample is not None,
         topics=reports,
         not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
         findings=advise(reports),

@@ -51,7 +51,7 @@ function _shtab_shoal_using
 end
 
 set -g _shtab_shoal_commands mirror control mirror-maker verify inspect groups cutover gateway completion
-set -g _shtab_shoal_opts_with_value --abort.on.send.fail --abort.on.send.failure --abortOnSendFail --advertise --allow-drift --broker-ids --buffer-bytes --certificate --checkpoint --chunk-bytes --conf --config --consumer.config --consumer.rebalance.listener --consumer.rebalance.listener.args --continue-after --control --delivery --exclude --fetch-buffer-bytes --from --from-certificate --from-config --group --groups --http-token-file --include --last --limit --listen --master --max-bytes-in-flight --max-connections --max-connections-per-address --max-decompressed-bytes --max-new-partitions --message.handler --message.handler.args --metrics --metrics-by --num.streams --offset.commit.interval.ms --pause --producer.config --quiet-s --rebalance.listener.args --rebatch --refresh --rename --replication-factor --report --sample --segment-bytes --segment-seconds --since --start --state --sync --timeout --tls-certificate --tls-client-authorities --tls-key --to --to-config --topics --ui --until --upstream --upstream-config --use.raw.bytes --whitelist
+set -g _shtab_shoal_opts_with_value --abort.on.send.fail --abort.on.send.failure --abortOnSendFail --advertise --allow --broker-ids --buffer-bytes --certificate --checkpoint --chunk-bytes --conf --config --consumer.config --consumer.rebalance.listener --consumer.rebalance.listener.args --continue-after --control --delivery --exclude --fetch-buffer-bytes --from --from-certificate --from-config --group --groups --http-token-file --include --last --limit --listen --master --max-bytes-in-flight --max-connections --max-connections-per-address --max-new-partitions --message.handler --message.handler.args --metrics --metrics-by --num.streams --offset.commit.interval.ms --pause --producer.config --rebalance.listener.args --rebatch --refresh --rename --replication-factor --report --sample --segment-bytes --segment-seconds --since --start --state --sync --timeout --tls-certificate --tls-client-authorities --tls-key --to --to-config --topics --ui --until --upstream --upstream-config --use.raw.bytes --whitelist
 
 complete -c shoal -e
 complete -c shoal -f
@@ -160,8 +160,7 @@ complete -c shoal -n '_shtab_shoal_using inspect' -l from -x -d 'bootstrap serve
 complete -c shoal -n '_shtab_shoal_using inspect' -l from-config -xka "(__fish_complete_path (commandline -ct))" -d 'the Java client'"'"'s .properties for the source cluster. --from wins over its bootstrap.servers'
 complete -c shoal -n '_shtab_shoal_using inspect' -l topics -x -d 'names and regular expressions, separated by commas. An expression must match a whole name, and never matches an internal topic (default: .*)'
 complete -c shoal -n '_shtab_shoal_using inspect' -l exclude -x -d 'topics to leave out. Wins over --topics'
-complete -c shoal -n '_shtab_shoal_using inspect' -l sample -x -d 'bytes to read of each partition: at its start, its end and two places between (default: 4m)'
-complete -c shoal -n '_shtab_shoal_using inspect' -l all -d 'read all batches'
+complete -c shoal -n '_shtab_shoal_using inspect' -l sample -x -d 'bytes to read of each partition, at its start, its end and two places between, or all batches (default: 4m)'
 complete -c shoal -n '_shtab_shoal_using inspect' -l report -xka "(__fish_complete_path (commandline -ct))" -d 'write the result as one page, with bars of batch sizes'
 complete -c shoal -n '_shtab_shoal_using inspect' -l json -d 'print JSON objects on stdout, one per line'
 complete -c shoal -n '_shtab_shoal_using inspect' -l verbose -d 'show tracebacks with errors'
@@ -194,10 +193,8 @@ complete -c shoal -n '_shtab_shoal_using cutover' -l rename -x -d 'names at the 
 complete -c shoal -n '_shtab_shoal_using cutover' -l groups -x -d 'consumer groups whose committed offsets follow the records to the destination. The expression must match a whole name: '"'"'(?!test-).*'"'"' selects all but those of tests. The mirror'"'"'s own group never follows'
 complete -c shoal -n '_shtab_shoal_using cutover' -l certificate -xka "(__fish_complete_path (commandline -ct))" -d 'the new file for the certificate (JSON), from which the way back begins. Its page for a browser is written beside it, as FILE with .html instead of .json. Required without --rehearse'
 complete -c shoal -n '_shtab_shoal_using cutover' -l rehearse -d 'go through all gates but the one that waits for producers, commit and write nothing, and print how long each gate took'
-complete -c shoal -n '_shtab_shoal_using cutover' -l quiet-s -x -d 'how long the ends of the source must stand still (default: 10)'
 complete -c shoal -n '_shtab_shoal_using cutover' -l timeout -x -d 'how long each gate may wait. While producers still write, a verification may take longer, as long as it reads (default: 300)'
-complete -c shoal -n '_shtab_shoal_using cutover' -l allow-drift -x -d 'what may differ at the second gate: configs, acls'
-complete -c shoal -n '_shtab_shoal_using cutover' -l accept-at-least -d 'move groups, too, whose translation is only at least: their consumers may read records again'
+complete -c shoal -n '_shtab_shoal_using cutover' -l allow -x -d 'what the gates let pass. configs, acls: topics whose configurations differ, and ACLs that the destination lacks. at-least: groups whose translation is only at least, so that their consumers may read records again'
 complete -c shoal -n '_shtab_shoal_using cutover' -l sync -x -d 'as the mirror has it. all-acls: compare the ACLs of each operation on topics, not only of consumers'
 complete -c shoal -n '_shtab_shoal_using cutover' -l group -x -d 'consumer group on the source cluster that holds the position (default: shoal.<source cluster id>.<destination cluster id>)'
 complete -c shoal -n '_shtab_shoal_using cutover' -l json -d 'print JSON objects on stdout, one per line'
@@ -215,11 +212,10 @@ complete -c shoal -n '_shtab_shoal_using gateway' -l sasl-pass-through -d 'pass 
 complete -c shoal -n '_shtab_shoal_using gateway' -l broker-ids -x -d 'ids of brokers that get a listener at the start, such as 1-3: with --sasl-pass-through and no login in --upstream-config, the gateway cannot ask the cluster (default: the cluster'"'"'s brokers)'
 complete -c shoal -n '_shtab_shoal_using gateway' -l allow-any-address -d 'allow --listen to use an address that other machines can reach. Clients there act as the upstream user, unless they log in by --sasl-pass-through'
 complete -c shoal -n '_shtab_shoal_using gateway' -l buffer-bytes -x -d 'maximum size of a fetch from a broker for one fetch of an old client. A single larger batch comes whole (default: 131072)'
-complete -c shoal -n '_shtab_shoal_using gateway' -l max-decompressed-bytes -x -d 'maximum size of a batch that is converted, compressed or not. A larger one is refused (default: 64m)'
 complete -c shoal -n '_shtab_shoal_using gateway' -l chunk-bytes -x -d 'number of bytes that are converted at a time, in whole batches (default: 16384)'
 complete -c shoal -n '_shtab_shoal_using gateway' -l max-connections -x -d 'maximum number of client connections. One client may have one for bootstrap, one to each broker and one to its coordinator (default: 1000)'
 complete -c shoal -n '_shtab_shoal_using gateway' -l max-connections-per-address -x -d 'maximum number of connections from one IP address, or from one IPv6 network of 64 bits (default: as --max-connections)'
-complete -c shoal -n '_shtab_shoal_using gateway' -l max-bytes-in-flight -x -d 'maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. Further ones wait (default: 256m)'
+complete -c shoal -n '_shtab_shoal_using gateway' -l max-bytes-in-flight -x -d 'maximum size of all requests and answers above 64 KiB that the gateway holds whole, together. Further ones wait. A batch that is converted may have a quarter of it, compressed or not (default: 256m)'
 complete -c shoal -n '_shtab_shoal_using gateway' -l read-only -d 'serve no Produce and no transactions, so that clients only read records and commit offsets'
 complete -c shoal -n '_shtab_shoal_using gateway' -l allow-create-topics -d 'serve CreateTopics. The gateway serves no other API of administrators'
 complete -c shoal -n '_shtab_shoal_using gateway' -l http-token-file -xka "(__fish_complete_path (commandline -ct))" -d 'answer only requests with the token in this file (mode 0600): as a bearer token, or as the password that a browser asks for. Without it, the Host header has to be localhost, an address or this machine'"'"'s name'

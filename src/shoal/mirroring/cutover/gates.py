@@ -87,8 +87,8 @@ GATES: Mapping[Gate, GateRule] = {
     Gate.IN_STEP: GateRule(
         "configurations, ACLs and consumer groups are in step, and the copied records are verified",
         "clients continue at the destination with these, and the verification would be downtime later",
-        "Mirror with --sync configs,acls and --groups. Leave a difference with --allow-drift, or a group by "
-        "the expression of --groups. --accept-at-least lets consumers read records again.",
+        "Mirror with --sync configs,acls and --groups. Leave a difference with --allow configs or acls, or a "
+        "group by the expression of --groups. --allow at-least lets consumers read records again.",
     ),
     Gate.QUIET: GateRule(
         "producers have stopped: the ends of the source do not move, followers have each record, and no "
@@ -107,7 +107,7 @@ GATES: Mapping[Gate, GateRule] = {
         "committed and read back",
         "a consumer that continues at the source would read records twice",
         "Stop these consumers and cut over again, or leave out the group by --groups. "
-        "--accept-at-least lets consumers read records again.",
+        "--allow at-least lets consumers read records again.",
     ),
     Gate.CERTIFICATE: GateRule(
         "the ends of the source are still the same, and the certificate is on disk",

@@ -26,7 +26,7 @@ from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
-from .options import CutoverOptions
+from .options import Allowed, CutoverOptions
 from .partition_seen import PartitionSeen
 
 __all__ = ["Observer"]
@@ -187,12 +187,12 @@ class Observer:
         ACLs that only the destination has are no drift: shoal deletes none.
         """
         found: list[str] = []
-        if "configs" not in self._options.allow_drift:
+        if Allowed.CONFIGS not in self._options.allow:
             here, there = self._source.metadata.topics, self._destination.metadata.topics
             names = {ours: copy for ours, copy in self.topics.items() if ours in here and copy in there}
             clusters = self._source, self._destination
             found += follow_configs(*clusters, names, self._options.mirror, compare_only=True).differences
-        if "acls" not in self._options.allow_drift:
+        if Allowed.ACLS not in self._options.allow:
             found += self._acls()
         return found
 
@@ -212,7 +212,7 @@ class Observer:
             if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise ConfigError(
                     f"{error.where} cannot be read. Allow DESCRIBE on the cluster, or leave the ACLs out "
-                    "with --allow-drift acls"
+                    "with --allow acls"
                 ) from error
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise
@@ -237,7 +237,7 @@ class Observer:
         return self._remedy() if lacks_acl(error) else ""
 
     def _remedy(self) -> str:
-        with_acls = "acls" not in self._options.allow_drift
+        with_acls = Allowed.ACLS not in self._options.allow
         acls = cutover_acls(self.topics, self.group, with_acls=with_acls)
         commands = self._options.mirror.acl_commands(acls, is_own=True, creates=False)
         return f"Allow it as an administrator: {' && '.join(commands)}"

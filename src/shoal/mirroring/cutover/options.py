@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 from dataclasses import dataclass
 
 from ... import kinds
@@ -11,20 +11,24 @@ from ...errors import ConfigError
 from ..model.follow_options import GroupSelection
 from ..model.options import MirrorOptions
 
-__all__ = ["DRIFT_KINDS", "CutoverOptions"]
+__all__ = ["Allowed", "CutoverOptions"]
 
-#: The kinds of ``--allow-drift``.
-DRIFT_KINDS = ("configs", "acls")
+_SHORTEST_S, _LONGEST_S = 1, 86_400
 
-_LONGEST_S = 86_400
+#: How long the ends of the source must stand still: the rest of a batch of a producer that has just stopped
+#: arrives within seconds.
+_QUIET_S = 10.0
+
+#: The part of a shorter timeout that the ends must stand still instead.
+_QUIET_PART = 30
 
 
-def _parse_kinds(option: str, value: str | Iterable[str]) -> frozenset[str]:
-    found = [each.strip() for each in value.split(",")] if isinstance(value, str) else list(value)
-    for each in found:
-        if each not in DRIFT_KINDS:
-            raise ConfigError(f"{option}: {each!r} is not one of {', '.join(DRIFT_KINDS)}")
-    return frozenset(found)
+class Allowed(enum.Enum):
+    """An obstacle that a gate lets pass. The value is that of the option."""
+
+    CONFIGS = "configs"
+    ACLS = "acls"
+    AT_LEAST = "at-least"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +57,29 @@ class CutoverOptions:
         "long each gate took",
         group="gates",
     )
-    quiet_s: float = option(
-        kinds.seconds(0, _LONGEST_S),
-        "how long the ends of the source must stand still",
-        default=10.0,
-        group="gates",
-    )
     timeout_s: float = option(
-        kinds.seconds(1, _LONGEST_S),
+        kinds.seconds(_SHORTEST_S, _LONGEST_S),
         "how long each gate may wait. While producers still write, a verification may take longer, as long "
         "as it reads",
         default=300.0,
         group="gates",
         name="timeout",
     )
-    allow_drift: frozenset[str] = option(
-        kinds.names("KIND[,KIND]", _parse_kinds),
-        "what may differ at the second gate: configs, acls",
+    allow: frozenset[Allowed] = option(
+        kinds.choices(Allowed),
+        "what the gates let pass. configs, acls: topics whose configurations differ, and ACLs that the "
+        "destination lacks. at-least: groups whose translation is only at least, so that their consumers "
+        "may read records again",
         default=frozenset(),
         group="gates",
-    )
-    accept_at_least: bool = option(
-        kinds.FLAG,
-        "move groups, too, whose translation is only at least: their consumers may read records again",
-        group="consumer groups",
     )
 
     def __post_init__(self) -> None:
         read_fields(self)
-        if self.quiet_s >= self.timeout_s and not self.rehearse:
-            raise ConfigError(
-                f"--quiet-s '{float(self.quiet_s):g}' is not less than --timeout "
-                f"'{float(self.timeout_s):g}': the gate that waits for producers could never open"
-            )
         if self.certificate is None and not self.rehearse:
             raise ConfigError("--certificate is required: the way back begins from this file")
+
+    @property
+    def quiet_s(self) -> float:
+        """How long the ends of the source must stand still."""
+        return min(_QUIET_S, self.timeout_s / _QUIET_PART)

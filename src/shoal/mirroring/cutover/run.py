@@ -40,7 +40,7 @@ from .gates import (
     verified_verdict,
 )
 from .observing import Observer
-from .options import CutoverOptions
+from .options import Allowed, CutoverOptions
 from .outcome import CutoverReport, GateEvent
 from .partition_seen import PartitionSeen
 
@@ -147,6 +147,10 @@ class CutoverRun:
     def _is_cut(self) -> bool:
         return not self._options.rehearse
 
+    @property
+    def _accepts_at_least(self) -> bool:
+        return Allowed.AT_LEAST in self._options.allow
+
     def _passes(self, gate: Gate, looks: Sequence[_Look]) -> bool:
         self._began_at = self._clock()
         self._tell(gate, Verdict(State.WAITING))
@@ -206,8 +210,7 @@ class CutoverRun:
     def _in_step(self) -> Verdict:
         groups = self._observer.groups()
         seen = self._observer.partitions()  # later: retention may overtake a group
-        accepts = self._options.accept_at_least
-        return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=accepts)
+        return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=self._accepts_at_least)
 
     def _is_quiet(self) -> Verdict:
         asked_at = self._clock()
@@ -264,8 +267,9 @@ class CutoverRun:
 
     def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
         self._groups = report
-        accepts = self._options.accept_at_least
-        return groups_verdict(report, seen, accepts_at_least=accepts, is_rehearsal=not self._is_cut)
+        return groups_verdict(
+            report, seen, accepts_at_least=self._accepts_at_least, is_rehearsal=not self._is_cut
+        )
 
     def _certify(self) -> Verdict:
         seen, verdict = self._look_behind_cut()
