@@ -84,6 +84,9 @@ def run(args: argparse.Namespace) -> int:
         report = translate_offsets(mirror, **given(_Command, vars(args)))
     for warning in report.warnings:
         warn(warning)
+    if not report.groups and not report.warnings:
+        side = "source" if report.direction is Direction.FORWARD else "destination"
+        warn(f"no consumer group at the {side} matches {args.groups!r}, or this principal may describe none")
     for group in report.left_out:
         warn(f"group {group.name} is left out: {group.problem}")
     for group in report.untranslated:
