@@ -31,6 +31,14 @@ __all__ = [
 SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
 
 
+#: The same of a copy that begins later than its mirror: what proves the mirror's part may be gone.
+_AFTER_RETENTION = (
+    *SILENT_STOPS,
+    "all deleted since",
+    "nothing shows which program wrote them",
+    "neither its log nor its leader",
+)
+
 #: Refusals of a batch that no second try mends, unless they end.
 _ABOUT_A_BATCH = [
     ErrorCode.INVALID_TIMESTAMP,
@@ -124,7 +132,7 @@ def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
 # does not show whether the deleted records were the mirror's or another's.
 @happens(
     Family.INCIDENTS,
-    stops=[*SILENT_STOPS, "all deleted since", "nothing shows which program wrote them"],
+    stops=_AFTER_RETENTION,
 )
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """The destination deletes its oldest records, perhaps all."""
@@ -296,7 +304,7 @@ def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Ran
     let_followers_lag(world, dice, dice.randint(4, 16))
 
 
-@happens(Family.POSITIONS, stops=["--adopt"])
+@happens(Family.POSITIONS, stops=["--adopt", "a second try ended the same"])
 def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
     if world.setup.adopts:
@@ -309,7 +317,7 @@ def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> 
     weight=2,
     # All is copied again behind an emptied copy, which is longer than its source then.
     incidents=[IncidentKind.SOURCE_RESET],
-    stops=[*SILENT_STOPS, "all deleted since", "nothing shows which program wrote them"],
+    stops=_AFTER_RETENTION,
 )
 def positions_are_deleted_after_retention(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions of copies that begin later than their sources."""

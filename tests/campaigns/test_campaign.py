@@ -32,7 +32,12 @@ from .trial import run_trial
 pytestmark = pytest.mark.timeout(300)
 
 #: The seeds of each run, of tasks alone and with readers. The mutants' trials have twice as many.
-_TASKS, _READERS = (30, 10) if os.environ.get("SHOAL_CAMPAIGN") != "whole" else (60, 20)
+_IS_WHOLE = os.environ.get("SHOAL_CAMPAIGN") == "whole"
+_TASKS, _READERS = (60, 20) if _IS_WHOLE else (30, 10)
+
+#: Seeds of meetings that the first ones do not have: a shared copy without its positions, and a request that
+#: lands in a topic that was created again. They are for the trials of mutants alone.
+_RARE = (83, 475) if _IS_WHOLE else ()
 
 
 def _seeds(count: int, at_night: int) -> list[Any]:
@@ -54,7 +59,7 @@ def test_seed_plans_the_same_steps_in_any_order_of_registration() -> None:
     assert _drawn(["a", "b", "c"]) == _drawn(["c", "a", "b"])
 
 
-@pytest.mark.parametrize("seed", _seeds(_TASKS, 600))
+@pytest.mark.parametrize("seed", [*_RARE, *_seeds(_TASKS, 600)])
 def test_copies_are_exact_after_every_step(seed: int) -> None:
     plan = draw(seed)
     assert run_trial(plan).problems == [], plan
