@@ -88,7 +88,8 @@ class Aligner(Worker):
         errors = self._resume(copies)
         for copy in copies:
             self._take_outcome(copy, errors.get(copy.source))
-        self._look_into_silences(copies)
+        if self._may_be_slow:
+            self._look_into_silences(copies)
         if any(copy.counters.incidents for copy in copies):
             self._reports.send(self.copies)
 

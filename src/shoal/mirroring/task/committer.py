@@ -186,7 +186,6 @@ class Commits:
         for copy in unplanned:
             refusal = "the group to refuse an earlier commit of unknown outcome"
             coordinator = "the group's coordinator to take its map"
-            copy.lose_track()
             copy.wait(copy.commit_waits_for or (refusal if copy.progress.doubts else coordinator))
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:

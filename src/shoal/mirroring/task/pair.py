@@ -10,8 +10,7 @@ works while the destination does.
   nothing in flight.
 - A partition has one batch in a request, unless the broker accepts several. The pair queries the broker once
   a response has several, and again on each connection (``client/multi_batch.py``).
-- A turn examines only partitions in the response, and partitions that pause: of a thousand, most may be
-  idle.
+- A turn examines only partitions in the response: of a thousand, most may be idle.
 - A partition that loses track is passed on at the end of the turn, and comes back after its alignment.
 - If a connection fails, so has the pair: it passes all partitions on, and ends.
 """
@@ -66,8 +65,6 @@ class Pair(Worker):
         self._by_source: dict[TopicPartition, PartitionCopy] = {}
         #: Partitions whose part of the fetch request may have to change, in this order.
         self._changed: dict[PartitionCopy, None] = {}
-        #: Aligned partitions that are not due.
-        self._pausing: dict[PartitionCopy, None] = {}
         #: Whether the throttle holds everything: there is no fetch on its way.
         self._is_held = False
         self._looked_at = 0.0
@@ -114,7 +111,7 @@ class Pair(Worker):
             self._send_fetch()
         if not self._fetcher.is_waiting:
             self._progress(0)
-            self._wait_until_due()
+            self._wait_for_work()
             return
         response = self._fetcher.receive()
         touched = self._take(response)
@@ -124,13 +121,12 @@ class Pair(Worker):
         self._produce(touched)
         self._progress(sum(len(each.record_set) for each in response.partitions))
 
-    def _wait_until_due(self) -> None:
-        """Wait for the throttle, for the end of a pause, or for partitions."""
+    def _wait_for_work(self) -> None:
+        """Wait for the throttle, or for partitions."""
         if self._is_held:
             self._pause(self._timing.hold_look_s, self._throttle.wait)
         elif self._unfinished():
-            retry_at = min((copy.state.retry_at for copy in self._pausing), default=math.inf)
-            self._pause(max(0.0, min(retry_at - time.monotonic(), self._timing.admission_s)))
+            self._pause(self._timing.admission_s)
 
     def _progress(self, fetched_bytes: int) -> None:
         """Commit, report and pass on from time to time; nothing is in flight."""
@@ -173,7 +169,6 @@ class Pair(Worker):
         for copy in copies:
             del self._by_source[copy.source]
             self._changed.pop(copy, None)
-            self._pausing.pop(copy, None)
             self._fetcher.forget(copy.source)
 
     def _without_commit(self) -> list[PartitionCopy]:
@@ -191,30 +186,21 @@ class Pair(Worker):
         self._admit()
         if moved := self._throttle.look():
             self._changed.update((copy, None) for copy in self.copies if copy.source.topic in moved)
-        for copy in self._pausing:
-            if copy.state.is_due or not copy.needs_data:
-                self._changed[copy] = None
         for copy in self._changed:
             self._update_fetch(copy)
         self._changed.clear()
-        self._is_held = not self._throttle.may_fetch() and any(map(_is_missing_data, self.copies))
+        self._is_held = not self._throttle.may_fetch() and any(copy.needs_data for copy in self.copies)
         if self._is_held:
             return
         is_sent = self._fetcher.send(at_most_bytes=self._throttle.fetch_bytes)
         paused = self._throttle.paused
         self._is_held = not is_sent and any(
-            copy.source.topic in paused and _is_missing_data(copy) for copy in self.copies if paused
+            copy.source.topic in paused and copy.needs_data for copy in self.copies if paused
         )
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
-        self._pausing.pop(copy, None)
-        if not copy.needs_data:
-            self._fetcher.forget(copy.source)
-        elif not copy.state.is_due:
-            self._pausing[copy] = None
-            self._fetcher.forget(copy.source)
-        elif copy.source.topic in self._throttle.paused:
+        if not copy.needs_data or copy.source.topic in self._throttle.paused:
             self._fetcher.forget(copy.source)
         else:
             known_end = -1 if copy.range.is_open else copy.range.end_offset
@@ -301,7 +287,6 @@ class Pair(Worker):
             take_empty_answer(copy, self._source)
         else:
             # The alignment finds out whether the log was cut.
-            copy.lose_track()
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
@@ -321,10 +306,8 @@ class Pair(Worker):
         elif code is ErrorCode.CORRUPT_MESSAGE:
             copy.suspect(offset, f"{self._source} has the batch at offset {offset} damaged")
         elif code.retriable:
-            copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
         elif code.may_pass:
-            # The log is the same, so there is nothing to resume.
             copy.wait(
                 f"{self._source} to send offset {offset}: the broker answers Fetch with "
                 f"{named_code(error_code)}. The broker's log has the reason"
@@ -360,8 +343,3 @@ class Pair(Worker):
     def _send(self, copies: Sequence[PartitionCopy]) -> None:
         self._look_at_topics([copy for copy in copies if copy.progress.has_queued])
         self._sender.send_all([copy for copy in copies if copy.state.is_aligned])
-
-
-def _is_missing_data(copy: PartitionCopy) -> bool:
-    """Whether a partition would be fetched if the throttle did not hold it."""
-    return copy.needs_data and copy.state.is_due

@@ -224,7 +224,7 @@ class PartitionCopy:
         """
         self._last_end_offset = end_offset
         self.held_back = max(0, high_watermark - end_offset)
-        if self.state.is_aligned and self.state.is_due and self.next_offset >= end_offset:
+        if self.state.is_aligned and self.next_offset >= end_offset:
             self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
@@ -290,7 +290,7 @@ class PartitionCopy:
         self._have_passed()
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
-        elif self._reaches_end() or (self.state.is_due and self.next_offset > before):
+        elif self._reaches_end() or self.next_offset > before:
             self.state.report_waiting(None)
 
     def _reaches_end(self) -> bool:
@@ -318,11 +318,10 @@ class PartitionCopy:
         self.progress.lose_track()
         self.intake.forget()
 
-    def align_slowly(self, reason: str | None = None) -> None:
-        """Align at once, beside the others: it may take long. Reports have the reason, if there is one."""
+    def align_slowly(self) -> None:
+        """Align beside the others, since it may take long."""
         self.lose_track()
         self.is_slow = True
-        self.state.report_waiting(reason)
 
     def lose_offset(self) -> None:
         """Align again, since the source's log does not have the fetch offset."""
@@ -331,15 +330,15 @@ class PartitionCopy:
 
     def skip_refused(self, refused: Head, reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
-        self.lose_track()
         self._skipped = _Skipped(self.next_offset, refused, reason)
         self.wait(reason, 0)
 
-    # Pauses and the stop
+    # Waiting and the stop
 
     def wait(self, reason: str, delay_s: float | None = None) -> None:
-        """Wait a while (by default longer each time) for something that time can heal."""
+        """Lose track, and align after a while (by default longer each time), for what time can heal."""
         self.counters.retries += 1
+        self._forget_queue()
         self.state.wait(reason, delay_s)
 
     def suspect(self, offset: int, reason: str, *, patience_s: float | None = None) -> None:

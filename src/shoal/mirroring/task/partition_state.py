@@ -16,8 +16,7 @@ After an unknown outcome, a copying or done partition waits, and is aligned befo
 The end of a done one may move: it copies again.
 A waiting partition is done if its source topic was deleted: nothing is left to copy.
 
-A pause is no state. A waiting partition is not aligned during its pause, and a copying one not fetched.
-``waiting_for`` has the reason, and the partition is due again at ``retry_at``.
+A waiting partition may have a pause: ``waiting_for`` has the reason, and it is aligned at ``retry_at``.
 A copying partition may have a refusal: it fetches no more, and stops once everything before the refused batch
 is acknowledged.
 """
@@ -140,7 +139,8 @@ class StateMachine:
         return self._backoff.next_delay_s()
 
     def wait(self, reason: str, delay_s: float | None = None) -> None:
-        """Pause, by default for :meth:`next_delay_s`."""
+        """Wait, by default for :meth:`next_delay_s`."""
+        self.become(PartitionState.WAITING)
         self.waiting_for = reason
         self.retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
 

@@ -159,13 +159,11 @@ def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings:
     )
     match reaction:
         case Reaction.ALIGN:
-            copy.lose_track()
             copy.wait(f"{copy.destination} on {destination}: {named}")
         case Reaction.SEND_LESS:
             # The topic has the same limit behind this batch.
             is_limit = code is ErrorCode.RECORD_LIST_TOO_LARGE or (code in _TOO_LARGE and head.batches == 1)
             copy.progress.send_less(head, always=is_limit)
-            copy.lose_track()
             copy.wait(f"{destination} refuses {head.size} bytes at once with {named}, so less follows", 0)
         case Reaction.TRY_AGAIN:
             copy.lose_track()

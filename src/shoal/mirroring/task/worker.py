@@ -286,7 +286,6 @@ class Worker(ABC):
         # An error after giving up is of the worker's own making: reports have what it waited for.
         reason, self._gave_up = self._gave_up or str(error), None
         for copy in copies:
-            copy.lose_track()
             copy.wait(reason, delay_s)
 
     def _pause(self, seconds: float, wait: Callable[[float], None] | None = None) -> None:
