@@ -116,8 +116,6 @@ class Aligner(Worker):
         if error is None and not copy.state.is_aligned:
             return  # it is left to an aligner that may be slow
         if error is None:
-            if copy.next_offset >= copy.end_offset:
-                copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
             copy.progress.source_leader_epoch = self._source.partition(copy.source).leader_epoch
             return
         copy.lose_track()
@@ -136,7 +134,7 @@ class Aligner(Worker):
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
         """Report the reason why a partition waits during its alignment, which may take long."""
-        copy.state.report_waiting(reason)
+        copy.state.waiting_for = reason
         self._reports.now_and_then(self.copies)
 
     @contextmanager

@@ -85,7 +85,7 @@ class PartitionCopy:
         self.source = copy_range.source
         self.destination = copy_range.destination
         self.state = StateMachine(settings.timing)
-        self.state.report_waiting(assigned.waiting_for)
+        self.state.waiting_for = assigned.waiting_for
         self.progress = Progress(has_map=not settings.allows_other_writers)
         self.intake = Intake(settings, self.progress)
         self.troubles = Troubles(settings.timing)
@@ -133,6 +133,12 @@ class PartitionCopy:
     def known_end_offset(self) -> int | None:
         """The same for reports: None for an open range before the source's first response."""
         return None if self.range.is_open and self._last_end_offset < 0 else self.end_offset
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The last reason to wait since the partition moved, if there is anything left to copy."""
+        has_all = self.state.is_aligned and self.next_offset >= self.end_offset
+        return None if has_all else self.state.waiting_for
 
     @property
     def needs_data(self) -> bool:
@@ -197,7 +203,6 @@ class PartitionCopy:
         self.range = self.range._replace(end_offset=self.next_offset)
         if self.state.current is not PartitionState.DONE:
             self.state.become(PartitionState.DONE)
-        self.state.report_waiting(None)
 
     def skip(self, position: MirrorPosition) -> MirrorPosition:
         """Move a position past the batches that the destination refused, if nothing has changed since."""
@@ -224,8 +229,6 @@ class PartitionCopy:
         """
         self._last_end_offset = end_offset
         self.held_back = max(0, high_watermark - end_offset)
-        if self.state.is_aligned and self.next_offset >= end_offset:
-            self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
@@ -263,7 +266,6 @@ class PartitionCopy:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
         self.intake.skip_gap(end_offset, self.progress.source_leader_epoch, unproved=True)
         self.settle()
-        self.state.report_waiting(None)
 
     # Landed batches, which move the position
 
@@ -271,13 +273,13 @@ class PartitionCopy:
         """Take the first queued batches as landed at their offsets."""
         if not batches:
             return
-        self.state.acknowledge()
         self.progress.land(batches, self.counters)
         self.newest_ms = self.progress.newest_ms
-        self._have_passed()
+        self._have_moved()
 
-    def _have_passed(self) -> None:
+    def _have_moved(self) -> None:
         """Count what was dropped before the position, and forget the troubles there."""
+        self.state.move()
         self.intake.count_dropped(self.next_offset, self.counters)
         self.troubles.end_before(self.next_offset)
 
@@ -287,11 +289,12 @@ class PartitionCopy:
             return
         before = self.next_offset
         self.progress.pass_over(self.intake.fetch_offset, self.intake.source_leader_epoch)
-        self._have_passed()
+        if self.next_offset > before:
+            self._have_moved()
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
-        elif self._reaches_end() or self.next_offset > before:
-            self.state.report_waiting(None)
+        else:
+            self._reaches_end()
 
     def _reaches_end(self) -> bool:
         if self.next_offset < self.range.end_offset:

@@ -76,8 +76,7 @@ class StateMachine:
         is_over: Whether nothing is left to do: done or stopped.
         refusal: Why the partition is about to stop; None unless it is copying.
         stopped: Why the partition stopped; None in all other states.
-        waiting_for: The reason of its pause, until a batch is acknowledged or nothing is left that could
-            fail; None without one.
+        waiting_for: The last reason to wait since its position moved; None without one.
         retry_at: When it is due again, on the monotonic clock.
 
     """
@@ -108,8 +107,8 @@ class StateMachine:
         self.is_over = state in {PartitionState.DONE, PartitionState.STOPPED}
         self.refusal = None
 
-    def acknowledge(self) -> None:
-        """Take note of an acknowledged request: the pause, if there was one, is over."""
+    def move(self) -> None:
+        """Take note of a new position: the trouble, if there was any, is over."""
         if self._backoff.failures:
             self._backoff.reset()
         self.waiting_for = None
@@ -143,7 +142,3 @@ class StateMachine:
         self.become(PartitionState.WAITING)
         self.waiting_for = reason
         self.retry_at = time.monotonic() + (self.next_delay_s() if delay_s is None else delay_s)
-
-    def report_waiting(self, reason: str | None) -> None:
-        """Give reports a reason (None: no reason any more), without a pause."""
-        self.waiting_for = reason

@@ -47,7 +47,7 @@ def _news_of(copy: PartitionCopy) -> CopyReport | None:
     """Return the report of a partition with its counts; None if there is nothing new to report."""
     state = copy.state
     places = copy.position, copy.known_end_offset, copy.committed_offset, copy.newest_ms, copy.held_back
-    standing = *places, state.waiting_for, copy.commit_waits_for, state.stopped, copy.counters.counts()
+    standing = *places, copy.waiting_for, copy.commit_waits_for, state.stopped, copy.counters.counts()
     if copy.reported == standing and not copy.counters.incidents:
         return None
     # The driver may have planned the partition again since the stop was reported, and looked up the end.
@@ -59,7 +59,7 @@ def _news_of(copy: PartitionCopy) -> CopyReport | None:
         copy.known_end_offset if is_news else None,
         copy.committed_offset,
         copy.newest_ms,
-        state.waiting_for,
+        copy.waiting_for,
         copy.commit_waits_for,
         copy.held_back,
         state.stopped if is_news else None,

@@ -65,7 +65,7 @@ def look_into_silence(copy: PartitionCopy, source: Cluster, settings: CopySettin
     if look.end is not None and look.is_gap_to(offset + 1 if copy.range.is_open else range_end):
         copy.skip_unproved_gap(min(look.end, copy.end_offset))
     elif copy.range.is_open or spell.lasted_s < patience_s:
-        copy.state.report_waiting(f"{source} to send offset {offset}: {silence}")
+        copy.state.waiting_for = f"{source} to send offset {offset}: {silence}"
     else:
         kind, reason = IncidentKind.SOURCE_GAP, f"{source} does not send offset {offset}: {silence}"
         if look.end is None or look.end < range_end:

@@ -284,7 +284,7 @@ class _Alignment:
                 position = adopt(logs, others, self._watch)
                 for aligned in self._committed({copy: position}).values():
                     copy.align(aligned)
-                    copy.state.report_waiting(None)
+                    copy.state.waiting_for = None
 
 
 def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) -> bool:
