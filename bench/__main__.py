@@ -20,6 +20,7 @@ from bench.cutover import CUTOVER
 from bench.far import FAR
 from bench.figures import table
 from bench.gaps import GAPS
+from bench.handlers import HANDLERS
 from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
 from bench.page import write_page
@@ -42,6 +43,7 @@ ROWS: dict[str, Row] = {
         COPY_PATH,
         GAPS,
         BEFORE_AFTER,
+        HANDLERS,
         LAG,
         START,
         VERIFY,

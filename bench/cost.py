@@ -23,7 +23,7 @@ from bench.topics import RECORD_BYTES, TOPICS, Shape, load
 from rig import KafkaCluster, digest_topic
 from rig.read import PartitionDigest
 
-__all__ = ["COSTS", "Topic", "compare", "loaded"]
+__all__ = ["COSTS", "Topic", "compare", "figures_of", "loaded"]
 
 _numbers = itertools.count(1)
 

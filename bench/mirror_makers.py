@@ -1,9 +1,11 @@
 """MirrorMaker 1, and shoal's ``mirror-maker`` and ``mirror``: movers that do not end by themselves."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.mover import Command, Job
 from bench.topics import PARTITIONS
@@ -12,7 +14,7 @@ from rig.cluster import java_properties
 from rig.mirror_maker import mirror_maker_1
 from rig.shoal import shoal_command
 
-__all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker"]
+__all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker", "mirror_maker"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,7 @@ class ShoalMirrorMaker:
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        consumer, producer = _files(job)
-        files = ["--consumer.config", str(consumer), "--producer.config", str(producer)]
-        raw = ["--use.raw.bytes"] if self.raw else []
-        yield _shoal(job, ["mirror-maker", *files, *_options(job), *raw])
+        yield mirror_maker(job, ["--use.raw.bytes"] if self.raw else [])
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,31 @@ class FollowingShoal:
         yield _shoal(job, ["mirror", *between, "--topics", job.topics, "--group", _group(job)])
 
 
-def _shoal(job: Job, arguments: Sequence[str]) -> Command:
+def mirror_maker(
+    job: Job,
+    options: Sequence[str],
+    python: str = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Command:
+    """Return the command of ``shoal mirror-maker`` with further options."""
+    consumer, producer = _files(job)
+    files = ["--consumer.config", str(consumer), "--producer.config", str(producer)]
+    return _shoal(job, ["mirror-maker", *files, *_options(job), *options], python, environment)
+
+
+def _shoal(
+    job: Job,
+    arguments: Sequence[str],
+    python: str = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Command:
     # After -Xlog:disable on the command line, so that it takes precedence.
     gc_log = f"spark.driver.extraJavaOptions={job.gc_log_option}"
     return Command(
-        shoal_command(*arguments, "--conf", gc_log),
+        shoal_command(*arguments, "--conf", gc_log, python=python),
         copy=job.copy,
         ends_by_itself=False,
-        environment={"XDG_STATE_HOME": str(job.directory)},
+        environment={**environment, "XDG_STATE_HOME": str(job.directory)},
     )
 
 
