@@ -12,6 +12,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
@@ -69,6 +72,18 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
     texts(capsys.readouterr().out)
     assert main(command(two, "--apply")) == 0
     assert "1 unchanged" in capsys.readouterr().out
+
+
+def test_translation_tells_which_groups_are_proved_and_committed(two: TwoBrokers) -> None:
+    for group in ("app", "bill"):
+        commit(two.source, group, 7, two)
+    settings = two.settings
+    mirror = MirrorOptions(settings.source, settings.destination, TopicSelection("orders"), groups=".*")
+    told: list[tuple[str, int, int]] = []
+    translate_offsets(
+        mirror, apply=True, prove=True, on_progress=lambda work, done, of: told.append((work, done, of))
+    )
+    assert told == [("proving", 0, 2), ("proving", 1, 2), ("committing", 0, 2), ("committing", 1, 2)]
 
 
 def test_groups_with_apply_after_a_coordinator_moved_moves_no_offset_back(

@@ -17,7 +17,7 @@ from ..mirroring.sync.one_round import translate_offsets
 from ..mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, table, warn
-from .working import Working
+from .working import Done, Working
 
 __all__ = ["add_parser", "run"]
 
@@ -80,8 +80,14 @@ def run(args: argparse.Namespace) -> int:
         groups=args.groups,
         until=args.until,
     )
-    with Working("translating committed offsets", as_json=args.json):
-        report = translate_offsets(mirror, **given(_Command, vars(args)))
+    with Working("translating committed offsets", as_json=args.json) as working:
+        report = translate_offsets(
+            mirror,
+            **given(_Command, vars(args)),
+            on_progress=lambda work, done, of: working.show(
+                Done(f"{work}, {done}/{of} groups", None, done / of)
+            ),
+        )
     for warning in report.warnings:
         warn(warning)
     if not report.groups and not report.warnings:

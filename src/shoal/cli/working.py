@@ -115,7 +115,9 @@ class Working:
         self._is_shown = console.is_terminal and not as_json
 
     def show(self, done: Done) -> None:
-        """Show how far the work is from now on."""
+        """Show how far the work is from now on; its rate is that since it began to read."""
+        if done.size is not None and self._done.size is None:
+            self._began_at = time.monotonic()
         self._done = done
 
     def __enter__(self) -> Self:

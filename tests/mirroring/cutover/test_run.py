@@ -142,7 +142,11 @@ def config(name: str) -> ClientConfig:
 
 
 def cut(
-    clusters: Clusters, tmp_path: Path, on_event: Callable[[GateEvent], object] = lambda _: None, **more: Any
+    clusters: Clusters,
+    tmp_path: Path,
+    on_event: Callable[[GateEvent], object] = lambda _: None,
+    on_progress: Callable[[VerifyProgress], object] = lambda _: None,
+    **more: Any,
 ) -> CutoverReport:
     mirror = MirrorOptions(config("source"), config("destination"), TopicSelection("orders"))
     given: dict[str, Any] = {
@@ -155,6 +159,7 @@ def cut(
         clusters,
         options,
         on_event=on_event,
+        on_progress=on_progress,
         clock=lambda: clusters.now,
         pause=clusters.pause,
     ).run()
@@ -452,6 +457,14 @@ def test_error_after_a_long_verification_times_out_only_if_it_lasts(
     if report.closed is not None:
         assert (report.closed.gate, report.closed.is_timed_out) == (Gate.IN_STEP, True)
         assert 3 * TIMEOUT_S <= clusters.now < 4 * TIMEOUT_S
+
+
+def test_progress_of_each_comparison_is_passed_on(clusters: Clusters, tmp_path: Path) -> None:
+    told: list[VerifyProgress] = []
+    half = progress(1)
+    clusters.reading = lambda on_progress: on_progress(half)
+    cut(clusters, tmp_path, on_progress=told.append)
+    assert told == [half, half]  # before the cut, and after it
 
 
 def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(

@@ -86,6 +86,7 @@ class CutoverRun:
         options: CutoverOptions,
         *,
         on_event: Callable[[GateEvent], object] = lambda _: None,
+        on_progress: Callable[[VerifyProgress], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -95,6 +96,7 @@ class CutoverRun:
         Args:
             observer: Asks both clusters.
             on_event: Receives the news of the gates.
+            on_progress: Receives the progress of a comparison of the records.
             clock: The monotonic clock.
             pause: Waits for a number of seconds.
 
@@ -102,6 +104,7 @@ class CutoverRun:
         self._observer = observer
         self._options = options
         self._on_event = on_event
+        self._on_progress = on_progress
         self._clock = clock
         self._pause = pause
         self._events: dict[Gate, GateEvent] = {}
@@ -322,6 +325,7 @@ class CutoverRun:
             if progress.bytes_read != read:
                 read, read_at = progress.bytes_read, self._clock()
             self._tell(gate, Verdict(State.WAITING, [f"verified: {progress.fraction:.0%}"]))
+            self._on_progress(progress)
             if self._clock() - (self._began_at if is_whole else read_at) >= self._options.timeout_s:
                 raise _TooLong
 
@@ -375,12 +379,14 @@ def cut_over(
     options: CutoverOptions,
     *,
     on_event: Callable[[GateEvent], object] = lambda _: None,
+    on_progress: Callable[[VerifyProgress], object] = lambda _: None,
 ) -> CutoverReport:
     """
     Move topics to the destination of their mirror, or rehearse it.
 
     Args:
         on_event: Receives the news of the gates.
+        on_progress: Receives the progress of a comparison of the records, a few times a second.
 
     Raises:
         ConfigError: No topic matches, or the certificate could not be written.
@@ -392,4 +398,4 @@ def cut_over(
     mirror = options.mirror
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         observer = Observer(source, destination, options)
-        return CutoverRun(observer, options, on_event=on_event).run()
+        return CutoverRun(observer, options, on_event=on_event, on_progress=on_progress).run()

@@ -43,7 +43,10 @@ from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, O
 from .selected import Answer, SelectedGroups, warnings_of
 from .translations import CopyMap, Counted, count
 
-__all__ = ["GroupSync", "Prove"]
+__all__ = ["GroupSync", "OnGroups", "Prove"]
+
+#: Receives what is being done, and for how many of how many groups it is done.
+OnGroups: TypeAlias = Callable[[str, int, int], object]
 
 #: Compares the next records of a translated offset.
 Prove: TypeAlias = Callable[[GroupOffset], OffsetProof | None]
@@ -133,6 +136,7 @@ class GroupSync:
         stable: bool = False,
         prove: Prove | None = None,
         most_counted: int | None = None,
+        on_progress: OnGroups = lambda *_: None,
     ) -> GroupsReport:
         """
         Read, decide, and commit.
@@ -144,6 +148,7 @@ class GroupSync:
                 running mirror has them, and others have no next round.
             prove: Compares the next records of a translated offset. One with other records is not committed.
             most_counted: The most source offsets that one translation may count; None for any number.
+            on_progress: Called before each group that is proved or committed.
 
         Raises:
             ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
@@ -165,10 +170,14 @@ class GroupSync:
         if prove is not None or self._with_lag:
             known = {}  # a proof and a lag are of this moment
         news = [each for each in groups if each.here.name not in known]
-        reports = known | self._decided(news, prove, most_counted)
+        reports = known | self._decided(news, most_counted)
+        if prove is not None:
+            for number, (name, report) in enumerate(reports.items()):
+                on_progress("proving", number, len(reports))
+                reports[name] = _proved(report, prove)
         if apply:
             waiting = [each for each in news if _waits_for_commit(reports[each.here.name])]
-            reports |= self._commit(waiting, reports, prove)
+            reports |= self._commit(waiting, reports, prove, on_progress)
         self._settled = {
             each.here.name: (each, report)
             for each in groups
@@ -183,13 +192,15 @@ class GroupSync:
         groups: Sequence[_Group],
         decided: Mapping[str, GroupReport],
         prove: Prove | None,
+        on_progress: OnGroups,
     ) -> Iterator[tuple[str, GroupReport]]:
         """Commit the translations of groups, and yield their names and reports."""
         for start in range(0, len(groups), self._read_again):
             # Consumers may have committed there meanwhile.
             some = groups[start : start + self._read_again]
             again = self._with_present(some, GroupOffsetsReader(self._written))
-            for before, group in zip(some, again, strict=True):
+            for number, (before, group) in enumerate(zip(some, again, strict=True), start):
+                on_progress("committing", number, len(groups))
                 name = group.here.name
                 report = decided[name] if group == before else _proved(self._decide(group), prove)
                 rows = commit_translations(self._written, name, report.offsets)
@@ -251,9 +262,7 @@ class GroupSync:
         name = self._copies.counterpart_of(topic, self._direction)
         return name, self._log_starts.get(name or ""), self._copies.kept_by(topic, self._direction)
 
-    def _decided(
-        self, groups: Iterable[_Group], prove: Prove | None, most_counted: int | None
-    ) -> dict[str, GroupReport]:
+    def _decided(self, groups: Iterable[_Group], most_counted: int | None) -> dict[str, GroupReport]:
         """Return the decisions about groups: by arithmetic, then once more by what has to be counted."""
         self._counted.clear()
         self._left_open.clear()
@@ -265,7 +274,7 @@ class GroupSync:
             asked[copy].add(question)
         self._counted = count(asked, most_counted=most_counted)
         reports |= {name: self._decide(by_name[name]) for name in left_open}
-        return {name: _proved(each, prove) for name, each in reports.items()}
+        return reports
 
     def _decide(self, group: _Group) -> GroupReport:
         written = str(self._written)

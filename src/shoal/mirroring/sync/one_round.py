@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ..model.copy_options import CopySettings
 from ..model.options import MirrorOptions
 from ..prepare.unmatched import select_topics
-from .groups import GroupSync
+from .groups import GroupSync, OnGroups
 from .prove import proofs
 from .report import Direction, GroupsReport
 from .selected import settled
@@ -20,7 +20,12 @@ _PATIENCE_S = 30.0
 
 
 def translate_offsets(
-    mirror: MirrorOptions, *, apply: bool = False, reverse: bool = False, prove: bool = False
+    mirror: MirrorOptions,
+    *,
+    apply: bool = False,
+    reverse: bool = False,
+    prove: bool = False,
+    on_progress: OnGroups = lambda *_: None,
 ) -> GroupsReport:
     """
     Translate the committed offsets of consumer groups once, to the other cluster of a mirror.
@@ -33,6 +38,7 @@ def translate_offsets(
         apply: Whether to commit the translations.
         reverse: Whether to translate from the destination back to the source.
         prove: Whether to read and compare the next record at both clusters.
+        on_progress: Called with ``proving`` or ``committing``, the groups that are done, and all of them.
 
     Returns:
         The report. Each of its ``groups`` has a ``name``, ``offsets``, and a ``problem`` if it has none. An
@@ -65,7 +71,8 @@ def translate_offsets(
         direction = Direction.REVERSE if reverse else Direction.FORWARD
         sync = GroupSync(source, destination, settings, selection, direction=direction, with_lag=True)
         proof = proofs(source, destination, settings, direction) if prove else None
-        return settled(partial(sync.round, topics, apply=apply, stable=apply, prove=proof), _PATIENCE_S)
+        attempt = partial(sync.round, topics, apply=apply, stable=apply, prove=proof, on_progress=on_progress)
+        return settled(attempt, _PATIENCE_S)
 
 
 def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
