@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import pytest
 
+from shoal import native
 from shoal.cli import main, verify
 from shoal.cli.output import say
 from shoal.errors import ConfigError, ShoalError
@@ -60,10 +61,19 @@ def test_error_with_verbose_has_a_traceback(
 ) -> None:
     error, _, sentence = raised
     main([*ARGUMENTS, "--verbose"])
-    err = capsys.readouterr().err
+    _, _, err = capsys.readouterr().err.partition("\n")
     assert err.startswith("Traceback")
     assert str(error) in err
     assert err.endswith(f"shoal: {sentence}\n")
+
+
+@pytest.mark.parametrize(("loops", "named"), [(None, "Python"), (object(), "native")])
+def test_verbose_says_how_the_inner_loops_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, loops: object, named: str
+) -> None:
+    monkeypatch.setattr(native, "NATIVE", loops)
+    main(["inspect", "--from", "localhost:1", "--sample", "1", "--all", "--verbose"])
+    assert capsys.readouterr().err.splitlines()[0] == f"shoal: inner loops: {named}"
 
 
 def test_error_with_line_breaks_is_printed_on_one_line(

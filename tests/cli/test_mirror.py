@@ -133,7 +133,7 @@ def test_missing_topic_is_exit_code_2(command: list[str], texts: Texts) -> None:
     command[command.index("--topics") + 1] = "nonsense"
     run = run_shoal(*command, "--verbose")
     assert run.returncode == 2
-    traceback, sentence = complaints(run.stderr).split("shoal: ")
+    traceback, sentence = complaints(run.stderr).partition("\n")[2].split("shoal: ")
     assert traceback.startswith("Traceback")
     *_, last = objects(run.stdout)  # the check of the clusters may take a moment
     assert last == {"type": "error", "error": sentence.strip(), "exit_code": 2}

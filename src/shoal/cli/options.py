@@ -71,7 +71,9 @@ class _Output:
     """The options of each verb's output."""
 
     json: bool = option(kinds.FLAG, "print JSON objects on stdout, one per line", group="output")
-    verbose: bool = option(kinds.FLAG, "show tracebacks with errors", group="output")
+    verbose: bool = option(
+        kinds.FLAG, "say how the inner loops run, and show tracebacks with errors", group="output"
+    )
 
 
 def add_output_options(

@@ -30,8 +30,8 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         arguments: The arguments after the program's name.
 
     Returns:
-        The exit code. An error is one line on stderr, and its traceback with ``--verbose``; with
-        ``--json``, an object on stdout as well.
+        The exit code. An error is one line on stderr; with ``--json``, an object on stdout as well.
+        ``--verbose`` adds the traceback, and says at the beginning how the inner loops run.
 
     """
     try:
@@ -47,6 +47,10 @@ def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         for sentence in unknown:
             warn(sentence)
         args.program = parser.prog
+        if args.verbose:
+            from ..native import NATIVE  # imported here: it loads the module
+
+            say(f"inner loops: {'Python' if NATIVE is None else 'native'}", args.program)
     except ConfigError as error:
         # The arguments are not parsed, but these two decide how the error is printed.
         args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))

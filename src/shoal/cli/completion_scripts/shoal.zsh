@@ -42,7 +42,7 @@ _shtab_shoal_completion_defaults_added=0
 _shtab_shoal_control_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
   ":the path of the mirror\'s control socket:_files"
   ":the command, one of those below:(status pause resume limit retry continue stop)"
   "(*)::the arguments of the command:"
@@ -68,7 +68,7 @@ _shtab_shoal_cutover_options=(
   "--sync[as the mirror has it. all-acls\: compare the ACLs of each operation on topics, not only of consumers]:KIND[,KIND]:"
   "--group[consumer group on the source cluster that holds the position (default\: shoal.\<source cluster id\>.\<destination cluster id\>)]:NAME:"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -96,7 +96,7 @@ _shtab_shoal_gateway_options=(
   "--http-token-file[answer only requests with the token in this file (mode 0600)\: as a bearer token, or as the password that a browser asks for. Without it, the Host header has to be localhost, an address or this machine\'s name]:FILE:_files"
   "--metrics[serve metrics of conversions and of this process to Prometheus at this address. Port 0 takes a free port]:HOST\:PORT:"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -118,7 +118,7 @@ _shtab_shoal_groups_options=(
   "--group[consumer group on the source cluster that holds the position (default\: shoal.\<source cluster id\>.\<destination cluster id\>)]:NAME:"
   "--until[translate the newest offsets that an archive had at this time (default\: the newest of all)]:now|TIMESTAMP|OFFSET:"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -133,7 +133,7 @@ _shtab_shoal_inspect_options=(
   "--sample[bytes to read of each partition, at its start, its end and two places between, or all batches (default\: 4m)]:BYTES|all:"
   "--report[write the result as one page, with bars of batch sizes]:FILE.html:_files"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -181,7 +181,7 @@ _shtab_shoal_mirror_options=(
   "--checkpoint[directory for the mirror\'s id in its group and for Spark\'s log. Positions are in the group, not here (default\: by group, under the user\'s state directory)]:DIR:_files -/"
   "*--conf[a Spark setting. May be repeated]:KEY=VALUE:"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -213,7 +213,7 @@ _shtab_shoal_mirror_maker_options=(
   "*--conf[a Spark setting. May be repeated]:KEY=VALUE:"
   "(- : *)--version[show the version and exit]"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -238,7 +238,7 @@ _shtab_shoal_verify_options=(
   "--master[share partitions among the tasks of this Spark master (default\: no Spark, and four threads of this process)]:MASTER:"
   "*--conf[a Spark setting. May be repeated]:KEY=VALUE:"
   "--json[print JSON objects on stdout, one per line]"
-  "--verbose[show tracebacks with errors]"
+  "--verbose[say how the inner loops run, and show tracebacks with errors]"
 )
 
 # guard to ensure default positional specs are added only once per session
