@@ -31,7 +31,8 @@ This page is for operators: it has the exit codes and all options of each comman
 
 Shoal prints its results to stdout, and everything else to stderr.
 With `--json`, stdout has only JSON objects, one per line.
-An error is one line on stderr. With `--verbose`, shoal adds the traceback, and says at the beginning whether its inner loops run natively or in Python.
+An error is one line on stderr. With `--verbose`, shoal adds the traceback.
+It then also says at the beginning how its inner loops run: native, or in Python.
 With `--json`, the error is also the last object on stdout: `{"type": "error", "error": "…", "exit_code": 1}`.
 
 | exit code | meaning |

@@ -19,6 +19,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import decode_response, request_class
 from .cluster import Cluster
 from .connection import Connection
+from .coordinator import COORDINATOR_MOVED
 
 __all__ = ["CommittedValue", "FetchedGroup", "GroupOffsetsReader", "read_offsets"]
 
@@ -41,8 +42,6 @@ PARTITIONS_AT_ONCE = 10_000
 
 #: Partitions by topic.
 _Partitions: TypeAlias = Mapping[str, Collection[int]]
-
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class CommittedValue(NamedTuple):
@@ -266,7 +265,7 @@ def _read(cluster: Cluster, name: str, answered: Any) -> FetchedGroup | ShoalErr
     if answered is None:
         return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, "the answer does not name it")
     code = answered.error_code or 0
-    if code in _MOVED:
+    if code in COORDINATOR_MOVED:
         cluster.forget_coordinator(name)
     if code and code != ErrorCode.GROUP_ID_NOT_FOUND:
         return BrokerError(code, where)

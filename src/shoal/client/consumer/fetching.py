@@ -26,22 +26,6 @@ _log = logger("shoal.consumer")
 #: The least time between two looks at the metadata.
 _REFRESH_PAUSE_S = 0.1
 
-#: Errors in the answer to a fetch that time, new metadata or another leader heals.
-_MOVED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-
 
 class Fetching:
     """
@@ -198,10 +182,8 @@ class Fetching:
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset_to is not None:
             # Not to the committed offset, which is out of range as well.
             state.seek(None, self._settings.reset_to)
-        elif code in _MOVED:
-            self._is_stale = True
-            state.put_off()
         elif code.may_pass:
+            self._is_stale = True
             if not code.retriable:
                 _log.warning(
                     "%s at offset %d: %s answers %s. The consumer retries",
