@@ -74,7 +74,7 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
     assert "1 unchanged" in capsys.readouterr().out
 
 
-def test_translation_tells_which_groups_are_proved_and_committed(two: TwoBrokers) -> None:
+def test_translation_reports_each_group_before_it_is_proved_or_committed(two: TwoBrokers) -> None:
     for group in ("app", "bill"):
         commit(two.source, group, 7, two)
     settings = two.settings
