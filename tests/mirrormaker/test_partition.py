@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from shoal.mirrormaker.partition import HandledPartition, PendingInput
+from shoal.records import Decision
 from shoal.topic_partition import TopicPartition
 
 
@@ -14,6 +15,15 @@ def partition(*pending_inputs: PendingInput, skips_failures: bool = False) -> Ha
     )
     made.pending_inputs.extend(pending_inputs)
     return made
+
+
+def test_records_taken_and_outputs_acknowledged_are_counted_in_bytes() -> None:
+    given, pending = partition(), PendingInput(0, 2, 2, left=1)
+    given.take(pending, Decision.COPY, newest_ms=None, size_bytes=70)
+    given.acknowledge(pending, 30)
+    given.advance()
+    counters = given.counters
+    assert (counters.batches, counters.records, counters.bytes_in, counters.bytes_out) == (1, 2, 70, 30)
 
 
 def test_failed_output_stops_the_partition_at_its_offset() -> None:

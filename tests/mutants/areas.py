@@ -68,6 +68,8 @@ AREAS = {
         CAMPAIGNS,
     ),
     "verify": Area(("shoal/verify/**/*.py",), ("tests/verify",)),
+    "cli": Area(("shoal/cli/**/*.py",), ("tests/cli",)),
+    "mirrormaker": Area(("shoal/mirrormaker/**/*.py",), ("tests/mirrormaker",)),
     "broker": Area(("shoal_broker/**/*.py",), ("tests/conformance", "tests/broker")),
 }
 
