@@ -171,7 +171,11 @@ class MirrorMaker:
 
     def _settle(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit the start positions of assigned partitions that have none."""
-        self._run.settle(self._starts, partitions)
+        with Cluster(self._options.source) as source:
+            patiently(
+                lambda: source.refresh({each.topic for each in partitions}), patience_s=START_PATIENCE_S
+            )
+            self._run.settle(source, self._starts, partitions)
 
     def _take_directory(self, group: str, resources: contextlib.ExitStack) -> Path:
         """Take a directory that no other mirror of the group on this machine uses; it keeps no positions."""

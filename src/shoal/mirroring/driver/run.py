@@ -248,21 +248,24 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
-    def settle(self, starts: Starts, partitions: Sequence[TopicPartition]) -> Beginnings:
-        """Commit the start positions of partitions without one, and count what is to be copied."""
-        options = self.options
-        with Cluster(options.source) as source:
+    def settle(self, source: Cluster, starts: Starts, partitions: Sequence[TopicPartition]) -> Beginnings:
+        """
+        Commit the start positions of partitions without one, and count what is to be copied.
 
-            def settle() -> Beginnings:
-                source.refresh({each.topic for each in partitions})
-                begun = starts.settle(source, partitions)
-                for error in begun.refused.values():
-                    raise error
-                return begun
+        Args:
+            source: The source cluster, with metadata of the partitions.
 
-            found = patiently(settle, patience_s=START_PATIENCE_S)
-            ends = window_ends(source, partitions, options.until, all_of_them=False)
-            self.metrics.expect(found.offsets, ends, _held_back(source, ends, options.until))
+        """
+
+        def settle() -> Beginnings:
+            begun = starts.settle(source, partitions)
+            for error in begun.refused.values():
+                raise error
+            return begun
+
+        found = patiently(settle, patience_s=START_PATIENCE_S)
+        ends = window_ends(source, partitions, self.options.until, all_of_them=False)
+        self.metrics.expect(found.offsets, ends, _held_back(source, ends, self.options.until))
         for sentence in found.sentences:
             self.notify(sentence)
         return found

@@ -92,7 +92,7 @@ class TopicMirror:
                 if options.from_certificate is not None:
                     self._go_back(options.from_certificate, group, control)
                 there = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-                state = run.settle(starts, there).state
+                state = run.settle(source, starts, there).state
                 for warning in group_warnings(source, group, state, partitions, START_PATIENCE_S):
                     run.warn(warning)
             _stop_deleted(prepared, partitions, state.positions, schedule)
