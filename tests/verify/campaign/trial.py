@@ -217,7 +217,8 @@ class Trial:
 
     def _is_visible(self, fault: Fault, here: range, there: range) -> bool:
         """Whether both sides still have the fault's neighbours, and enough else to find its place."""
-        if len(self.theirs) < 10 * len(self.faults):
+        is_kept = self.is_compacted and self._has_altered(fault)
+        if not is_kept and len(self.theirs) < 10 * len(self.faults):
             return False
         kept = [offset for offset, _ in self.ours]
         offsets = [offset for offset, _ in self.theirs]
@@ -226,8 +227,15 @@ class Trial:
         if self.is_compacted and not any(offset in there for offset in offsets):
             return False
         is_within = offsets[0] + 1 < there.start and there.stop - 1 < offsets[-1]
-        # Compaction may explain this one by itself, however many others are faults.
-        return is_within and not self.is_compacted
+        # Compaction may explain this one by itself, however many others are faults; but no record that is
+        # altered if both sides still have it.
+        return is_within and (is_kept or not self.is_compacted)
+
+    def _has_altered(self, fault: Fault) -> bool:
+        """Whether the destination has the altered record, with the key of the source's."""
+        altered = fault.altered
+        is_one = altered is not None and altered.key == fault.item.key
+        return is_one and any(item == altered for _, item in self.theirs)
 
     def _keys_of(self, difference: Difference) -> set[bytes | None]:
         """Return the keys of all records of a difference."""
