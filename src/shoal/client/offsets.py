@@ -73,14 +73,13 @@ def list_offsets(
             topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
         )
         return {
-            TopicPartition(answered.name, each.partition_index): _answer(
-                each.error_code,
-                each.offset,
-                f"ListOffsets of {answered.name}-{each.partition_index} on {cluster}",
-                cluster.problem_of(TopicPartition(answered.name, each.partition_index)),
-            )
+            partition: each.offset
+            if not each.error_code
+            else cluster.problem_of(partition)
+            or BrokerError(each.error_code, f"ListOffsets of {partition} on {cluster}")
             for answered in response.topics
             for each in answered.partitions
+            for partition in (TopicPartition(answered.name, each.partition_index),)
         }
 
     return _ask_leaders(cluster, timestamps, ask)
@@ -177,13 +176,12 @@ def epoch_end_offsets(
             ],
         )
         return {
-            TopicPartition(answered.topic, each.partition): _answer(
-                each.error_code,
-                each.end_offset,
-                f"OffsetForLeaderEpoch of {answered.topic}-{each.partition} on {cluster}",
-            )
+            partition: each.end_offset
+            if not each.error_code
+            else BrokerError(each.error_code, f"OffsetForLeaderEpoch of {partition} on {cluster}")
             for answered in response.topics
             for each in answered.partitions
+            for partition in (TopicPartition(answered.topic, each.partition),)
         }
 
     answers = _ask_leaders(cluster, epochs, ask)
@@ -191,10 +189,6 @@ def epoch_end_offsets(
         partition: None if isinstance(answer, int) and answer < 0 else answer
         for partition, answer in answers.items()
     }
-
-
-def _answer(error_code: int, offset: int, where: str, problem: ShoalError | None = None) -> int | ShoalError:
-    return (problem or BrokerError(error_code, where)) if error_code else offset
 
 
 def _by_topic(
@@ -220,8 +214,12 @@ def _ask_leaders(
         except ShoalError as error:
             answered = dict.fromkeys(led, error)
         for partition in led:
-            missing = ProtocolError(f"{partition} on {cluster}: the answer does not speak of it")
-            answers[partition] = answered.get(partition, missing)
+            # Of thousands of partitions: no sentence for one that has its answer.
+            answers[partition] = (
+                answered[partition]
+                if partition in answered
+                else ProtocolError(f"{partition} on {cluster}: the answer does not speak of it")
+            )
     return answers
 
 
