@@ -144,6 +144,16 @@ def test_archive_answers_as_a_cluster_does(restoring: Restoring) -> None:
         assert "nothing" in archive.refresh(["nothing"]).errors
 
 
+def test_archive_of_another_id_than_the_driver_s_is_refused(restoring: Restoring) -> None:
+    with Cluster(restoring.source.with_id(restoring.archive.id)) as archive:
+        assert archive.refresh().cluster_id == restoring.archive.id
+    with (
+        Cluster(restoring.source.with_id("another")) as archive,
+        pytest.raises(ConfigError, match="driver's"),
+    ):
+        archive.refresh()
+
+
 def test_archive_that_is_none_is_a_sentence(tmp_path: Path) -> None:
     with Cluster(ClientConfig.given("source", str(tmp_path), None)) as archive, pytest.raises(ConfigError):
         archive.refresh()
@@ -167,9 +177,9 @@ def groups_options(restoring: Restoring, until: int | None = None) -> MirrorOpti
     )
 
 
-@pytest.mark.parametrize(("until", "expected"), [(None, 4), (2_500, 1), (999, None)])
+@pytest.mark.parametrize(("until", "expected"), [(None, 4), (2_500, 1)])
 def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
-    restoring: Restoring, until: int | None, expected: int | None
+    restoring: Restoring, until: int | None, expected: int
 ) -> None:
     """One aborted record is left out, so offsets behind it are smaller by the record and its marker."""
     restoring.add(plain(1) + transaction(1, 7, ends=0) + plain(3, base_offset=3), aborted=[(7, 1)])
@@ -178,11 +188,21 @@ def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
     write_groups(restoring.archive.store, {"billing": {ORDERS: 6}}, 3_000)
     report = translate_offsets(groups_options(restoring, until), apply=True, prove=True)
     with Cluster(restoring.brokers.settings.destination) as destination:
-        committed = fetch_offsets(destination, "billing", [ORDERS]).get(ORDERS)
-    assert (committed and committed.offset) == expected
+        committed = fetch_offsets(destination, "billing", [ORDERS])[ORDERS]
+    assert committed.offset == expected
     rows = [each for group in report.groups for each in group.offsets]
-    assert [each.exactness for each in rows] == ([] if expected is None else [Exactness.EXACT])
+    assert [each.exactness for each in rows] == [Exactness.EXACT]
     assert all(each.proof is not None and each.proof.is_same is not False for each in rows)
+
+
+@pytest.mark.parametrize("until", [None, 999])
+def test_groups_that_an_archive_does_not_have_are_refused(restoring: Restoring, until: int | None) -> None:
+    if until is not None:
+        write_groups(restoring.archive.store, {"billing": {ORDERS: 3}}, 1_000)
+    with pytest.raises(
+        ConfigError, match=r"no committed offsets" if until is None else r"1970-01-01T00:00:01"
+    ):
+        translate_offsets(groups_options(restoring, until))
 
 
 def test_groups_of_an_archive_cannot_be_read_back(restoring: Restoring) -> None:

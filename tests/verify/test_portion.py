@@ -131,6 +131,16 @@ def test_fault_behind_the_end_of_the_range_is_not_looked_at(brokers: TwoBrokers,
     assert partition(brokers, extent=Extent()).outcome is Outcome.DIFFERENT
 
 
+def test_nothing_is_said_about_records_behind_an_end_near_that_of_the_log(
+    brokers: TwoBrokers, history: History
+) -> None:
+    load(brokers, history, items(2_500), items(2_499))
+    report = partition(brokers, extent=Extent(until=Until(offset=2_499)))
+    assert (report.outcome, report.not_mirrored, report.differences) == (Outcome.EQUAL, None, ())
+    whole = partition(brokers, extent=Extent())
+    assert whole.not_mirrored or whole.differences
+
+
 def test_time_after_the_last_record_compares_nothing(brokers: TwoBrokers, history: History) -> None:
     load(brokers, history, items(2_500), items(2_500))
     report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))

@@ -91,7 +91,10 @@ def problem_of_topic(url: str, topic: str) -> ShoalError | None:
 
 
 def connect(
-    url: str, credentials: StoreCredentials | None = None, groups_by_ms: int | None = None
+    url: str,
+    credentials: StoreCredentials | None = None,
+    groups_by_ms: int | None = None,
+    expected_id: str | None = None,
 ) -> socket.socket:
     """
     Open an archive; return a socket that is connected to its broker.
@@ -100,12 +103,13 @@ def connect(
         url: The directory.
         credentials: Those of its store; None for the environment's.
         groups_by_ms: The time whose committed offsets the broker has; None for the newest.
+        expected_id: The id of the archive; None for any.
 
     Raises:
-        ShoalError: The directory is no archive, or its store does not answer.
+        ShoalError: The directory is no archive or another one, or its store does not answer.
 
     """
-    archive = Archive.open(url, credentials)
+    archive = Archive.open(url, credentials, expected_id)
     ours, theirs = socket.socketpair()
     served = _Served(archive, url, theirs, groups_by_ms)
     threading.Thread(target=served.run, name="shoal-archive", daemon=True).start()

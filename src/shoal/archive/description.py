@@ -80,7 +80,9 @@ def decode(data: bytes) -> Mapping[str, object]:
         values = json.loads(data)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON") from None
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    if values.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}: another version of shoal wrote it")
     return values
 

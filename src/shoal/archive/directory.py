@@ -152,17 +152,31 @@ class Archive:
         self._topics: dict[str, ArchivedTopic] = {}
 
     @classmethod
-    def open(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:
+    def open(
+        cls, url: str, credentials: StoreCredentials | None = None, expected_id: str | None = None
+    ) -> Archive:
         """
         Open an archive.
 
+        Args:
+            url: The URL or path of its directory.
+            credentials: Those of an object store; None for the environment's, or a role's.
+            expected_id: The id of the archive; None for any.
+
         Raises:
             NoArchive: The directory is none.
+            ConfigError: The id differs: a path may lead elsewhere on another machine.
             ShoalError: The store does not answer, or refuses.
 
         """
         store = open_store(url, credentials)
-        return cls(store, read_archive_id(store))
+        found = read_archive_id(store)
+        if expected_id not in (None, found):
+            raise ConfigError(
+                f"{store.url} on this machine is another archive than the driver's. Use a store that all "
+                "machines reach, or --master local[*]"
+            )
+        return cls(store, found)
 
     @classmethod
     def create(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:

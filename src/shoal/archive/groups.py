@@ -7,15 +7,16 @@ The offsets are those of the source, and so are the offsets of the archived batc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
-from .description import DamagedObject, encode, newest_time, read_json
-from .names import ARCHIVE_GROUPS, UnsafeName, check_topic, read_partition, timed_file
+from .description import DamagedObject, encode, listed, newest_time, read_json
+from .names import ARCHIVE_GROUPS, UnsafeName, check_topic, read_partition, read_timed_file, timed_file
 from .store import Store
 
-__all__ = ["ArchivedGroups", "read_groups", "write_groups"]
+__all__ = ["ArchivedGroups", "check_time", "read_groups", "write_groups"]
 
 #: The committed offsets of groups by partition, with the names of the topics in the archive.
 ArchivedGroups: TypeAlias = Mapping[str, Mapping[TopicPartition, int]]
@@ -43,6 +44,30 @@ def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
         return _groups(values.get("groups"))
     except (ValueError, UnsafeName) as error:
         raise DamagedObject(f"{store.url}/{path}", str(error)) from None
+
+
+def check_time(store: Store, by_ms: int | None) -> None:
+    """
+    Check that an archive has committed offsets of a time, or any.
+
+    Raises:
+        ConfigError: No file has them.
+
+    """
+    if newest_time(store, ARCHIVE_GROUPS, by_ms=by_ms) is not None:
+        return
+    times = (read_timed_file(each.name) for each in listed(store, ARCHIVE_GROUPS))
+    first = min((each for each in times if each is not None), default=None)
+    if first is None:
+        raise ConfigError(
+            f"{store.url} has no committed offsets of consumer groups. A mirror with --to and --groups "
+            "archives them"
+        )
+    at = datetime.fromtimestamp(first / 1000, UTC)
+    raise ConfigError(
+        f"{store.url} has no committed offsets of this time: the first are of {at:%Y-%m-%dT%H:%M:%S.%fZ}. "
+        "Use a later --until"
+    )
 
 
 def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:

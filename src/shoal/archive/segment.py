@@ -151,6 +151,7 @@ class OpenSegment:
         self._least_ms = self._newest_ms = self._leader_epoch = -1
         self.began_at = time.monotonic()
         self.is_closed = False
+        self._name: ObjectName | None = None
         #: The name of the ``.log`` that the archive has, and its description.
         self._published: tuple[ObjectName, SegmentFacts] | None = None
 
@@ -274,10 +275,11 @@ class OpenSegment:
         self.is_closed = True
         is_again = self._published is not None
         if self._published is None:
-            # Random: whatever an earlier attempt has left, or still sends, has another name.
-            name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
-            store.write(f"{directory}/{name}.log", self._file)
-            self._published = name, self._facts()
+            if self._name is None or not store.is_local:
+                # Random: whatever an earlier attempt has left, or still sends, has another name.
+                self._name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
+            store.write(f"{directory}/{self._name}.log", self._file)
+            self._published = self._name, self._facts()
         name, facts = self._published
         if self._index:
             _write_small(store, f"{directory}/{name}.txnindex", bytes(self._index), is_again=is_again)

@@ -28,6 +28,7 @@ from .credentials import StoreCredentials
 from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = [
+    "ANSWERS_WITHIN_S",
     "MOST_CACHED_BYTES",
     "Listed",
     "Store",
@@ -49,7 +50,7 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re
 
 #: A store that answers a short question so late is taken for one that does not answer. To load HDFS's client,
 #: and to list tens of thousands of objects, takes seconds.
-_ANSWERS_WITHIN_S = 60.0
+ANSWERS_WITHIN_S = 60.0
 
 _COPY_BYTES = 8 * 1024 * 1024
 
@@ -330,9 +331,9 @@ def _answer(where: str, question: Callable[[], T]) -> T:
     threading.Thread(target=ask, name="shoal-store", daemon=True).start()
     with _remote_errors(where):
         try:
-            found, error = answers.get(timeout=_ANSWERS_WITHIN_S)
+            found, error = answers.get(timeout=ANSWERS_WITHIN_S)
         except queue.Empty:
-            raise Disconnected(where, f"no answer in {_ANSWERS_WITHIN_S:g} s") from None
+            raise Disconnected(where, f"no answer in {ANSWERS_WITHIN_S:g} s") from None
         if error is not None:
             raise error
     return found[0]

@@ -307,7 +307,8 @@ class Cluster:
         directory = self.config.directory
         if directory is None:
             return open_socket(address, timeout_s)
-        return connect_archive(directory, self.config.store_credentials, self.config.groups_by_ms)
+        config = self.config
+        return connect_archive(directory, config.store_credentials, config.groups_by_ms, config.archive_id)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""

@@ -102,6 +102,7 @@ class ClientConfig:
         answer_sizes: The bounds of the brokers' responses.
         timing: How long to wait for one of several brokers, and to write rows of a data frame.
         directory: The URL or path of an archive in place of a cluster; None for a cluster.
+        archive_id: The id that the archive must have; None for any.
         keeper: The cluster that holds the position of a restore; None for a cluster.
         kept_as: Returns the name under which an archived topic's position is kept, that of the copy: brokers
             take no offsets of topics that they do not have. None if no name differs.
@@ -120,6 +121,7 @@ class ClientConfig:
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
     timing: Timing = DEFAULT_TIMING
     directory: str | None = None
+    archive_id: str | None = None
     keeper: ClientConfig | None = None
     kept_as: Callable[[str], str] | None = None
     groups_by_ms: int | None = None
@@ -142,6 +144,10 @@ class ClientConfig:
         if self.directory is None:
             return self
         return replace(self, keeper=other, kept_as=kept_as, groups_by_ms=groups_by_ms)
+
+    def with_id(self, cluster_id: str | None) -> ClientConfig:
+        """Return the same configuration; an archive must have this id on whichever machine it is opened."""
+        return self if self.directory is None else replace(self, archive_id=cluster_id)
 
     @classmethod
     def given(

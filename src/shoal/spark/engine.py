@@ -161,8 +161,8 @@ class SparkEngine:
         options = job.options
         settings = CopySettings.of(
             options,
-            options.source,
-            options.destination,
+            options.source.with_id(job.prepared.source_cluster_id),
+            options.destination.with_id(job.prepared.destination_cluster_id),
             job.prepared.group,
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             max_decompressed_bytes=job.prepared.max_decompressed_bytes,

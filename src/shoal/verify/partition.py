@@ -166,6 +166,8 @@ class PartitionComparison:
         self._parts: list[_Part] = []
         #: The number of ranges; None if nothing is left out.
         self._ranges: int | None = None
+        #: The first source offset that is not wanted; a range near the end of the log is read to that end.
+        self._end = assignment.plan.source_log.end
 
     @property
     def records(self) -> int:
@@ -221,7 +223,9 @@ class PartitionComparison:
         places = Places(plan, *self._logs_of(plan, source, destination))
         since = None if extent.since_ms is None else places.offset_since(extent.since_ms)
         draw = random.Random(self.assignment.seed)  # noqa: S311 - a sample, not a secret
-        ranges = extent.ranges(plan.source_log, since, places.offset_until(extent.until), draw)
+        until = places.offset_until(extent.until)
+        self._end = self._end if until is None else min(self._end, until)
+        ranges = extent.ranges(plan.source_log, since, until, draw)
         if ranges == [plan.source_log]:
             yield whole
             return
@@ -318,7 +322,9 @@ class PartitionComparison:
 
     def _report(self) -> PartitionReport:
         plan, parts = self._plan, self._parts
-        differences = [each for part in parts for each in part.findings.differences]
+        found = [each for part in parts for each in part.findings.differences]
+        is_whole = self._end == plan.source_log.end
+        differences = [each for each in found if is_whole or each.source.start < self._end]
         not_compared = [each for part in parts for each in part.findings.not_compared]
         reasons = [part.reason for part in parts if part.reason]
         is_to_the_end = any(part.plan is None or part.ends == plan.ends for part in parts)
@@ -345,7 +351,7 @@ class PartitionComparison:
             not_compared=tuple(not_compared[:MOST_RANGES]),
             not_compared_omitted=max(0, len(not_compared) - MOST_RANGES),
             removed=sum(part.findings.removed for part in parts),
-            not_mirrored=None if lag is None else OffsetRange(lag, plan.source_log.end),
+            not_mirrored=None if lag is None else _unless_empty(OffsetRange(lag, self._end)),
             source_skipped=_unless_empty(here),
             destination_skipped=_unless_empty(there),
             reached=only.reached if only and not reasons else None,

@@ -150,12 +150,14 @@ class _Inspection:
 
     def _select(self) -> dict[str, str]:
         selection, topics = self._options.topics, self._source.refresh().topics
-        names = selection.select(topics)
         self._unreadable = {
-            name: problem for name in names if (problem := self._source.problem_of_topic(name)) is not None
+            name: problem
+            for name, topic in topics.items()
+            if (problem := self._source.problem_of_topic(name)) is not None and selection.matches(topic)
         }
-        for name in self._unreadable:
-            del names[name]
+        # The name of one of them may be no name for a copy.
+        readable = {name: topic for name, topic in topics.items() if name not in self._unreadable}
+        names = selection.select(readable)
         if self._unreadable and not names:
             raise next(iter(self._unreadable.values()))
         missing = {name: self._source.refresh([name]).errors.get(name) for name in selection.missing(topics)}

@@ -54,9 +54,7 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
     """
     found = f"the selection '{selection.topics}' matches no topic of {cluster}"
     if not topics:
-        return (
-            f"{found}, which shows no topics to this principal. Check the address, and allow DESCRIBE on them"
-        )
+        return f"{found}, which shows no topics. Check the address, and allow DESCRIBE on those of a cluster"
     included = replace(selection, exclude=None)
     if excluded := [name for name, topic in topics.items() if included.matches(topic)]:
         return (

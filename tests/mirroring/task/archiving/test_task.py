@@ -210,9 +210,10 @@ def test_task_stops_at_a_damaged_batch_and_archives_the_batches_before_it(tmp_pa
 
 
 def test_task_refuses_a_directory_that_is_not_the_drivers(archiving: Archiving) -> None:
-    archiving.driver.brokers = archiving.brokers.with_settings(group="shoal.source.another")
+    there = archiving.brokers.settings.destination.with_id("another")
+    archiving.driver.brokers = archiving.brokers.with_settings(destination=there)
     task = archiving.start()
-    with pytest.raises(ConfigError, match="another directory"):
+    with pytest.raises(ConfigError, match="another archive"):
         task.running.result()
     task.control.close()
 

@@ -10,7 +10,7 @@ from ....archive.directory import Archive
 from ....client.cluster import Cluster, is_transient, patiently
 from ....client.offsets import EARLIEST, epoch_end_offsets, list_offsets
 from ....client.wakeup import Wakeup
-from ....errors import BrokerError, ConfigError, ShoalError
+from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
 from ...control import ControlConnection, WorkerControl
 from ...model.copy_options import CopySettings
@@ -41,18 +41,16 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
         ConfigError: The directory is not the one that the driver uses.
 
     """
-    directory, credentials = settings.destination.directory, settings.destination.store_credentials
+    there = settings.destination
+    directory = there.directory
     assert directory is not None, "the engine chooses this task for a directory"
     session = TaskSession(control, settings.timing)
     session.report()
     archive = patiently(
-        lambda: Archive.open(directory, credentials), patience_s=_STORE_PATIENCE_S, pause=control.wait
+        lambda: Archive.open(directory, there.store_credentials, there.archive_id),
+        patience_s=_STORE_PATIENCE_S,
+        pause=control.wait,
     )
-    if not settings.group.endswith(archive.id):
-        raise ConfigError(
-            f"{archive.store.url} on this executor is another directory than the driver's. Use a store that "
-            "all machines reach, or --master local[*]"
-        )
     wakeup = Wakeup()
     control.on_document(wakeup.wake)
     try:
