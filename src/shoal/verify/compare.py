@@ -10,6 +10,7 @@ what became of its records, over all slots together.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TypeAlias
@@ -39,8 +40,8 @@ _IN_A_ROW = 3
 _END = 2**63 - 1
 
 
-#: Finds a place at which both sides agree again, from their next records on, however far it is.
-FindFar: TypeAlias = Callable[[Sequence[LogRecord], Sequence[LogRecord], Place], Place | None]
+#: Finds places from which on both sides agree again, from their next records on, however far the first is.
+FindFar: TypeAlias = Callable[[Sequence[LogRecord], Sequence[LogRecord], Place], Sequence[Place]]
 
 
 class Cursor:
@@ -151,10 +152,11 @@ def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mi
         ours: The source, at the first record to compare.
         theirs: The destination, likewise.
         found: Collects the result.
-        find_far: Finds a place further away than the records that are kept to look ahead.
+        find_far: Finds places if the records that are kept to look ahead show none.
         mirrored_until: The source offset before which the copy must have everything.
 
     """
+    ahead = deque[Place]()
     while True:
         mine, other = ours.run, theirs.run
         if mine is not None and other is not None and (count := _same_rows(mine, other)):
@@ -168,10 +170,13 @@ def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mi
         found.records += count
         found.decoded += count
         if ours.index < len(ours.records) and theirs.index < len(theirs.records):
-            place = _again(ours, theirs, find_far)
-            if place is None:
+            while ahead and not _is_ahead(ahead[0], ours, theirs):
+                ahead.popleft()
+            if not ahead:
+                ahead.extend(_again(ours, theirs, find_far))
+            if not ahead:
                 break
-            found.add(_slot(ours, theirs, place, _END))
+            found.add(_slot(ours, theirs, ahead.popleft(), _END))
     found.add(_slot(ours, theirs, None, mirrored_until))
 
 
@@ -194,15 +199,23 @@ def _same_rows(mine: Run, other: Run) -> int:
 
 def _in_step(ours: Cursor, theirs: Cursor) -> int:
     """Step over the decoded records that are the same, and return how many."""
-    count = min(len(ours.records) - ours.index, len(theirs.records) - theirs.index)
-    source = ours.records[ours.index : ours.index + count]
-    destination = theirs.records[theirs.index : theirs.index + count]
-    if not _are_equal(source, destination):
-        pairs = zip(source, destination, strict=True)
-        count = next((at for at, pair in enumerate(pairs) if not are_same(*pair)), count)
-    ours.take(count)
-    theirs.take(count)
-    return count
+    total, most = 0, _FIRST_WINDOW
+    while True:
+        # Few at first: after a look ahead there are many, and the next few may differ.
+        count = min(len(ours.records) - ours.index, len(theirs.records) - theirs.index, most)
+        source = ours.records[ours.index : ours.index + count]
+        destination = theirs.records[theirs.index : theirs.index + count]
+        are_equal = _are_equal(source, destination)
+        if not are_equal:
+            pairs = zip(source, destination, strict=True)
+            same = next((at for at, pair in enumerate(pairs) if not are_same(*pair)), count)
+            are_equal, count = same == count, same
+        ours.take(count)
+        theirs.take(count)
+        total += count
+        if not count or not are_equal:
+            return total
+        most *= _WINDOW_FACTOR
 
 
 def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) -> bool:
@@ -213,17 +226,21 @@ def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) ->
     )
 
 
-def _again(ours: Cursor, theirs: Cursor, find_far: FindFar) -> Place | None:
-    """Return the nearest place at which both sides are the same again; None if there is none to the ends."""
+def _is_ahead(place: Place, ours: Cursor, theirs: Cursor) -> bool:
+    return place.source >= ours.next_offset() and place.destination >= theirs.next_offset()
+
+
+def _again(ours: Cursor, theirs: Cursor, find_far: FindFar) -> Sequence[Place]:
+    """Return the nearest place at which both sides are the same again, or several; none if there is none."""
     window = _FIRST_WINDOW
     while True:
         source, destination = ours.look(window), theirs.look(window)
         ends = ours.ends_within(window), theirs.ends_within(window)
         point = _nearest(source, destination, ends)
         if point is not None:
-            return Place(source[point.source].offset, destination[point.destination].offset)
+            return [Place(source[point.source].offset, destination[point.destination].offset)]
         if all(ends):
-            return None
+            return ()
         are_large = (len(source) < window and not ends[0]) or (len(destination) < window and not ends[1])
         if window >= MOST_AHEAD or are_large:
             return find_far(source, destination, Place(ours.place, theirs.place))
@@ -295,8 +312,8 @@ def _taken(cursor: Cursor, until: int, lag_from: int) -> tuple[list[Odd], int, i
     more = gaps = 0
     # Of those that may be lag, the first are enough.
     while cursor.next_offset() < until and (len(kept) < MOST_AHEAD or cursor.next_offset() < lag_from):
-        ahead = cursor.records[cursor.index :]
-        taken = cursor.take(bisect_left(ahead, until, key=lambda each: each.offset))
+        behind = bisect_left(cursor.records, until, cursor.index, key=lambda each: each.offset)
+        taken = cursor.take(behind - cursor.index)
         gaps += sum(each.gap for each in taken)
         room = MOST_KEPT - len(kept)
         kept += map(Odd.of, taken[:room])

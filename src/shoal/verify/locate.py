@@ -8,8 +8,9 @@ chain is a proof. Batches and offsets play no part, since a copy may have other 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container, Sequence
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -300,23 +301,17 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
 
     """
     own = Side.DESTINATION if log.side is Side.SOURCE else Side.SOURCE
-    anchors: dict[Key, int | None] = {}
-    for index, each in enumerate(head):
-        for key in keys_of(each, own):
-            anchors[key] = None if key in anchors else index
+    anchors = _anchors(head, own)
     count = len({index for index in anchors.values() if index is not None})
     enough = max(_PROOF, min(3 * _HEAD_RECORDS // 4, -(-3 * count // 4)))
     links: dict[int, _Link] = {}
     repeated: set[int] = set()
     asked = enough
     with closing(log.records(start, end)) as records:
-        for seen, each in enumerate(records):
-            at = next((anchors[key] for key in keys_of(each, log.side) if anchors.get(key) is not None), None)
-            if at is None:
-                continue
-            if at in links:
-                repeated.add(at)
-            links.setdefault(at, _Link(at, each.offset, seen))
+        for link in _links(anchors, records, log.side):
+            if link.at in links:
+                repeated.add(link.at)
+            links.setdefault(link.at, link)
             if len(links) - len(repeated) >= asked:
                 chain = _chain(links, repeated)
                 if len(chain) >= enough:
@@ -327,6 +322,23 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
         return None
     is_most = 2 * count > len(head) and 2 * len(chain) > count
     return _Found(chain[0], len(chain), start, is_proof=len(chain) >= _PROOF or is_most)
+
+
+def _anchors(head: Sequence[LogRecord], side: Side) -> dict[Key, int | None]:
+    """Return the index of each key; None if several records have it."""
+    anchors: dict[Key, int | None] = {}
+    for index, each in enumerate(head):
+        for key in keys_of(each, side):
+            anchors[key] = None if key in anchors else index
+    return anchors
+
+
+def _links(anchors: dict[Key, int | None], records: Iterable[LogRecord], side: Side) -> Iterator[_Link]:
+    """Yield the records that are anchors, too."""
+    for seen, each in enumerate(records):
+        at = next((anchors[key] for key in keys_of(each, side) if anchors.get(key) is not None), None)
+        if at is not None:
+            yield _Link(at, each.offset, seen)
 
 
 def _chain(links: dict[int, _Link], repeated: set[int]) -> list[_Link]:
@@ -343,9 +355,9 @@ def _chain(links: dict[int, _Link], repeated: set[int]) -> list[_Link]:
 
 def find_again(
     ours: Log, theirs: Log, source: Sequence[LogRecord], destination: Sequence[LogRecord], place: Place
-) -> Place | None:
+) -> Sequence[Place]:
     """
-    Find the place from which on both sides agree again, further away than a window.
+    Find the places from which on both sides agree again, if three records in a row do not show one.
 
     Args:
         ours: The source.
@@ -355,13 +367,43 @@ def find_again(
         place: Where both sides part.
 
     Returns:
-        A place at the next records of one side; None if these are not on the other side.
+        A place at the next records of one side, and those behind it that are certain; none if these records
+        are not on the other side.
 
     """
     found = _find(destination[:_HEAD_RECORDS], ours, place.source)
     if found is not None and found.is_proof:
-        return Place(found.first.offset, destination[found.first.at].offset)
+        first = Place(found.first.offset, destination[found.first.at].offset)
+        return [first, *_places_behind(first, source, destination)]
     found = _find(source[:_HEAD_RECORDS], theirs, place.destination)
     if found is not None and found.is_proof:
-        return Place(source[found.first.at].offset, found.first.offset)
-    return None
+        first = Place(source[found.first.at].offset, found.first.offset)
+        return [first, *_places_behind(first, source, destination)]
+    return ()
+
+
+def _places_behind(
+    first: Place, source: Sequence[LogRecord], destination: Sequence[LogRecord]
+) -> Sequence[Place]:
+    """
+    Return the places behind a first one at which both sides have the same record, without a large gap.
+
+    If equal records stand alone among others all over a log, one search must find many of these places.
+    """
+    ours, theirs = (
+        records[bisect_left(records, offset + 1, key=lambda each: each.offset) :]
+        for records, offset in ((source, first.source), (destination, first.destination))
+    )
+    links = [*_links(_anchors(ours, Side.SOURCE), theirs, Side.DESTINATION)]
+    count = Counter(link.at for link in links)
+    certain = [link for link in links if count[link.at] == 1]
+    places: list[Place] = []
+    before = Place(0, 0)
+    for index in longest_ascending([link.at for link in certain]):
+        link = certain[index]
+        if max(link.at - before.source, link.seen - before.destination) > _MOST_BETWEEN:
+            break
+        before = Place(link.at, link.seen)
+        places.append(Place(ours[link.at].offset, link.offset))
+    # As many links as prove a place must follow each.
+    return places[:-_PROOF]

@@ -21,7 +21,7 @@ from shoal.verify.compare import MOST_AHEAD
 from shoal.verify.slots import MOST_KEPT
 from shoal_broker import Broker
 from tests import batches
-from tests.two_brokers import NOW_MS, TwoBrokers
+from tests.two_brokers import NOW_MS, TwoBrokers, batches_of
 from tests.verifying import Item, encode, extra, missing, reordered
 
 __all__ = ["CASES", "LARGE_CASES", "Case"]
@@ -150,6 +150,30 @@ def block_moved_or_doubled_in_a_large_log(rng: random.Random, brokers: TwoBroker
     return None if found == [(moved, there)] else f"{found} instead of {[(moved, there)]}, {extra(report)}"
 
 
+def altered_between_right_ones_all_over_a_large_log(rng: random.Random, brokers: TwoBrokers) -> str | None:
+    """Each altered record is named if one right one stands behind one to four of them, and reading ends."""
+    items, every, begin = _items(_MANY), rng.randrange(2, 6), rng.randrange(20, 1_000)
+    copied = [
+        item if number < begin or number % every == 0 else item._replace(value=b"another %d" % number)
+        for number, item in enumerate(items)
+    ]
+    _fill(rng, brokers.source, items)
+    _fill(rng, brokers.destination, copied)
+    (report,) = _compared(brokers)
+    altered = sum(item != copy for item, copy in zip(items, copied, strict=True))
+    kinds = (DifferenceKind.ALTERED, DifferenceKind.MISSING, DifferenceKind.EXTRA)
+    named, lost, added = (report.counts.get(kind, 0) for kind in kinds)
+    # Records that are too many to keep are missing and extra.
+    is_named = named + lost == altered == named + added and named >= min(altered, MOST_KEPT // 2 - every)
+    logs = [each.log("topic") for each in (brokers.source, brokers.destination)]
+    size = sum(len(batch.view) for log in logs for batch in batches_of(log))
+    return _wrong(report, outcome=Outcome.DIFFERENT, records=_MANY - altered) or (
+        None
+        if is_named and report.bytes_read < 5 * size
+        else f"{report.counts} of {altered} altered, {report.bytes_read} bytes read of {size}"
+    )
+
+
 def retention_that_moves_while_reading(rng: random.Random, brokers: TwoBrokers) -> str | None:
     """Records that retention deletes during the comparison are no difference."""
     count = rng.randrange(60, 3_000)
@@ -220,6 +244,7 @@ CASES: dict[str, Case] = {
         misrouted_across_topics,
         many_lost_in_a_row,
         block_moved_or_doubled_in_a_large_log,
+        altered_between_right_ones_all_over_a_large_log,
         retention_that_moves_while_reading,
         damaged_length,
         sample_of_a_copy_with_a_fault,
@@ -227,4 +252,8 @@ CASES: dict[str, Case] = {
 }
 
 #: Those with large logs, which take seconds.
-LARGE_CASES = (many_lost_in_a_row.__name__, block_moved_or_doubled_in_a_large_log.__name__)
+LARGE_CASES = (
+    many_lost_in_a_row.__name__,
+    block_moved_or_doubled_in_a_large_log.__name__,
+    altered_between_right_ones_all_over_a_large_log.__name__,
+)
