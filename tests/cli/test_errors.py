@@ -72,7 +72,7 @@ def test_verbose_says_how_the_inner_loops_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, loops: object, named: str
 ) -> None:
     monkeypatch.setattr(native, "NATIVE", loops)
-    main(["inspect", "--from", "localhost:1", "--sample", "1", "--all", "--verbose"])
+    main(["inspect", "--from", "localhost:1", "--sample", "1", "--verbose"])
     assert capsys.readouterr().err.splitlines()[0] == f"shoal: inner loops: {named}"
 
 
