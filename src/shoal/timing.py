@@ -59,7 +59,8 @@ class Timing:
         first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of request and answer together, for any pace of the client.
-        gate_look_s: The time between two looks at what opens a gate of a cut-over.
+        gate_look_s: The time between two looks at what opens a gate of a cut-over. All of it should take
+            60 s, and a look at 1,200 partitions takes some requests.
         leaving_s: The limit for the end of a closed connection's thread, on a busy machine: in the servers of
             metrics and page, and of tasks.
         memory_patience_s: The wait of a message for room in a gateway's memory before the connection of the

@@ -361,7 +361,7 @@ class GapLook(NamedTuple):
 
     Attributes:
         end: The offset up to which the leader has no records; None if it may send some later.
-        is_compacted: Whether compaction explains that they are missing.
+        is_compacted: Whether compaction explains that they are missing; False without an end.
         why: Why it is not certain that the log has none.
 
     """
@@ -398,18 +398,17 @@ def look_for_gap(
     local_start = local_log_start_offset(cluster, partition)
     if isinstance(local_start, ShoalError):
         raise local_start
-    is_compacted = _may_be_compacted(cluster, partition.topic)
     if local_start > offset:
-        return GapLook(None, is_compacted, f"its leader's own disks begin at offset {local_start}")
+        return GapLook(None, False, f"its leader's own disks begin at offset {local_start}")
     wait_s = cluster.config.request_timeout_s
     reader = PartitionReader(cluster, partition, isolation_level, _LOOK_BYTES, wait_s=wait_s)
     with closing(reader):
         reader.ask(offset)
         fetched = reader.receive()
     if len(fetched.record_set):
-        return GapLook(None, is_compacted, "a fetch with a longer wait brought records")
+        return GapLook(None, False, "a fetch with a longer wait brought records")
     end = fetched.end_offset(committed=isolation_level is IsolationLevel.READ_COMMITTED)
-    if not is_compacted:
+    if not _may_be_compacted(cluster, partition.topic):
         return GapLook(end, False, "the topic's cleanup.policy is not compact, so no records may be missing")
     return GapLook(end, True, f"its log ended at offset {end} then")
 

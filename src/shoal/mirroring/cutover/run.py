@@ -46,8 +46,6 @@ from .partition_seen import PartitionSeen
 
 __all__ = ["CutoverRun", "cut_over"]
 
-#: Between two looks. A whole cut-over should take 60 s, and a look at 1,200 partitions takes some requests.
-
 _UNWRITTEN = "Cut over again with a new file for --certificate. The next translation replaces the offsets."
 
 _REMOVE_CAUSE = "Remove the cause, and cut over again."
