@@ -14,7 +14,7 @@ from bench.figures import CPU, RATIO, Figures
 from bench.measure import Window
 from bench.mover import Command, Job, Listeners
 from bench.movers import usual_codes
-from bench.rows import Row, Settings, delete_topics
+from bench.rows import Row, Settings, delete_topics, in_turn
 from bench.runs import Section
 from bench.shoal_movers import Code, Shoal
 from bench.topics import TOPICS, Shape
@@ -85,10 +85,8 @@ def _run(settings: Settings) -> Section:
         _WayOf(code, way, _listeners(settings, way)) for way in _WAYS for code in usual_codes(settings.before)
     ]
     windows: dict[str, list[Window]] = defaultdict(list)
-    for turn in range(settings.repeat):
-        for mover in reversed(movers) if turn % 2 else movers:
-            (window,) = compare(clusters, topics[mover.way.shape], [mover], 1)[mover.name]
-            windows[mover.name].append(window)
+    for _, mover in in_turn(movers, settings.repeat):
+        windows[mover.name] += compare(clusters, topics[mover.way.shape], [mover], 1)[mover.name]
     delete_topics(clusters[0], *(topic.name for topic in topics.values()))
     text = (
         "Batches of 16 records with lz4, and of one record without compression. TLS and transactions (a "

@@ -10,17 +10,16 @@ import itertools
 import random
 import signal
 import tempfile
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from bench.in_threads import InThreads
 from bench.measure import MoverFailed, end_offsets
 from bench.report import say
 from bench.rows import Row, Settings, delete_topics
@@ -128,8 +127,8 @@ def _cut_over(
         options = (*between, *size.selected)
         with (
             Shoal("mirror", *options, "--sync", "configs", "--json", environment=state) as mirror,
-            _producing(source.bootstrap, size.topics) as producers,
-            _consuming(source.bootstrap, size.groups_of(0, _CONSUMERS)) as consumers,
+            _Producing(source.bootstrap, size.topics) as producers,
+            _Consuming(source.bootstrap, size.groups_of(0, _CONSUMERS)) as consumers,
         ):
             wait_until(consumers.have_read, "the consumers' first commits", 300)
             with Shoal("cutover", *options, *own, *certificate, environment=state) as cutover:
@@ -148,40 +147,7 @@ def _cut_over(
     return took_s, {each["gate"]: each["elapsed_s"] for each in outcome["gates"]}
 
 
-class _InThreads:
-    """Work in threads until `stop`; an exception of one is raised there."""
-
-    def __init__(self) -> None:
-        self._over = threading.Event()
-        self._failures: list[BaseException] = []
-        self._threads: list[threading.Thread] = []
-
-    def begin(self, *arguments: str) -> None:
-        """Start a thread of `work`."""
-        thread = threading.Thread(target=self._call, args=arguments)
-        self._threads.append(thread)
-        thread.start()
-
-    def work(self, *arguments: str) -> None:
-        """Work until `_over` is set."""
-        raise NotImplementedError
-
-    def _call(self, *arguments: str) -> None:
-        try:
-            self.work(*arguments)
-        except BaseException as error:  # raised by stop
-            self._failures.append(error)
-
-    def stop(self) -> None:
-        """End the threads, and return when they have ended."""
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        if self._failures:
-            raise self._failures[0]
-
-
-class _Producing(_InThreads):
+class _Producing(InThreads):
     """A producer of records for all partitions; each is acknowledged when `stop` returns."""
 
     def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
@@ -204,7 +170,7 @@ class _Producing(_InThreads):
             raise MoverFailed(f"{unsent} records did not reach the source")
 
 
-class _Consuming(_InThreads):
+class _Consuming(InThreads):
     """Consumers that read and commit, each of its own group."""
 
     def __init__(self, bootstrap: str, topics: Mapping[str, str]) -> None:
@@ -236,21 +202,3 @@ class _Consuming(_InThreads):
                     self._read.add(group)
         finally:
             consumer.close()
-
-
-@contextmanager
-def _producing(bootstrap: str, topics: Mapping[str, int]) -> Iterator[_Producing]:
-    producing = _Producing(bootstrap, topics)
-    try:
-        yield producing
-    finally:
-        producing.stop()
-
-
-@contextmanager
-def _consuming(bootstrap: str, topics: Mapping[str, str]) -> Iterator[_Consuming]:
-    consuming = _Consuming(bootstrap, topics)
-    try:
-        yield consuming
-    finally:
-        consuming.stop()

@@ -7,19 +7,18 @@ broker, which is the coordinator, differs by these commits between the two.
 
 import itertools
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from bench.account import running
+from bench.in_threads import InThreads
 from bench.measure import MoverFailed, count_records
 from bench.mover import Job
 from bench.movers import usual_codes
 from bench.report import say
-from bench.rows import Row, Settings, delete_topics
+from bench.rows import Row, Settings, delete_topics, in_turn
 from bench.runs import Section
 from bench.shoal_movers import Code
 from rig import KafkaCluster, create_topic, wait_until
@@ -41,25 +40,17 @@ _COMMITS = "commits before gaps, native"
 _numbers = itertools.count(1)
 
 
-class _Load:
-    """A producer's thread, with a record for each partition in each transaction."""
+class _Load(InThreads):
+    """A producer, with a record for each partition in each transaction."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__()
         self.transactions = 0
         self._topic = topic
-        self._over = threading.Event()
         self._producer = transactional_producer(bootstrap, f"bench-{topic}")
-        self._thread = threading.Thread(target=self._send, name="transactions")
+        self.begin()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _send(self) -> None:
+    def work(self, *arguments: str) -> None:
         due = time.monotonic()
         while not self._over.wait(max(0.0, due - time.monotonic())):
             due += 1 / _TRANSACTIONS_PER_S
@@ -132,13 +123,12 @@ def _run(settings: Settings) -> Section:
     code = usual_codes(None)[0]
     kinds = {"exactly once": (), "at least once": ("--delivery", "at-least-once")}
     used = {f"{kind}, {code.name}": _Use() for kind in kinds}
-    for turn in range(settings.repeat):
-        for kind, options in reversed(kinds.items()) if turn % 2 else kinds.items():
-            say(f"gaps, {kind}, turn {turn + 1}, {seconds:g} s")
-            use = used[f"{kind}, {code.name}"]
-            found = _measure(code, options, source, destination, seconds)
-            for values, value in zip((use.broker, use.mirror, use.transactions), found, strict=True):
-                values.append(value)
+    for turn, (kind, options) in in_turn(list(kinds.items()), settings.repeat):
+        say(f"gaps, {kind}, turn {turn + 1}, {seconds:g} s")
+        use = used[f"{kind}, {code.name}"]
+        found = _measure(code, options, source, destination, seconds)
+        for values, value in zip((use.broker, use.mirror, use.transactions), found, strict=True):
+            values.append(value)
     exactly, at_least = used.values()
     commits = [own - other for own, other in zip(exactly.broker, at_least.broker, strict=True)]
     figures = {name: use.as_figures() for name, use in used.items()} | {_COMMITS: {_BROKER: commits}}

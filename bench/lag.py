@@ -11,19 +11,18 @@ import signal
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.account import running
+from bench.in_threads import InThreads
 from bench.latency import Percentiles
 from bench.measure import MoverFailed
 from bench.mirror_maker_2 import MirrorMaker2
@@ -86,13 +85,13 @@ class Lag:
     yardstick_ms: float
 
 
-class _Arrivals:
-    """A consumer's thread; `at_ns` is the arrival time of each record, by number, 0 for never."""
+class _Arrivals(InThreads):
+    """A consumer; `at_ns` is the arrival time of each record, by number, 0 for never."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__()
         self.at_ns = array("q")
         self.repeated = 0
-        self._over = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -102,18 +101,9 @@ class _Arrivals:
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        self._thread = threading.Thread(target=self._read, name="arrivals")
+        self.begin()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _read(self) -> None:
+    def work(self, *arguments: str) -> None:
         while not self._over.is_set():
             message = self._consumer.poll(0.1)
             if message is None or message.error() is not None:
@@ -123,34 +113,24 @@ class _Arrivals:
             self.at_ns.extend([0] * (number + 1 - len(self.at_ns)))
             self.repeated += self.at_ns[number] != 0
             self.at_ns[number] = now_ns
+        self._consumer.close()
 
 
-class _Load:
-    """A producer's thread; `sent_ns` is the time of each record's sending, by number."""
+class _Load(InThreads):
+    """A producer; `sent_ns` is the time of each record's sending, by number."""
 
     def __init__(self, bootstrap: str, topic: str, records_per_s: float) -> None:
+        super().__init__()
         self.sent_ns = array("q")
         self.failures: list[str] = []
         self._topic = topic
         self._rate = records_per_s
-        self._over = threading.Event()
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
         )
-        self._thread = threading.Thread(target=self._send, name="load")
+        self.begin()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _send(self) -> None:
+    def work(self, *arguments: str) -> None:
         dice = random.Random(0)
         padding = dice.randbytes(_VALUE_BYTES - _NUMBER.size)
         due = time.monotonic()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -26,6 +26,8 @@ PATIENT = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 20
 _HEAP = "1g"
 _TLS = "TLS"
 _WARM_UP_MEGABYTES = 60
+
+T = TypeVar("T")
 
 
 class Clusters:
@@ -115,9 +117,9 @@ class Row:
     compares_commits: bool = True
 
 
-def in_turn(movers: Sequence[Mover], repeat: int) -> list[tuple[int, Mover]]:
-    """Return the turns: each mover once a turn, in the opposite order every second time."""
-    return [(turn, mover) for turn in range(repeat) for mover in (reversed(movers) if turn % 2 else movers)]
+def in_turn(subjects: Sequence[T], repeat: int) -> list[tuple[int, T]]:
+    """Return the turns: each subject once a turn, in the opposite order every second time."""
+    return [(turn, each) for turn in range(repeat) for each in (reversed(subjects) if turn % 2 else subjects)]
 
 
 def delete_topics(cluster: KafkaCluster, *topics: str) -> None:

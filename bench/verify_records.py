@@ -6,18 +6,15 @@ that each side lacks 133,333; in another, two of three records are. The records 
 begins. As in the row ``verify``, the second comparison of a process counts.
 """
 
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.movers import codes
 from bench.report import say
-from bench.rows import Row, Settings, delete_topics
+from bench.rows import Row, Settings, delete_topics, in_turn
 from bench.runs import Section
-from bench.shoal_movers import Code
-from bench.yardstick import Yardstick
+from bench.verify_speed import Speed, compare_twice
 from rig.load import Codec, create_topic, load_values
 from rig.made_records import FIRST_TIMESTAMP
 
@@ -25,8 +22,6 @@ __all__ = ["VERIFY_RECORDS"]
 
 _RECORDS, _BLOCK = 200_000, 20_000
 _RECORD_BYTES = 100
-_TWICE = Path(__file__).parent / "verify_twice.py"
-_TIMEOUT_S = 1200.0
 _EQUAL, _DIFFERENT = 0, 1
 
 _Values = Sequence[tuple[int, bytes]]
@@ -91,14 +86,6 @@ def _load(bootstrap: str, topic: str, codec: Codec, records_per_batch: int, valu
     load_values(bootstrap, topic, codec, records_per_batch, records)
 
 
-def _measure(code: Code, arguments: Sequence[str], exit_code: int) -> dict[str, float]:
-    with Yardstick() as yardstick:
-        # By its path, since another commit's bench may lack it.
-        told = [code.python, str(_TWICE), "--code", str(exit_code), *[json.dumps(arguments)] * 2]
-        measured: dict[str, float] = json.loads(code.output_of("shoal verify", told, _TIMEOUT_S))
-    return {**measured, "yardstick_ms": yardstick.milliseconds}
-
-
 def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
     ours = list(codes(settings.before).values())
@@ -111,17 +98,16 @@ def _run(settings: Settings) -> Section:
         _load(destination.bootstrap, copy, "zstd", 333, made.copied(values))
         between = ["verify", "--from", source.bootstrap, "--to", destination.bootstrap, "--group", "none"]
         arguments = [*between, "--topics", topic, "--rename", f"{topic}={copy}", *made.options]
-        turns: dict[str, list[dict[str, float]]] = {code.name: [] for code in ours}
-        for turn in range(settings.repeat):
-            for code in ours if turn % 2 == 0 else reversed(ours):
-                say(f"verify, {case}, {code.name}, turn {turn + 1}")
-                turns[code.name].append(_measure(code, arguments, made.exit_code))
+        turns: dict[str, list[Speed]] = {code.name: [] for code in ours}
+        for turn, code in in_turn(ours, settings.repeat):
+            say(f"verify, {case}, {code.name}, turn {turn + 1}")
+            turns[code.name].append(compare_twice(code, [arguments] * 2, made.exit_code))
         for name, measured in turns.items():
             figures[f"{case}, {name}"] = {
-                "CPU-s": [each["cpu_s"] for each in measured],
-                "s": [each["seconds"] for each in measured],
-                "more memory, MB": [each["memory_mb"] for each in measured],
-                "yardstick, ms": [each["yardstick_ms"] for each in measured],
+                "CPU-s": [each.cpu_s for each in measured],
+                "s": [each.seconds for each in measured],
+                "more memory, MB": [each.memory_mb for each in measured],
+                "yardstick, ms": [each.yardstick_ms for each in measured],
             }
         delete_topics(destination, copy)
     delete_topics(source, topic)

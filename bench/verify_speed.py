@@ -8,6 +8,7 @@ twice, its speed is lower.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,14 +19,14 @@ from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
 from bench.report import say
-from bench.rows import Row, Settings, delete_topics
+from bench.rows import Row, Settings, delete_topics, in_turn
 from bench.runs import Section
 from bench.shoal_movers import Code, Shoal
 from bench.topics import TOPICS
 from bench.yardstick import Yardstick
 from rig import KafkaCluster
 
-__all__ = ["VERIFY"]
+__all__ = ["VERIFY", "Speed", "compare_twice"]
 
 _SHAPES = {shape.name: shape for shape in TOPICS if shape.name in ("b16_lz4", "b1024_lz4")}
 _TWICE = Path(__file__).parent / "verify_twice.py"
@@ -34,7 +35,9 @@ _TIMEOUT_S = 1200.0
 
 
 @dataclass(frozen=True)
-class _Speed:
+class Speed:
+    """The cost of the second comparison of a process, and the memory that the first adds to it."""
+
     cpu_s: float
     seconds: float
     memory_mb: float
@@ -72,20 +75,18 @@ def _copied(clusters: tuple[KafkaCluster, KafkaCluster], mirror: Shoal, topic: T
     return _Copied(topic, copy)
 
 
-def _measure(
-    code: Code, clusters: tuple[KafkaCluster, KafkaCluster], small: _Copied, large: _Copied
-) -> _Speed:
-    source, destination = (each.bootstrap for each in clusters)
-    between = ["verify", "--from", source, "--to", destination]
-    told = [json.dumps([*between, *each.options]) for each in (small, large)]
+def compare_twice(code: Code, runs: Sequence[Sequence[str]], exit_code: int = 0) -> Speed:
+    """Run two comparisons in one process by their arguments; each must end with the exit code."""
+    told = ["--code", str(exit_code), *map(json.dumps, runs)]
     with Yardstick() as yardstick:
         # By its path, since another commit's bench may lack it.
         output = code.output_of("shoal verify", [code.python, str(_TWICE), *told], _TIMEOUT_S)
-    return _Speed(**json.loads(output), yardstick_ms=yardstick.milliseconds)
+    return Speed(**json.loads(output), yardstick_ms=yardstick.milliseconds)
 
 
 def _run(settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
+    between = ["verify", "--from", clusters[0].bootstrap, "--to", clusters[1].bootstrap]
     ours = list(codes(settings.before).values())
     mirror = Shoal(ours[0])
     figures = {}
@@ -94,11 +95,11 @@ def _run(settings: Settings) -> Section:
             _copied(clusters, mirror, loaded(clusters[0], shape, megabytes * settings.scale))
             for megabytes in (_WARM_UP_MEGABYTES, shape.megabytes)
         )
-        speeds: dict[str, list[_Speed]] = {code.name: [] for code in ours}
-        for turn in range(settings.repeat):
-            for code in ours if turn % 2 == 0 else reversed(ours):
-                say(f"verify of {shape.name}, {code.name}, turn {turn + 1}")
-                speeds[code.name].append(_measure(code, clusters, small, large))
+        speeds: dict[str, list[Speed]] = {code.name: [] for code in ours}
+        runs = [[*between, *each.options] for each in (small, large)]
+        for turn, code in in_turn(ours, settings.repeat):
+            say(f"verify of {shape.name}, {code.name}, turn {turn + 1}")
+            speeds[code.name].append(compare_twice(code, runs))
         megabytes = 2000 * large.topic.wire_gigabytes
         for name, measured in speeds.items():
             figures[f"{shape.name}, {name}"] = {

@@ -5,9 +5,9 @@ others use, too. So compare two movers only if the yardstick beside them was the
 """
 
 import statistics
-import threading
 import time
-from typing import Self
+
+from bench.in_threads import InThreads
 
 __all__ = ["Yardstick"]
 
@@ -16,28 +16,20 @@ _STEPS = 40_000
 """A few milliseconds: about one percent of a core."""
 
 
-class Yardstick:
-    """Runs the loop four times a second, in a thread, inside a ``with`` block."""
+class Yardstick(InThreads):
+    """Runs the loop four times a second inside a ``with`` block."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._times_s = [_measure_loop()]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="yardstick", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join()
+        self.begin()
 
     @property
     def milliseconds(self) -> float:
         """The median CPU time of the loop so far."""
         return 1000 * statistics.median(self._times_s)
 
-    def _run(self) -> None:
+    def work(self, *arguments: str) -> None:
         while not self._over.wait(_INTERVAL_S):
             self._times_s.append(_measure_loop())
 
