@@ -84,8 +84,6 @@ class Timing:
         isolate_again_s: The shortest time until it does so again: a slow broker has to answer some time.
         end_patience_s: After a request to end, a task gives up whatever a worker waits for after so long
             without a response.
-        give_up_patience_s: So much later the task ends without the worker, unless it commits. Some calls
-            cannot be given up, such as a connect.
         first_retry_ms: The pause of a partition after its first failure in milliseconds; each further one is
             twice as long. As Kafka's retry.backoff.ms.
         longest_retry_ms: The longest such pause in milliseconds: an operator who has repaired a broker waits
@@ -104,8 +102,7 @@ class Timing:
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
         small_batches_s: A worker looks so long at what it sends before it finds that requests limit it.
-        adopt_look_s: The interval at which a comparison of a copy that is taken over reports its progress,
-            and looks whether it has to end.
+        adopt_look_s: How often a comparison of a copy that waits for a broker looks whether it has to end.
         write_patience_s: The time for brokers to name a partition's leader, or to answer about a producer,
             before rows of a data frame are written.
         gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
@@ -172,7 +169,6 @@ class Timing:
     isolate_s: float = 7.5
     isolate_again_s: float = 60.0
     end_patience_s: float = 2.5
-    give_up_patience_s: float = 1.0
     first_retry_ms: int = 100
     longest_retry_ms: int = 10_000
     admission_s: float = 0.1

@@ -36,7 +36,6 @@ _PATIENCE = {
     "stalled_s": 0.2,
     "isolate_s": 0.4,
     "end_patience_s": 0.3,
-    "give_up_patience_s": 0.1,
     "last_commit_patience_s": 2.0,
 }
 

@@ -254,7 +254,7 @@ def test_partition_that_was_recalled_is_aligned_again(
 def test_partition_of_a_silent_broker_is_left_in_time(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
-    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5, give_up_patience_s=0.2)
+    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5)
     history.plain(2)
     task = started_and_copied(brokers, history, driver)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)

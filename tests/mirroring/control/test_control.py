@@ -124,18 +124,6 @@ def test_gate_of_an_orphan_closes(driver: Driver) -> None:
         wait_until(lambda: gate[0] == 0)
 
 
-def test_gate_of_a_fenced_worker_closes_alone(driver: Driver) -> None:
-    with driver.connect() as control:
-        fenced, other = WorkerControl(control), WorkerControl(control)
-        with fenced.gate() as gate, other.gate() as open_gate:
-            assert gate is not None
-            assert open_gate is not None
-            fenced.fence()
-            assert (gate[0], open_gate[0] > 0) == (0, True)
-        with pytest.raises(Stopped), fenced.gate():
-            pass
-
-
 def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:
     """As in a task that was stopped (SIGSTOP) for longer than its lease."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
-from shoal.errors import Stopped
-from shoal.mirroring.control import WorkerControl
-from shoal.mirroring.model.json_values import read_value
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.reports import Assigned, Left, TaskReport
-from shoal.mirroring.task.aligner import Aligner
-from shoal.mirroring.task.fresh_metadata import Known
-from shoal.mirroring.task.pair import Pair
-from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.worker import Surroundings, Worker
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
-from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.clocks import Ahead
-from tests.copying import Uncontrolled
 from tests.two_brokers import (
     Held,
     History,
     RunningTask,
     TwoBrokers,
     Watched,
-    answers,
     second_node,
     wait_until,
 )
@@ -181,24 +163,6 @@ def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
     end(running, control)
 
 
-def test_partition_refused_permanently_stops_and_the_others_continue(brokers: TwoBrokers) -> None:
-    well, refused = brokers.topic("topic", 2)
-    control = Watched()
-    brokers.destination.faults.add(
-        ApiKey.PRODUCE, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1
-    )
-    running = brokers.start(open_ranges(2), control)
-    refused.plain(1)
-    for _ in range(10):
-        well.plain(1)
-        wait_until(lambda: is_copied(brokers, well, 0))
-    wait_until(lambda: any(each["stopped"] for report in control.reports for each in report["partitions"]))
-    control.request_stop()
-    (stopped,) = running.result().stopped
-    assert (stopped.topic, stopped.partition) == ("topic", 1)
-    assert all(each in stopped.reason for each in ("--operation Write", "--topic topic"))
-
-
 def test_end_of_a_task_does_not_wait_for_a_stalled_leader(brokers: TwoBrokers) -> None:
     brokers = brokers.with_timing(end_patience_s=0.3)
     well, stuck = brokers.topic("topic", 2)
@@ -219,7 +183,7 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
     brokers: TwoBrokers,
 ) -> None:
     # The worker is not left behind, it ends.
-    brokers = brokers.with_timing(end_patience_s=0.3, give_up_patience_s=30.0)
+    brokers = brokers.with_timing(end_patience_s=0.3)
     well, _ = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -230,200 +194,6 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
         wait_until(lambda: is_copied(brokers, well, 0))
         end(running, control)
         stall.release()
-
-
-def test_worker_that_ends_after_its_task_gave_up_is_no_failure(brokers: TwoBrokers) -> None:
-    hasty = brokers.with_timing(end_patience_s=-1.0, give_up_patience_s=-1.0)  # it waits for no worker
-    for history in brokers.topic("topic", 4):
-        history.plain(*[1] * 50)
-    for _ in range(5):
-        control = Watched()
-        end(hasty.start(open_ranges(4), control), control)
-    brokers.run()
-    assert [len(brokers.copied("topic", number)) for number in range(4)] == [50] * 4
-
-
-class InTrouble(Watched):
-    """A task's control by which all partitions waited for a broker."""
-
-    @property
-    def assignment(self) -> Mapping[TopicPartition, Assigned]:  # type: ignore[override]
-        waits_for = "a broker to answer"
-        return {each.source: Assigned(1, each, waiting_for=waits_for) for each in open_ranges(2)}
-
-
-def test_task_with_all_partitions_in_trouble_at_the_start_completes(brokers: TwoBrokers) -> None:
-    """The second attempt of a task begins so if the first was killed while its partitions waited."""
-    histories = brokers.topic("topic", 2)
-    for history in histories:
-        history.plain(2, 3)
-    assert brokers.start(control=InTrouble()).result().complete
-    for number, history in enumerate(histories):
-        assert brokers.copied("topic", number) == history.committed
-
-
-def test_failed_partition_in_trouble_is_aligned_again_if_its_pause_ends_before_the_others_copy(
-    brokers: TwoBrokers,
-) -> None:
-    failed, well = brokers.topic("topic", 2)
-    failed.plain(2)
-    well.plain(2)
-    brokers.destination.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=0)
-    # After the failure, the worker looks at the leaders: that takes longer than the pause.
-    brokers.source.faults.add(ApiKey.METADATA, times=None, delay_s=0.05)
-    control = InTrouble()
-    running = brokers.start(open_ranges(2), control)
-    wait_until(lambda: is_copied(brokers, well, 1))
-    wait_until(lambda: is_copied(brokers, failed, 0))
-    end(running, control)
-
-
-def test_partition_whose_pause_ends_before_the_loop_of_another_begins_is_fetched_again(
-    brokers: TwoBrokers,
-) -> None:
-    source, destination = brokers.source.faults, brokers.destination.faults
-    paused, other = brokers.topic("topic", 2)
-    control = InTrouble()
-    slower = brokers.with_timing(first_retry_ms=200, longest_retry_ms=10_000)
-    running = slower.start(open_ranges(2), control)
-    for history, number in ((paused, 0), (other, 1)):
-        history.plain(1)
-        wait_until(lambda: is_copied(brokers, history, number))  # noqa: B023
-    refused: list[FetchResponse] = []
-
-    def refuse(response: FetchResponse) -> FetchResponse:
-        """Refuse to send the partition three times. It stays aligned, and the third pause is the longest."""
-        if len(refused) == 3 or not any(each.partition == 0 for each in response.partitions):
-            return response
-        refused.append(response)
-        return replace(
-            response,
-            partitions=[
-                replace(each, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, record_set=memoryview(b""))
-                if each.partition == 0
-                else each
-                for each in response.partitions
-            ],
-        )
-
-    answers(brokers.source, ApiKey.FETCH, refuse, times=10_000)
-    paused.plain(1)  # in the answer to the request that waits already
-    wait_until(lambda: is_copied(brokers, paused, 0))
-    paused.plain(1)
-    wait_until(lambda: len(refused) == 3)
-    destination.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1, times=1)
-    # The worker asks for the leaders before it aligns the other: that takes longer than the third pause.
-    source.add(ApiKey.METADATA, times=None, delay_s=1.0)
-    other.plain(1)
-    wait_until(lambda: is_copied(brokers, other, 1))
-    wait_until(lambda: is_copied(brokers, paused, 0), 10.0)
-    end(running, control)
-
-
-def around_of(brokers: TwoBrokers, control: WorkerControl) -> Surroundings:
-    known = Known(None, None)
-    return Surroundings(
-        brokers.settings, control, known, lambda report: None, lambda sender, copies, metadata: None
-    )
-
-
-def test_fenced_worker_neither_commits_nor_hands_over_partitions(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(2)
-    uncontrolled, assigned = Uncontrolled(), Assigned(3, brokers.ranges()[0])
-    uncontrolled.assignment = {assigned.range.source: assigned}
-    fenced = Aligner(around_of(brokers, WorkerControl(uncontrolled)))
-    copy = PartitionCopy(assigned, brokers.settings)
-    fenced.admit([copy])
-    fenced.fence()
-    with pytest.raises(Stopped):
-        fenced.run()
-    assert fenced.leaving([copy]).leaves == {copy.source: Left(3, is_settled=False)}
-    assert brokers.copied() == []
-    with Cluster(brokers.settings.source) as cluster:
-        assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-class BlockedReports(Watched):
-    """The first report of the aligner of partition 0 does not return until it is released."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocked, self.released = threading.Event(), threading.Event()
-        self.thread: threading.Thread | None = None
-
-    def report(self, report: TaskReport) -> None:
-        of_first = any(each.partition.partition == 0 for each in report.partitions)
-        if of_first and threading.current_thread().name == "shoal-worker" and not self.blocked.is_set():
-            self.thread = threading.current_thread()
-            self.blocked.set()
-            self.released.wait(60)
-        super().report(report)
-
-
-def test_fenced_worker_passes_no_partition_on_while_the_task_ends(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workers: list[Worker] = []
-    admit = Worker.admit
-
-    def keep(worker: Worker, copies: Sequence[PartitionCopy]) -> bool:
-        workers.append(worker)
-        return admit(worker, copies)
-
-    monkeypatch.setattr(Worker, "admit", keep)
-    clock = Ahead()
-    monkeypatch.setattr("shoal.mirroring.task.task.time", SimpleNamespace(monotonic=clock))
-    brokers = brokers.with_timing(requested_commit_patience_s=STALL_S)
-    _, other = brokers.topic("topic", 2)
-    with led_by_a_second(brokers.destination, 1):
-        control = BlockedReports()
-        running = brokers.start(open_ranges(2), control)
-        assert control.blocked.wait(60)
-        other.plain(1)
-        wait_until(lambda: is_copied(brokers, other, 1))
-        last_commit = Held(brokers.source, ApiKey.OFFSET_COMMIT)
-        control.request_stop()
-        last_commit.wait_for_one()
-        # A worker that takes no partitions any more waits for its last commit alone.
-        wait_until(lambda: any(each.commits and each.held and not admit(each, []) for each in workers))
-
-        def is_one_fenced() -> bool:
-            clock.pass_by(STALL_S)
-            return any(each.is_fenced for each in workers)
-
-        wait_until(is_one_fenced)
-        clock.pass_by(-1000 * STALL_S)  # the other one has time for what follows its commit
-        control.released.set()
-        assert control.thread is not None
-        control.thread.join(60)
-        wait_until(lambda: sum(each.name == "shoal-worker" for each in threading.enumerate()) == 1)
-        last_commit.release()
-        running.result()
-    left = {
-        each for report in control.reports for each, known in leaves_of(report).items() if known.is_settled
-    }
-    assert left == {TopicPartition("topic", 1)}
-
-
-def waiting_copy(brokers: TwoBrokers) -> PartitionCopy:
-    copy = PartitionCopy(Assigned(1, brokers.ranges()[0]), brokers.settings)
-    copy.state.wait("a broker", 60.0)
-    return copy
-
-
-def test_partition_that_a_worker_has_not_begun_with_counts_as_its_own(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(2)
-    around = around_of(brokers, WorkerControl(Uncontrolled()))
-    pair = Pair(around, (0, 0), 65_536)
-    copy = waiting_copy(brokers)
-    pair.admit([copy])
-    assert pair.held == [copy]
 
 
 def begin_and_stall_commits(
@@ -471,11 +241,6 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
     wait_until(lambda: is_copied(brokers, behind_gap, 1))
     end(running, control)
     assert brokers.copied("topic", 1) == behind_gap.committed
-
-
-def leaves_of(report: Mapping[str, Any]) -> Mapping[TopicPartition, Left]:
-    leaves: Mapping[TopicPartition, Left] = read_value(Mapping[TopicPartition, Left], report["leaves"])
-    return leaves
 
 
 def test_pair_that_is_silent_for_long_gives_its_requests_up(brokers: TwoBrokers) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...client.coordinator import MemberId
 from ...client.lot import Gate
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, Stopped
+from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.reports import Assigned, TaskReport
 from ..model.steering import TaskSteering
@@ -87,31 +87,16 @@ class Control(Protocol):
 
 
 class WorkerControl:
-    """
-    The control for one worker of a task: after an interruption, the worker has to begin again.
-
-    Attributes:
-        is_fenced: Whether the task ends without this worker, which may neither commit nor produce then.
-
-    """
+    """The control for one worker of a task: after an interruption, the worker has to begin again."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._seen = control.interruptions
         self._end_requested = False
-        self._gate: Gate | None = None
-        self.is_fenced = False
 
     def request_end(self) -> None:
         """Ask this worker to end; the task's other workers continue."""
         self._end_requested = True
-
-    def fence(self) -> None:
-        """Forbid this worker to commit and to produce."""
-        self.is_fenced = True
-        gate = self._gate
-        if gate is not None:
-            gate[0] = CLOSED
 
     @property
     def stop_requested(self) -> bool:
@@ -125,7 +110,6 @@ class WorkerControl:
 
     def check_lease(self) -> None:
         """Raise as :meth:`Control.check_lease`; after an interruption, a BrokerError until :meth:`begin`."""
-        self._check_owned()
         self._control.check_lease()
         if self._control.interruptions != self._seen:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
@@ -139,13 +123,12 @@ class WorkerControl:
             Stopped, BrokerError: As :meth:`check_lease`.
 
         """
-        gate = self._gate = self._control.open_gate()
+        gate = self._control.open_gate()
         try:
             # In this order: whatever closes gates from now on closes this one.
             self.check_lease()
             yield gate
         finally:
-            self._gate = None
             self._control.close_gate(gate)
 
     @property
@@ -164,11 +147,6 @@ class WorkerControl:
         return seen != self._seen
 
     @property
-    def interruptions(self) -> int:
-        """The number of interruptions until now."""
-        return self._control.interruptions
-
-    @property
     def seen_interruptions(self) -> int:
         """The number of interruptions before which this worker has begun."""
         return self._seen
@@ -183,13 +161,8 @@ class WorkerControl:
         self._control.begin_generation()
 
     def membership(self) -> MemberId:
-        """Return the member that may commit; raises Stopped if this worker is fenced."""
-        self._check_owned()
+        """Return the member that may commit."""
         return self._control.membership()
-
-    def _check_owned(self) -> None:
-        if self.is_fenced:
-            raise Stopped("the task has ended without this worker, which may no longer produce")
 
     def wait(self, seconds: float) -> None:
         """Wait as the task does."""

@@ -103,18 +103,12 @@ class Commits:
         self._began_at = time.monotonic()
         self._next_plan_at = 0.0
         self._is_last = False
-        self._is_waiting = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._channel.close()
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether the worker's thread waits for a commit, which has a time limit; for other threads."""
-        return self._is_last or self._is_waiting
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
         """Whether a commit of the partition is in flight."""
@@ -314,11 +308,7 @@ class Commits:
         if self._under_way is None:
             return {}
         positions, outcome, _ = self._under_way
-        self._is_waiting = True
-        try:
-            is_done = bool(wait([outcome], timeout=max(0.0, until - time.monotonic())).done)
-        finally:
-            self._is_waiting = False
+        is_done = bool(wait([outcome], timeout=max(0.0, until - time.monotonic())).done)
         if not is_done and not gives_up:
             return None
         self._under_way = None

@@ -11,7 +11,7 @@ Its time limits follow on one another:
 - A worker without a response for ``stalled_s`` is reported as waiting for its broker. The requests of a pair
   without one for ``isolate_s`` are given up, since they may wait for one partition alone.
 - ``end_patience_s`` after a worker was asked to end, or to leave partitions, what it waits for is given up.
-- Another ``give_up_patience_s`` later the task continues or ends without the worker, unless it commits.
+  If a call cannot be given up, such as that of a name service, the driver takes the lease, or ends the job.
 
 :class:`~shoal.timing.Timing` has these times.
 """
@@ -106,7 +106,6 @@ class _TaskWorkers:
         self._session = TaskSession(control, settings.timing)
         self._buffer_bytes = settings.fetch_buffer_bytes
         self._starting = threading.Lock()
-        self._is_over = False
         self._workers: dict[_Place, Worker] = {}
         self._failure: BaseException | None = None
         self._threads: dict[Worker, threading.Thread] = {}
@@ -127,15 +126,8 @@ class _TaskWorkers:
             self._look()
             if not self._threads:
                 if self._failure is not None:
-                    break
+                    raise self._failure
                 control.raise_if_orphan()
-        self._end_all()
-
-    def _end_all(self) -> None:
-        with self._starting:
-            self._is_over = True
-        if self._failure is not None:
-            raise self._failure
 
     def _begin_new(self) -> None:
         """Begin the partitions that are new; workers leave those that the newest document lacks again."""
@@ -148,7 +140,7 @@ class _TaskWorkers:
         if len(pairs) > 1:
             share = self._settings.fetch_buffer_bytes // len(pairs)
             self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
-        self._pass_on(None, copies, known)
+        self._pass_on(copies, known)
 
     def _look_at_clusters(self, copies: Sequence[PartitionCopy]) -> Known:
         source, destination = self._settings.source.impatient(), self._settings.destination.impatient()
@@ -160,14 +152,12 @@ class _TaskWorkers:
 
     # Passing partitions on, from any thread
 
-    def _pass_on(self, sender: Worker | None, copies: Sequence[PartitionCopy], known: Known) -> None:
-        """Give partitions to their workers; those of a fenced sender stay as they are."""
+    def _pass_on(self, copies: Sequence[PartitionCopy], known: Known) -> None:
+        """Give partitions to their workers."""
         groups: dict[_Place, list[PartitionCopy]] = defaultdict(list)
         for copy in copies:
             groups[_place_of(copy, known)].append(copy)
         with self._starting:
-            if self._is_over or (sender is not None and sender not in self._threads):
-                return
             for place, group in groups.items():
                 worker = self._workers.get(place)
                 if worker is None or not worker.admit(group):
@@ -177,10 +167,10 @@ class _TaskWorkers:
     def _worker_for(self, place: _Place, known: Known) -> Worker:
         control = WorkerControl(self._control)
         around = Surroundings(self._settings, control, known, self._session.report, self._pass_on)
-        source, destination = place.leaders
-        if place.work in {_Work.ALIGN, _Work.ALIGN_SLOWLY} or source is None or destination is None:
-            return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
-        return Pair(around, (source, destination), self._buffer_bytes)
+        match place:
+            case _Place((int(source), int(destination)), _Work.COPY):
+                return Pair(around, (source, destination), self._buffer_bytes)
+        return Aligner(around, may_be_slow=place.work is _Work.ALIGN_SLOWLY)
 
     def _start(self, worker: Worker, copies: Sequence[PartitionCopy]) -> None:
         """Start a worker with its first partitions."""
@@ -189,8 +179,7 @@ class _TaskWorkers:
             try:
                 worker.run()
             except BaseException as error:  # raised again by the task's own thread
-                if not worker.is_fenced:
-                    worker.failure = error
+                worker.failure = error
             self._news.put(worker)
 
         worker.admit(copies)
@@ -219,22 +208,13 @@ class _TaskWorkers:
 
     def _end(self, worker: Worker) -> None:
         """Keep what an ended worker leaves."""
-        thread = self._take_off(worker)
-        if thread is None:
-            return  # it is fenced
+        with self._starting:
+            thread = self._threads.pop(worker)
+            self._workers = {place: each for place, each in self._workers.items() if each is not worker}
+        self._asked_at.pop(worker, None)
         thread.join()
         self._failure = self._failure or worker.failure
         self._session.report(worker.leaving(worker.held))
-
-    def _take_off(self, worker: Worker) -> threading.Thread | None:
-        """Forget a worker, but not its partitions; return its thread, or None if it is forgotten already."""
-        with self._starting:
-            thread = self._threads.pop(worker, None)
-            if thread is None:
-                return None
-            self._workers = {place: each for place, each in self._workers.items() if each is not worker}
-        self._asked_at.pop(worker, None)
-        return thread
 
     def _look_after_workers(self) -> None:
         now = time.monotonic()
@@ -263,19 +243,10 @@ class _TaskWorkers:
             worker.give_up()
 
     def _hurry(self, worker: Worker) -> None:
-        """Give up what a worker waits for that was asked to end, or to leave partitions; then the worker."""
+        """Give up what a worker waits for that was asked to end, or to leave partitions."""
         now = time.monotonic()
-        late_s = now - self._asked_at.setdefault(worker, now) - self._timing.end_patience_s
-        if late_s > 0:
+        if now - self._asked_at.setdefault(worker, now) > self._timing.end_patience_s:
             worker.give_up()
-        if late_s > self._timing.give_up_patience_s and not worker.commits:
-            worker.fence()
-            if self._take_off(worker) is not None:
-                # The worker may have passed some on, and not noted that yet. The driver gives those that it
-                # does not have to leave out again.
-                others = {copy for each in list(self._threads) for copy in each.held}
-                left = [copy for copy in worker.held if copy not in others]
-                self._session.report(worker.leaving(left))
 
 
 def _leaders_of(copy: PartitionCopy, known: Known) -> _Leaders:

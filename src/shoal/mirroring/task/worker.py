@@ -7,8 +7,7 @@ that stalls delays the partitions of one pair of leaders, and an alignment delay
 
 Three rules keep positions and records together:
 
-- Whatever ends a worker, it commits everything that its partitions have acknowledged, unless the task has
-  ended without it.
+- Whatever ends a worker, it commits everything that its partitions have acknowledged.
 - A partition is passed on without a commit under way, so a later one cannot be overtaken.
 - A produce request does not outlive its worker: its connection is aborted on close.
 """
@@ -38,8 +37,8 @@ from .reports import WorkerReports
 
 __all__ = ["Surroundings", "Worker"]
 
-#: Gives partitions of a worker to another one, with the metadata by which it is chosen.
-PassOn: TypeAlias = "Callable[[Worker, Sequence[PartitionCopy], Known], None]"
+#: Gives partitions to another worker, with the metadata by which it is chosen.
+PassOn: TypeAlias = "Callable[[Sequence[PartitionCopy], Known], None]"
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,6 @@ class Worker(ABC):
         """Ask the worker to finish what is in flight, to commit and to end; return at once."""
         self._control.request_end()
 
-    def fence(self) -> None:
-        """Let the worker do nothing more: the task ends without it, and its partitions are aligned again."""
-        self._control.fence()
-
     def give_up(self) -> None:
         """Let the requests in flight fail, and attempts to connect; not a commit, which takes seconds."""
         waiting = [connection for connection in self._connections() if connection.in_flight]
@@ -131,16 +126,6 @@ class Worker(ABC):
         """Its partitions, also those that its thread has not begun with."""
         with self._admitting:
             return [*self.copies, *self._admitted]
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the task ends without this worker."""
-        return self._control.is_fenced
-
-    @property
-    def commits(self) -> bool:
-        """Whether the worker waits for a commit. Its outcome matters, and arrives within seconds."""
-        return self._commits.is_waited_for
 
     @property
     def silent_for_s(self) -> float:
@@ -170,7 +155,7 @@ class Worker(ABC):
         return TaskReport(leaves={copy.source: self._left(copy) for copy in copies})
 
     def _left(self, copy: PartitionCopy) -> Left:
-        if self.is_fenced or self.failure is not None:
+        if self.failure is not None:
             return Left(copy.entry, is_settled=False)
         is_done = copy.state.current is PartitionState.DONE
         return Left(copy.entry, is_settled=not copy.progress.doubts, is_done=is_done)
@@ -242,13 +227,15 @@ class Worker(ABC):
 
     def _pass(self, copies: Sequence[PartitionCopy]) -> None:
         """Pass partitions on."""
-        if not copies:
-            return
+        if copies:
+            self._let_go(copies)
+            self._pass_on(copies, self._metadata.known)
+
+    def _let_go(self, copies: Sequence[PartitionCopy]) -> None:
         self._reports.send(self.copies)  # before their next worker does
-        self._pass_on(self, copies, self._metadata.known)
-        passed = set(copies)
+        gone = set(copies)
         with self._admitting:
-            self.copies = [copy for copy in self.copies if copy not in passed]
+            self.copies = [copy for copy in self.copies if copy not in gone]
 
     def _take_left(self) -> list[PartitionCopy]:
         """Return the partitions that the newest document lacks, with their positions committed."""
@@ -263,13 +250,9 @@ class Worker(ABC):
 
     def _leave(self, copies: Sequence[PartitionCopy]) -> None:
         """Report that this task writes partitions no more; nothing of them is in flight."""
-        if not copies:
-            return
-        self._reports.send(self.copies)
-        left = set(copies)
-        with self._admitting:
-            self.copies = [copy for copy in self.copies if copy not in left]
-        self._report(self.leaving(copies))
+        if copies:
+            self._let_go(copies)
+            self._report(self.leaving(copies))
 
     def _hold_up(self, copies: Sequence[PartitionCopy], error: ShoalError) -> None:
         """
