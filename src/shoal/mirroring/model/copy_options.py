@@ -231,6 +231,11 @@ class CopyOptions:
             records = [record._replace(timestamp=append_time) for record in records]
         return [record for record in records if start_offset <= record.offset < end_offset]
 
+    @property
+    def joining(self) -> Rebatch:
+        """The rule for joining batches; without ``--rebatch`` no batch is small enough."""
+        return self.rebatch or Rebatch(0)
+
     def continues_after(self, kind: IncidentKind) -> bool:
         """Whether a partition continues after an incident of this kind; otherwise it stops."""
         return not self.continue_after.isdisjoint({kind, kind.policy})

@@ -1,7 +1,8 @@
 """
 New batches for the destination, from the records of fetched ones that cannot be copied, or are to be joined.
 
-A batch that is to be joined waits until the joined one is large enough, or the response has no more batches.
+Whatever is decoded is joined with what is alike: it waits until the joined batch is large enough, or the
+response has no more batches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .progress import Outgoing, Progress
 
 __all__ = ["Rebuilder", "as_it_came"]
 
-#: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
+#: So many bytes of what is decoded in any case make a batch: messages of magic 0 and 1 come one by one.
 _GROUP_BYTES = 256 * 1024
 
 #: The most runs of offsets without a gap in one batch. The position's map has an entry for each, and the
@@ -29,8 +30,8 @@ class Rebuilder:
     """
     Makes new batches of those that cannot go out as they are, or are to be joined.
 
-    Messages of magic 0 and 1, and batches to be joined, are gathered: :meth:`gathered` has to be called
-    before anything else goes out, and before the partition counts as copied up to here.
+    Their records are gathered: :meth:`gathered` has to be called before anything else goes out, and before
+    the partition counts as copied up to here.
     """
 
     def __init__(self, settings: CopySettings, progress: Progress) -> None:
@@ -38,10 +39,7 @@ class Rebuilder:
         self._settings = settings
         self._progress = progress
         self._group: _Group | None = None
-        rebatch = settings.rebatch
-        self._decodes_all = rebatch is not None and rebatch.everything
-        self._joined_codec = None if rebatch is None else rebatch.codec
-        self._enough_bytes = _GROUP_BYTES if rebatch is None else rebatch.below_bytes
+        self._joining = settings.joining
 
     def take(
         self, batch: RecordBatch, decision: Decision, start_offset: int, end_offset: int
@@ -64,31 +62,26 @@ class Rebuilder:
         try:
             records = self._settings.records_to_mirror(batch, start_offset, end_offset)
         except UnsupportedBatch:
-            if decision is not Decision.JOIN or self._decodes_all:
+            if decision is not Decision.JOIN or self._joining.everything:
                 raise
             yield from self.gathered()
             yield as_it_came(batch)  # nothing asks for it to be decoded
             return
-        if self._decodes_all:
+        if self._joining.everything:
             decision = Decision.JOIN
         group = _Group(
             decision, self._codec_of(batch, decision), batch, min(header.next_offset, end_offset), records
         )
-        is_old = header.magic != 2 and header.codec_id == Codec.NONE
-        if decision is not Decision.JOIN and not is_old:
-            yield from self.gathered()
-            yield from self._write(group, group.source_end)
-            return
         if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
             yield from self.gathered()
         self._group = self._group or group
-        enough = self._enough_bytes if decision is Decision.JOIN else _GROUP_BYTES
-        if self._group.fetched_bytes >= enough:
+        enough = self._joining.below_bytes if decision is Decision.JOIN else _GROUP_BYTES
+        if self._group.fetched_bytes >= enough or self._group.runs >= _MOST_RUNS:
             yield from self.gathered()
 
     def _codec_of(self, batch: RecordBatch, decision: Decision) -> Codec:
-        if decision is Decision.JOIN and self._joined_codec is not None:
-            return self._joined_codec
+        if decision is Decision.JOIN and self._joining.codec is not None:
+            return self._joining.codec
         return Codec(batch.header.codec_id)
 
     @property
@@ -101,30 +94,26 @@ class Rebuilder:
         group, self._group = self._group, None
         if group is None or not group.records:
             return
-        if group.can_stay and not self._decodes_all:
+        if group.can_stay and not self._joining.everything:
             yield as_it_came(group.last)
             return
-        is_joined = group.decision is Decision.JOIN
-        yield from self._write(group, group.source_end if is_joined else group.records[-1].offset + 1)
+        yield from self._write(group)
 
     def forget(self) -> None:
         """Drop the gathered records. The task fetches them again."""
         self._group = None
 
-    def _write(self, group: _Group, source_end: int) -> Iterator[Outgoing]:
-        """Yield batches of records; all offsets behind the last, up to ``source_end``, are dealt with."""
-        if not group.records:
-            return
+    def _write(self, group: _Group) -> Iterator[Outgoing]:
         most_bytes = max(HEADER_SIZE + 1, self._progress.most_bytes_at(group.records[0].offset))
-        if self._decodes_all:
-            most_bytes = min(most_bytes, self._enough_bytes)
+        if self._joining.everything:
+            most_bytes = min(most_bytes, self._joining.below_bytes)
         leader_epoch = group.last.header.leader_epoch
         written = [
             Outgoing(batch, spans_of(piece), piece[-1].offset + 1, leader_epoch, group.decision)
             for few in _with_few_runs(group.records)
             for piece, batch in write_batches(few, group.codec, most_bytes)
         ]
-        written[-1] = written[-1]._replace(source_end=source_end)
+        written[-1] = written[-1]._replace(source_end=group.source_end)
         yield from written
 
 
@@ -140,6 +129,7 @@ class _Group:
         source_end: The source offset behind all that is mirrored of it.
         records: All of them.
         fetched_bytes: How large they were as they came.
+        runs: At least the number of their runs of offsets without a gap.
 
     """
 
@@ -149,25 +139,23 @@ class _Group:
     source_end: int
     records: list[Record]
     fetched_bytes: int = field(init=False)
+    runs: int = field(init=False)
     _decoded_bytes: int = field(init=False)
-    _runs: int = field(init=False)
     _batches: int = 1
 
     def __post_init__(self) -> None:
         self.fetched_bytes = self.last.header.size
+        self.runs = len(spans_of(self.records))
         self._decoded_bytes = sum(len(each.body) for each in self.records)
-        self._runs = len(spans_of(self.records))
 
     def add(self, other: _Group, most_decoded_bytes: int) -> bool:
         """Add another one behind it; return whether the two are alike, and do not become too large."""
         # No batch has records of two leader epochs: each begins a run of the position's map.
         ours, theirs = ((each.decision, each.codec, each.last.header.leader_epoch) for each in (self, other))
-        is_next = self.records and other.records and self.records[-1].offset + 1 == other.records[0].offset
-        runs = self._runs + other._runs - bool(is_next)
-        decoded_bytes = self._decoded_bytes + other._decoded_bytes
+        decoded_bytes, runs = self._decoded_bytes + other._decoded_bytes, self.runs + other.runs
         if ours != theirs or decoded_bytes > most_decoded_bytes or runs > _MOST_RUNS:
             return False
-        self._decoded_bytes, self._runs = decoded_bytes, runs
+        self._decoded_bytes, self.runs = decoded_bytes, runs
         self.records += other.records
         self.last, self.source_end = other.last, other.source_end
         self.fetched_bytes += other.fetched_bytes

@@ -195,7 +195,7 @@ def _can_be_less(head: Head, settings: CopySettings) -> bool:
     if head.batches > 1 or head.decision is Decision.COPY:
         return head.batches > 1
     # A batch that is joined with none can go as it came, unless everything is decoded.
-    may_be_copied = head.decision is Decision.JOIN and not (settings.rebatch and settings.rebatch.everything)
+    may_be_copied = head.decision is Decision.JOIN and not settings.joining.everything
     return head.records_count > 1 or may_be_copied
 
 
