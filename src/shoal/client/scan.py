@@ -27,7 +27,6 @@ from .offsets import local_log_start_offset
 __all__ = [
     "ANSWERS_OF_A_GAP",
     "GapLook",
-    "NoRecords",
     "PartitionReader",
     "look_for_gap",
     "read_answers",
@@ -55,10 +54,6 @@ _LOOK_BYTES = 256 * 1024
 
 #: The codes of a topic whose configuration this principal may not read.
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
-
-
-class NoRecords(BrokerError):
-    """The answers of a leader have no records, though its log has more; retriable."""
 
 
 class PartitionReader:
@@ -191,8 +186,8 @@ def read_decided(
         keep_append_time: See :func:`~shoal.records.decide`.
 
     Raises:
-        BrokerError: The leader refuses the request.
-        NoRecords: Retriable: the leader sends no records, and compaction does not explain it.
+        BrokerError: The leader refuses the request, or, retriable: it sends no records, and compaction does
+            not explain it.
         CorruptBatch: A header that no broker sends, or a dropped batch with a wrong CRC.
 
     """
@@ -252,7 +247,7 @@ def read_answers(
                     return
                 where = f"fetching {partition} at offset {offset} from {cluster}"
                 reason = f"its answers have no records, but its log ends at {end}: {look.why}"
-                raise NoRecords(ErrorCode.OFFSET_NOT_AVAILABLE, where, reason)
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, reason)
     finally:
         reader.close()
 

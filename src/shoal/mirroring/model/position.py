@@ -258,20 +258,6 @@ class MirrorPosition:
             metadata = replace(self, before_cut=None)._to_metadata(offsets)
         return Committed(self.source_offset, metadata)
 
-    def as_json(self) -> list[Any]:
-        """Return the position as a task reports it."""
-        committed = self.to_committed()
-        return [committed.offset, committed.metadata]
-
-    @classmethod
-    def of_json(cls, values: Any) -> MirrorPosition:
-        """Read the result of :meth:`as_json`; raises ValueError for others."""
-        offset, metadata = values
-        position = cls.from_committed(Committed(typed(int, offset), typed(str, metadata)))
-        if position is None:
-            raise ValueError(f"{metadata!r} is no position")
-        return position
-
     def _to_metadata(self, offsets: OffsetMap) -> str:
         values: dict[str, Any] = {
             "destination": self.destination_offset,

@@ -53,11 +53,10 @@ class Intake:
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
         self._rebuilder = Rebuilder(settings, progress)
         self._keep_append_time = settings.keep_append_time
-        self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
-        self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
-        if self._decodes_all:
-            self._join_below_bytes = NO_LIMIT
-        self._joined_codec = (settings.rebatch and settings.rebatch.codec) or Codec.NONE
+        joining = settings.joining
+        self._decodes_all = joining.everything
+        self._join_below_bytes = NO_LIMIT if joining.everything else joining.below_bytes
+        self._joined_codec = joining.codec or Codec.NONE
         self._max_decompressed_bytes = settings.max_decompressed_bytes
 
     def rewind(self) -> None:
@@ -79,39 +78,29 @@ class Intake:
             _, decision, count = self._dropped.popleft()
             counters.decisions[decision] += count
 
-    def take(
-        self,
-        fetched: FetchedPartition,
-        isolation_level: IsolationLevel,
-        end_offset: int,
-    ) -> bool:
+    def receive(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> None:
+        """Keep the partition's part of a response, for :meth:`take`."""
+        is_committed = isolation_level is IsolationLevel.READ_COMMITTED
+        aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None
+        self._rest = fetched.record_set, aborted
+
+    def take(self, end_offset: int) -> bool:
         """
-        Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
+        Decide about each received batch, stamp those that are copied or rebuilt, and queue them.
 
         Args:
-            fetched: The partition's part of a response.
-            isolation_level: The fetch's isolation level.
-            end_offset: The end of its range.
+            end_offset: The end of the range.
 
         Returns:
-            Whether there was any whole batch. If one commit has no room for all, :meth:`take_rest` takes the
-            rest. Behind the end of the range is none: everything up to there is dealt with then.
+            Whether there was any whole batch. If one commit has no room for all, there is a rest: to be taken
+            once all of this slice is acknowledged and committed. Behind the end of the range is none:
+            everything up to there is dealt with then.
 
         Raises:
             CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
             UnsupportedBatch: A batch cannot be mirrored. The queue ends before it, too.
 
         """
-        aborted = (
-            AbortedTransactions(fetched.aborted_transactions)
-            if isolation_level is IsolationLevel.READ_COMMITTED
-            else None
-        )
-        self._rest = fetched.record_set, aborted
-        return self.take_rest(end_offset)
-
-    def take_rest(self, end_offset: int) -> bool:
-        """Take what :meth:`take` left, once all of its slice is acknowledged and committed."""
         assert self._rest is not None
         (record_set, aborted), self._rest = self._rest, None
         try:

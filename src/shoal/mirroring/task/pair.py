@@ -17,24 +17,20 @@ works while the destination does.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 
-from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
 from ...client.fetch import Fetcher, FetchFrom
 from ...error_codes import ErrorCode, named_code
-from ...errors import ProtocolError, ShoalError
+from ...errors import BrokerError, ProtocolError, ShoalError
 from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl
-from ..model.reports import TaskReport
 from .partition import PartitionCopy
 from .sender import Sender
-from .small_batches import SmallBatchesWatch
 from .source_gaps import take_empty_answer
 from .throttle import Throttle
 from .worker import Surroundings, Worker
@@ -56,32 +52,19 @@ class Pair(Worker):
 
         """
         super().__init__(around)
-        settings = around.settings
         self._leaders = leaders
         self._buffer_bytes = buffer_bytes
         self._throttle = Throttle(around.control)
-        is_joining = settings.rebatch is not None
-        self._small_batches = SmallBatchesWatch(math.inf if is_joining else settings.timing.small_batches_s)
         self._by_source: dict[TopicPartition, PartitionCopy] = {}
         #: Partitions whose part of the fetch request may have to change, in this order.
         self._changed: dict[PartitionCopy, None] = {}
-        #: Whether the throttle holds everything: there is no fetch on its way.
-        self._is_held = False
         self._looked_at = 0.0
 
     def _work(self) -> None:
         try:
             with (
                 closing(self._open_source()) as self._fetcher,
-                closing(
-                    Sender(
-                        self._destination,
-                        self._leaders[1],
-                        self._settings,
-                        self._control,
-                        self._small_batches,
-                    )
-                ) as self._sender,
+                closing(self._open_destination()) as self._sender,
             ):
                 while not self._has_ended():
                     self._last_response_at = time.monotonic()
@@ -104,6 +87,9 @@ class Pair(Worker):
             timing=timing,
         )
 
+    def _open_destination(self) -> Sender:
+        return Sender(self._destination, self._leaders[1], self._settings, self._control, self._report)
+
     def _turn(self) -> None:
         """Copy what one fetch response brings; nothing is in flight before and after, but the next fetch."""
         self._control.check_lease()  # an interruption ends the pair, also one that fetches nothing
@@ -111,7 +97,8 @@ class Pair(Worker):
             self._send_fetch()
         if not self._fetcher.is_waiting:
             self._progress(0)
-            self._wait_for_work()
+            if self._unfinished():  # the throttle holds them, or they have lost track
+                self._pause(self._timing.hold_look_s, self._throttle.wait)
             return
         response = self._fetcher.receive()
         touched = self._take(response)
@@ -121,21 +108,12 @@ class Pair(Worker):
         self._produce(touched)
         self._progress(sum(len(each.record_set) for each in response.partitions))
 
-    def _wait_for_work(self) -> None:
-        """Wait for the throttle, or for partitions."""
-        if self._is_held:
-            self._pause(self._timing.hold_look_s, self._throttle.wait)
-        elif self._unfinished():
-            self._pause(self._timing.admission_s)
-
     def _progress(self, fetched_bytes: int) -> None:
         """Commit, report and pass on from time to time; nothing is in flight."""
         now = time.monotonic()
         self._commits.now_and_then(self.copies, now)
         self._reports.fetched_bytes += fetched_bytes
         self._reports.now_and_then(self.copies)
-        if found := self._small_batches.take_finding():
-            self._report(TaskReport(small_batches=found))
         self._pass_lost(now)
 
     # Partitions that come and go
@@ -189,14 +167,8 @@ class Pair(Worker):
         for copy in self._changed:
             self._update_fetch(copy)
         self._changed.clear()
-        self._is_held = not self._throttle.may_fetch() and any(copy.needs_data for copy in self.copies)
-        if self._is_held:
-            return
-        is_sent = self._fetcher.send(at_most_bytes=self._throttle.fetch_bytes)
-        paused = self._throttle.paused
-        self._is_held = not is_sent and any(
-            copy.source.topic in paused and copy.needs_data for copy in self.copies if paused
-        )
+        if self._throttle.may_fetch():
+            self._fetcher.send(at_most_bytes=self._throttle.fetch_bytes)
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
@@ -276,9 +248,7 @@ class Pair(Worker):
 
     def _nothing_for_the_first(self, copy: PartitionCopy, fetched: FetchedPartition) -> None:
         """React to no batch: the first in a full request gets its next batch, whole, if there is one."""
-        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
-        end = fetched.end_offset(committed=committed)
-        offset = copy.intake.fetch_offset
+        offset, end = copy.intake.fetch_offset, copy.source_end
         if len(fetched.record_set):
             copy.suspect(offset, f"{self._source} sent the batch at offset {offset} cut short")
         elif copy.range.is_open and end <= offset:
@@ -292,31 +262,19 @@ class Pair(Worker):
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         offset = copy.intake.fetch_offset
-        problem = self._source.problem_of(copy.source)
-        if problem is not None and is_transient(problem):
-            copy.wait(str(problem))
-            return
-        if problem is not None:
-            copy.stop(str(problem))
-            return
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if (problem := self._source.problem_of(copy.source)) is not None:
+            copy.fail(problem, offset)
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.
             copy.lose_offset()
             copy.suspect(offset, f"{self._source} does not have offset {offset}")
         elif code is ErrorCode.CORRUPT_MESSAGE:
             copy.suspect(offset, f"{self._source} has the batch at offset {offset} damaged")
-        elif code.retriable:
-            copy.wait(f"the source's leader ({code.name})")
-        elif code.may_pass:
-            copy.wait(
-                f"{self._source} to send offset {offset}: the broker answers Fetch with "
-                f"{named_code(error_code)}. The broker's log has the reason"
-            )
-        else:
-            remedy = "read the broker's log"
-            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                remedy = self._settings.remedy_by(Acl("source", "topic", copy.source.topic, "READ"))
+        elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            remedy = self._settings.remedy_by(Acl("source", "topic", copy.source.topic, "READ"))
             copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}: {remedy}")
+        else:
+            copy.fail(BrokerError(error_code, f"offset {offset} of {copy.source} on {self._source}"), offset)
 
     # Producing
 
@@ -325,7 +283,7 @@ class Pair(Worker):
         sliced = [copy for copy in touched if copy.intake.has_rest]
         while sliced:
             self._produce(sliced)
-            sliced = [copy for copy in sliced if copy.take_rest() and copy.intake.has_rest]
+            sliced = [copy for copy in sliced if copy.take_slice() and copy.intake.has_rest]
 
     def _produce(self, touched: Sequence[PartitionCopy]) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""

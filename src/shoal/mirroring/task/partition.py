@@ -14,11 +14,11 @@ An alignment, and :meth:`PartitionCopy.refetch`, set the fetch offset back to th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import NamedTuple
 
+from ...client.cluster import is_transient
 from ...client.config import IsolationLevel
-from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
+from ...errors import CorruptBatch, PartitionStopped, ProtocolError, ShoalError, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ..model.copy_options import CopySettings
 from ..model.incidents import Incident, IncidentKind
@@ -70,6 +70,7 @@ class PartitionCopy:
         source_is_gone: Whether the source topic was deleted, and the group's position with it.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
+        source_end: The source's end offset in its last response; -1 before the first.
         held_back: The number of offsets that open transactions held back in the source's last response.
         reported: Everything that the last report had; None if all of it is to be reported again.
         reported_stop: The stop that was reported last.
@@ -92,7 +93,6 @@ class PartitionCopy:
         self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
-        self._doubted_log: tuple[int, int] | None = None
         self.seen_interruptions = 0
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
@@ -105,7 +105,7 @@ class PartitionCopy:
         self.reported_stop: PartitionStopped | None = None
         self._skipped: _Skipped | None = None
         self._reported: list[Incident] = []
-        self._last_end_offset = -1
+        self.source_end = -1
 
     # Where it stands
 
@@ -127,12 +127,12 @@ class PartitionCopy:
     @property
     def end_offset(self) -> int:
         """The range's end; of an open range, the source's end offset in its last response."""
-        return max(self.next_offset, self._last_end_offset) if self.range.is_open else self.range.end_offset
+        return max(self.next_offset, self.source_end) if self.range.is_open else self.range.end_offset
 
     @property
     def known_end_offset(self) -> int | None:
         """The same for reports: None for an open range before the source's first response."""
-        return None if self.range.is_open and self._last_end_offset < 0 else self.end_offset
+        return None if self.range.is_open and self.source_end < 0 else self.end_offset
 
     @property
     def waiting_for(self) -> str | None:
@@ -151,11 +151,6 @@ class PartitionCopy:
     def sequence_is_offset(self) -> bool:
         """Whether a broker that compares sequences with offsets takes its batches."""
         return self.position is not None and self.position.identity.sequence_is_offset
-
-    @property
-    def source_end(self) -> int:
-        """The source's end offset in its last response; -1 before the first."""
-        return self._last_end_offset
 
     @property
     def is_silent(self) -> bool:
@@ -181,17 +176,11 @@ class PartitionCopy:
         self.source_topic_id = source_topic_id
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = self.is_slow = False
-        self._doubted_log = None
         self._accepted = None  # later incidents stop the partition again
         self._reported.clear()  # and are reported again
         self.state.become(PartitionState.COPYING)
         self.intake.rewind()
-        self._reaches_end()
-
-    def is_log_as_doubted(self, log: tuple[int, int]) -> bool:
-        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
-        is_same, self._doubted_log = self._doubted_log == log, log
-        return is_same
+        self._end_if_done()
 
     def end_at(self, offset: int | None) -> None:
         """Let the range end at another offset, if one is given, before the partition is aligned."""
@@ -200,9 +189,8 @@ class PartitionCopy:
 
     def end_without_source(self) -> None:
         """Let the range end at the position, since the source topic was deleted."""
-        self.range = self.range._replace(end_offset=self.next_offset)
-        if self.state.current is not PartitionState.DONE:
-            self.state.become(PartitionState.DONE)
+        self.end_at(self.next_offset)
+        self._end_if_done()
 
     def skip(self, position: MirrorPosition) -> MirrorPosition:
         """Move a position past the batches that the destination refused, if nothing has changed since."""
@@ -227,12 +215,24 @@ class PartitionCopy:
             high_watermark: Open transactions hold back the offsets between the two.
 
         """
-        self._last_end_offset = end_offset
+        self.source_end = end_offset
         self.held_back = max(0, high_watermark - end_offset)
 
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
-        Queue what a response brings; see :meth:`.Intake.take`.
+        Queue what a response brings, up to its first slice.
+
+        Returns:
+            Whether there was any whole batch.
+
+        """
+        self.counters.bytes_in += len(fetched.record_set)
+        self.intake.receive(fetched, isolation_level)
+        return self.take_slice()
+
+    def take_slice(self) -> bool:
+        """
+        Queue the next slice of a response; see :meth:`.Intake.take`.
 
         A batch that cannot be mirrored stops the partition after everything before it is acknowledged.
 
@@ -240,12 +240,10 @@ class PartitionCopy:
             Whether there was any whole batch.
 
         """
-        self.counters.bytes_in += len(fetched.record_set)
-        return self._take(lambda: self.intake.take(fetched, isolation_level, self.range.end_offset))
-
-    def _take(self, take: Callable[[], bool]) -> bool:
+        if not self.intake.has_rest or not self.needs_data:
+            return False
         try:
-            return take()
+            return self.intake.take(self.range.end_offset)
         except UnsupportedBatch as error:
             # Not the offset in its header: a wrapper of magic 0 or 1 has that of its last message.
             self._refuse(self.intake.fetch_offset, str(error), can_heal=False)
@@ -255,12 +253,6 @@ class PartitionCopy:
             what = f"the source cluster sent the batch at offset {offset} damaged"
             self.suspect(offset, f"{what}: {error.reason}")
             return True
-
-    def take_rest(self) -> bool:
-        """Take the next slice of a response; return whether there was one."""
-        if not self.intake.has_rest or not self.needs_data:
-            return False
-        return self._take(lambda: self.intake.take_rest(self.range.end_offset))
 
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
@@ -294,14 +286,11 @@ class PartitionCopy:
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
         else:
-            self._reaches_end()
+            self._end_if_done()
 
-    def _reaches_end(self) -> bool:
-        if self.next_offset < self.range.end_offset:
-            return False
-        if self.state.current is not PartitionState.DONE:
+    def _end_if_done(self) -> None:
+        if self.next_offset >= self.range.end_offset:
             self.state.become(PartitionState.DONE)
-        return True
 
     # Back to the position, to fetch or send otherwise
 
@@ -310,7 +299,7 @@ class PartitionCopy:
         if self.state.is_aligned:
             self.state.refusal = None
             self.intake.rewind()
-            self._reaches_end()
+            self._end_if_done()
 
     def lose_track(self) -> None:
         """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
@@ -364,6 +353,17 @@ class PartitionCopy:
         else:
             tries = "a second try" if spell.times == 2 else f"{spell.times - 1} more tries"
             self._refuse(offset, f"{reason}, and {tries} ended the same")
+
+    def fail(self, error: ShoalError, offset: int) -> None:
+        """Wait if time can heal an error, try a damaged batch once more, else stop."""
+        if isinstance(error, PartitionStopped):
+            self.stop_with(error)
+        elif is_transient(error):
+            self.wait(str(error))
+        elif isinstance(error, CorruptBatch | ProtocolError):
+            self.suspect(offset, str(error))
+        else:
+            self.stop(str(error))
 
     def is_explained(self, offset: int) -> bool:
         """Whether the batch at an offset is tried once more, after a refusal with its cause."""

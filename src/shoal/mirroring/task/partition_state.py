@@ -1,10 +1,10 @@
 """
 The states of one partition in a task, and everything that changes them.
 
-No other module assigns a state. A change that the table below does not have is a defect in shoal, and
+No other module assigns a state. A change that this order does not have is a defect in shoal, and
 :class:`StateMachine` raises::
 
-    WAITING -> ALIGNING -> COPYING -> DONE        any but STOPPED -> STOPPED
+    WAITING -> ALIGNING -> COPYING -> DONE        any but STOPPED -> WAITING, STOPPED
 
     WAITING: the destination may hold more than the position says. An aligner has the partition.
     ALIGNING: the aligner asks both clusters for the place where the partition continues.
@@ -13,7 +13,6 @@ No other module assigns a state. A change that the table below does not have is 
     STOPPED: nothing more is copied in this task.
 
 After an unknown outcome, a copying or done partition waits, and is aligned before anything else is sent.
-The end of a done one may move: it copies again.
 A waiting partition is done if its source topic was deleted: nothing is left to copy.
 
 A waiting partition may have a pause: ``waiting_for`` has the reason, and it is aligned at ``retry_at``.
@@ -25,7 +24,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from ...client.backoff import Backoff
 from ...errors import PartitionStopped
@@ -44,22 +43,10 @@ class PartitionState(enum.Enum):
     STOPPED = enum.auto()
 
 
-_NEXT: Mapping[PartitionState, Collection[PartitionState]] = {
-    PartitionState.WAITING: {
-        PartitionState.WAITING,
-        PartitionState.ALIGNING,
-        PartitionState.DONE,
-        PartitionState.STOPPED,
-    },
-    PartitionState.ALIGNING: {PartitionState.WAITING, PartitionState.COPYING, PartitionState.STOPPED},
-    PartitionState.COPYING: {
-        PartitionState.WAITING,
-        PartitionState.COPYING,
-        PartitionState.DONE,
-        PartitionState.STOPPED,
-    },
-    PartitionState.DONE: {PartitionState.WAITING, PartitionState.COPYING, PartitionState.STOPPED},
-    PartitionState.STOPPED: (),
+#: The states that follow one state alone. The others follow any but STOPPED.
+_AFTER: Mapping[PartitionState, PartitionState] = {
+    PartitionState.ALIGNING: PartitionState.WAITING,
+    PartitionState.COPYING: PartitionState.ALIGNING,
 }
 
 
@@ -97,8 +84,9 @@ class StateMachine:
             RuntimeError: The present state does not allow it.
 
         """
-        if state not in _NEXT[self.current]:
-            raise RuntimeError(f"a partition in state {self.current.name} cannot become {state.name}")
+        before = self.current
+        if before is PartitionState.STOPPED or before is not _AFTER.get(state, before):
+            raise RuntimeError(f"a partition in state {before.name} cannot become {state.name}")
         self._enter(state)
 
     def _enter(self, state: PartitionState) -> None:
@@ -115,7 +103,6 @@ class StateMachine:
 
     def refuse(self, error: PartitionStopped) -> None:
         """Fetch no more, and stop for this reason once everything before it is acknowledged."""
-        self.become(PartitionState.COPYING)
         self.refusal = error
 
     def stop(self, error: PartitionStopped) -> None:

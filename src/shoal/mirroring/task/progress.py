@@ -30,6 +30,7 @@ from ...topic_partition import TopicPartition
 from ..model.acknowledged import add_run
 from ..model.offset_map import Stretch
 from ..model.position import MirrorPosition, ProducerIdentity
+from ..model.ranges import OPEN_END
 from ..model.reports import Counters
 from ..model.runs import Run
 
@@ -147,8 +148,7 @@ class Progress:
         self._doubts: list[MirrorPosition] = []
         self._doubts_since = -1
         self._queue: deque[_Lot] = deque()
-        #: The most bytes to send and to make at once; and less, before a source offset.
-        self._most_bytes = NO_LIMIT
+        #: The most bytes to send and to make at once, before a source offset.
         self._less = NO_LIMIT, -1
 
     @property
@@ -260,15 +260,12 @@ class Progress:
     def most_bytes_at(self, source_offset: int) -> int:
         """Return the most bytes to send and to make at once at an offset."""
         less_bytes, until = self._less
-        return min(self._most_bytes, less_bytes) if source_offset < until else self._most_bytes
+        return less_bytes if source_offset < until else NO_LIMIT
 
     def send_less(self, refused: Head, *, always: bool) -> None:
         """Send and make at most half of what was refused, up to its end, or from now on."""
         most_bytes = min(refused.size, self.most_bytes_at(refused.source_start)) // 2
-        if always:
-            self._most_bytes = most_bytes
-        else:
-            self._less = most_bytes, refused.source_end
+        self._less = most_bytes, OPEN_END if always else refused.source_end
 
     def to_send(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, *, multi_batch: bool

@@ -8,9 +8,10 @@ offset.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ...client.cluster import Cluster
 from ...client.connection import Connection, version_or_close
@@ -23,6 +24,7 @@ from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
+from ..model.reports import TaskReport
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
 from .small_batches import SmallBatchesWatch
@@ -48,7 +50,7 @@ class Sender:
         node_id: int,
         settings: CopySettings,
         control: WorkerControl,
-        small_batches: SmallBatchesWatch,
+        report: Callable[[TaskReport], object],
     ) -> None:
         """
         Open the first connection.
@@ -58,14 +60,16 @@ class Sender:
             node_id: The leader.
             settings: The mirror's settings.
             control: Holds the lease, which is checked before each system call that sends.
-            small_batches: Looks at what is sent.
+            report: Receives the finding that requests limit the mirror.
 
         """
         self._destination = destination
         self._node_id = node_id
         self._settings = settings
         self._control = control
-        self._small_batches = small_batches
+        is_joining = settings.rebatch is not None
+        for_s = math.inf if is_joining else settings.timing.small_batches_s
+        self._small_batches = SmallBatchesWatch(for_s, report)
         expiration_ms = settings.producer_id_expiration_ms
         margin_ms = max(expiration_ms // _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS)
         self._remembered_for_ms = max(0, expiration_ms - margin_ms)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 
 from ...client.lot import Lot
 from ...records import ENTRY
-from ..model.reports import SmallBatches
+from ..model.reports import SmallBatches, TaskReport
 
 __all__ = ["SmallBatchesWatch"]
 
@@ -29,15 +30,14 @@ class SmallBatchesWatch:
     with much work for each request, and one that is far away, limit a mirror by the number of its batches.
     """
 
-    def __init__(self, for_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin to look, for so many seconds at a time."""
+    def __init__(self, for_s: float, report: Callable[[TaskReport], object]) -> None:
+        """Begin to look, for so many seconds at a time; the finding is reported once."""
         self._for_s = for_s
-        self._now = now
-        self._has_found = False
+        self._report = report
         self._begin()
 
     def _begin(self) -> None:
-        self._began_at = self._now()
+        self._began_at = time.monotonic()
         self._sending_s = 0.0
         self._lots = self._batches = self._bytes = 0
 
@@ -49,16 +49,14 @@ class SmallBatchesWatch:
                 self._lots += 1
                 self._batches += len(lot.entries) // ENTRY.size
                 self._bytes += sum(map(len, lot.batches))
+        passed_s = time.monotonic() - self._began_at
+        if passed_s >= self._for_s:
+            self._judge(passed_s)
+            self._begin()
 
-    def take_finding(self) -> SmallBatches | None:
-        """Return, once, that requests limit the worker; None as long as nothing shows that."""
-        passed_s = self._now() - self._began_at
-        if self._has_found or passed_s < self._for_s:
-            return None
+    def _judge(self, passed_s: float) -> None:
         is_busy = self._sending_s >= _BUSY * passed_s
         found = SmallBatches(self._bytes // max(1, self._batches), int(self._bytes / passed_s))
-        self._has_found = (
-            is_busy and self._batches >= _MANY * max(1, self._lots) and found.average_bytes < _SMALL_BYTES
-        )
-        self._begin()
-        return found if self._has_found else None
+        if is_busy and self._batches >= _MANY * max(1, self._lots) and found.average_bytes < _SMALL_BYTES:
+            self._report(TaskReport(small_batches=found))
+            self._for_s = math.inf

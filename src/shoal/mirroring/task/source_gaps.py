@@ -33,10 +33,7 @@ def take_empty_answer(copy: PartitionCopy, source: Cluster) -> None:
 
     """
     offset = copy.intake.fetch_offset
-    spell = copy.troubles.meet(offset, Trouble.SILENCE)
-    if spell.times < ANSWERS_OF_A_GAP:
-        copy.wait(f"{source} to send offset {offset}, or to return another empty response")
-    else:
+    if copy.troubles.meet(offset, Trouble.SILENCE).times >= ANSWERS_OF_A_GAP:
         copy.align_slowly()
         copy.wait(f"{source} to send offset {offset}")
 

@@ -35,7 +35,6 @@ from tests.two_brokers import (
     lagging,
     lose_tail,
     may_compact,
-    refuses_offsets,
     wait_until,
 )
 
@@ -435,15 +434,3 @@ def test_partitions_that_resume_ask_their_leader_together_for_their_last_batches
     assert [brokers.copied(partition=number) for number in range(30)] == [
         each.committed for each in histories
     ]
-
-
-def test_copy_whose_leader_refuses_offsets_of_its_own_log_stops(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(5)
-    brokers.run()
-    history.plain(1)
-    refuses_offsets(brokers.destination, times=1_000)
-    (stopped,) = brokers.start().result().stopped
-    assert all(each in stopped.reason for each in ("from offset 0", "5"))
-    assert brokers.copied() == history.committed[:5]

@@ -21,8 +21,8 @@ records.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ....client.cluster import is_transient
@@ -32,6 +32,7 @@ from ....client.offsets import LATEST, log_end_offsets
 from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
+from ....timing import Timing
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
@@ -87,6 +88,23 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
 
     """
     return _Adoption(logs, others, watch).run()
+
+
+class _End(threading.Event):
+    """The end of a comparison, which is looked for before each answer and within each pause."""
+
+    def __init__(self, look: Callable[[], bool], timing: Timing) -> None:
+        super().__init__()
+        self._look, self._timing = look, timing
+
+    def is_set(self) -> bool:
+        return self._look()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        ends_at = time.monotonic() + (timeout or 0.0)
+        while not (is_set := self.is_set()) and time.monotonic() < ends_at:
+            time.sleep(self._timing.adopt_look_s)
+        return is_set
 
 
 class _Adoption:
@@ -164,9 +182,8 @@ class _Adoption:
     # The comparison
 
     def _compare(self, source_log: OffsetRange) -> PartitionReport:
-        """Compare in a thread of its own, as long as the task has not to end."""
+        """Compare, as long as the task has not to end."""
         group = self._clusters.settings.group
-        stop = threading.Event()
         comparison = PartitionComparison(
             Assignment(
                 PartitionPlan(
@@ -180,34 +197,24 @@ class _Adoption:
             ),
             options=self._clusters.settings,
             patience_s=DEFAULT_PATIENCE_S,
-            stop=stop,
+            stop=_End(lambda: self._has_ended(comparison.fraction), self._clusters.settings.timing),
             # As consumers read the destination if they leave aborted transactions out.
             # A copy is taken over only if both sides have every record.
             explains_compaction=False,
         )
-        with ThreadPoolExecutor(1, thread_name_prefix="shoal-adopt") as thread:
-            running = thread.submit(comparison.run, self._clusters.source, self._clusters.destination)
-            try:
-                report = self._wait_for(running, comparison, stop)
-            finally:
-                stop.set()
+        try:
+            report = comparison.run(self._clusters.source, self._clusters.destination)
+        except Stopped:
+            raise self._ended() from None
         if comparison.failure is not None and _can_heal(comparison.failure):
             raise comparison.failure
         return report
 
-    def _wait_for(
-        self, running: Future[PartitionReport], comparison: PartitionComparison, stop: threading.Event
-    ) -> PartitionReport:
-        while True:
-            if self._watch.stop_requested():
-                stop.set()
-            try:
-                return running.result(self._clusters.settings.timing.adopt_look_s)
-            except TimeoutError:
-                reason = f"the copy to be compared with the source (--adopt), {comparison.fraction:.0%} done"
-                self._watch.report(self._copy, reason)
-            except Stopped:
-                raise self._ended() from None
+    def _has_ended(self, fraction: float) -> bool:
+        """Report how much is compared; return whether the task has to end."""
+        reason = f"the copy to be compared with the source (--adopt), {fraction:.0%} done"
+        self._watch.report(self._copy, reason)
+        return self._watch.stop_requested()
 
     def _ended(self) -> BrokerError:
         where, why = f"comparing {self._name}", "the task ended, and the next one begins it again"
