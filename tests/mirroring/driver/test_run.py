@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from shoal.spark.api import mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
 from tests.spark.without_jvm import Context, without_jvm
-from tests.two_brokers import QUICK, History, TwoBrokers, content_of, list_commits, wait_until
+from tests.two_brokers import QUICK, Held, History, TwoBrokers, content_of, list_commits, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 OFTEN = replace(QUICK, heartbeat_interval_s=0.05, shortest_refresh_s=0.1)
@@ -272,6 +273,21 @@ def test_once_stops_for_a_deleted_copy_and_does_not_create_it(mirrors: Mirrors) 
     assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
     assert mirrors.copied("idle") == -1
     assert mirrors.copied("orders") == 7
+
+
+@pytest.mark.usefixtures("idle")
+def test_once_stops_for_a_copy_that_is_deleted_meanwhile(mirrors: Mirrors) -> None:
+    History(mirrors.brokers.source.log("orders")).plain(5)
+    held = Held(mirrors.brokers.destination, ApiKey.PRODUCE)
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(mirrors.once)
+        held.wait_for_one()
+        mirrors.delete_copy("orders")
+        held.release()
+        summary = running.result(60)
+    assert list(summary.stopped) == ["orders-0"]
+    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
+    assert mirrors.copied("orders") == -1
 
 
 @pytest.mark.usefixtures("idle")

@@ -37,7 +37,7 @@ class CopyWatch(Watch):
 
     The watch reacts once to each finding, since a task may still be working on it at the next look.
     A copy whose leader is silent at two looks is a finding, too: an idle task does not ask that leader.
-    With ``--once`` it only creates copies again: the tasks find everything else, and stop by themselves.
+    With ``--once`` it looks for deleted copies alone: the tasks find everything else, and stop by themselves.
 
     """
 

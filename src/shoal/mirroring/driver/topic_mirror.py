@@ -104,8 +104,7 @@ class TopicMirror:
         watches: list[Watch] = []
         if not options.once:
             watches += [Discovery(mirror, partial(self._add, schedule, lock, steering)), following]
-        if not options.once or options.continues_after(IncidentKind.DESTINATION_LOSS):
-            watches.append(CopyWatch(mirror, partial(self._create_again, schedule)))
+        watches.append(CopyWatch(mirror, partial(self._create_again, schedule)))
         resources.enter_context(Lookout(mirror, *watches))
         if self._groups is None:
             return run.copy(mirror, prepared, starts, lock)

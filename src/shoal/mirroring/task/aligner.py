@@ -14,9 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ...client.cluster import is_transient
-from ...client.scan import NoRecords
-from ...errors import CorruptBatch, PartitionStopped, ProtocolError, ShoalError
+from ...errors import PartitionStopped, ShoalError
 from ...topic_partition import TopicPartition
 from .deleted_topics import end_deleted
 from .partition import PartitionCopy
@@ -59,7 +57,7 @@ class Aligner(Worker):
             self._metadata.refresh(self._unfinished())
             for copy in due:
                 with self._stopping(copy):
-                    end_deleted(copy, self._source, self._destination, self._settings)
+                    end_deleted(copy, self._source, self._settings)
             self._align([copy for copy in due if not copy.state.is_over])
         except ShoalError as error:
             self._hold_up([copy for copy in due if not copy.state.is_over], error)
@@ -113,24 +111,11 @@ class Aligner(Worker):
         self._is_pausing = False
 
     def _take_outcome(self, copy: PartitionCopy, error: ShoalError | None) -> None:
-        if error is None and not copy.state.is_aligned:
-            return  # it is left to an aligner that may be slow
-        if error is None:
+        if error is not None:
+            copy.lose_track()
+            copy.fail(error, copy.next_offset)
+        elif copy.state.is_aligned:  # else it is left to an aligner that may be slow
             copy.progress.source_leader_epoch = self._source.partition(copy.source).leader_epoch
-            return
-        copy.lose_track()
-        if isinstance(error, PartitionStopped):
-            copy.stop_with(error)
-        elif isinstance(error, NoRecords) and not copy.range.is_open:
-            timeout_s = self._source.config.request_timeout_s
-            patience_s = self._timing.gap_patience_timeouts * timeout_s
-            copy.suspect(copy.next_offset, str(error), patience_s=patience_s)
-        elif is_transient(error):
-            copy.wait(str(error))
-        elif isinstance(error, CorruptBatch | ProtocolError):
-            copy.suspect(copy.next_offset, str(error))
-        else:
-            copy.stop(str(error))
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
         """Report the reason why a partition waits during its alignment, which may take long."""

@@ -23,8 +23,6 @@ class Trouble(enum.Enum):
     SILENCE = enum.auto()
     #: The source does not have the topic.
     NO_SOURCE = enum.auto()
-    #: The destination does not have it.
-    NO_COPY = enum.auto()
 
 
 @dataclass(slots=True)
