@@ -6,9 +6,12 @@ from typing import TypeAlias
 
 from bench.report import markdown
 
-__all__ = ["CPU", "RATIO", "Figures", "costs_as_much", "shown", "table"]
+__all__ = ["CPU", "RATIO", "YARDSTICK", "Figures", "costs_as_much", "shown", "table"]
 
 CPU = "CPU-s/GB"
+
+#: The CPU of a fixed loop of Python beside a turn.
+YARDSTICK = "yardstick, ms"
 
 Figures: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -30,9 +33,9 @@ def shown(quantity: str, turns: Sequence[float]) -> str:
         return ""
     least, most = _number(min(turns)), _number(max(turns))
     if quantity.endswith(_TIMES):
-        return least if least == most else f"{least} to {most}"
+        return least if least == most else f"{least}-{most}"
     median = _number(statistics.median(turns))
-    return median if least == most else f"{median} ({least} to {most})"
+    return median if least == most else f"{median} ({least}-{most})"
 
 
 def _number(value: float) -> str:

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 
 from bench.account import running
+from bench.figures import YARDSTICK
 from bench.in_threads import InThreads
 from bench.latency import Percentiles
 from bench.measure import MoverFailed
@@ -253,7 +254,7 @@ def _figures(lags: Sequence[Lag]) -> dict[str, list[float]]:
         **_of_percentiles([Percentiles.of(lag.destination_ms) for lag in lags]),
         "CPU, % of a core": [100 * lag.cpu_s / lag.seconds for lag in lags],
         "PSS, MB": [lag.pss / 1e6 for lag in lags],
-        "yardstick, ms": [lag.yardstick_ms for lag in lags],
+        YARDSTICK: [lag.yardstick_ms for lag in lags],
     }
 
 

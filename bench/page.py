@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.chart import bars, svg
-from bench.figures import CPU, RATIO, Figures, shown, table
+from bench.figures import CPU, RATIO, YARDSTICK, Figures, shown, table
 from bench.report import markdown
 from bench.runs import Run, newest, read_runs
 
@@ -71,15 +71,11 @@ _AIMS = (
 _HEAD = """\
 # Performance
 
-This page is for you if you want to know what a mirror costs, and how fast it is.
-`make bench` measures the figures, and writes this page from the runs in `bench/runs`.
+The cost of a mirror, and its speed. `make bench` writes this page from the runs in `bench/runs`.
 
-A cost is in CPU-seconds for each GB of uncompressed records.
-A control group counts all processes of a mover, Spark's JVM included.
+A cost is in CPU-seconds for each GB of uncompressed records, for all processes of a mover, with Spark's JVM.
 The movers run in turn: a figure is the median of the turns, with the extremes in parentheses.
 A ratio compares two movers in the same turn, and stands as its extremes.
-The yardstick is the CPU of a fixed loop of Python beside each run: compare runs only if it is the same.
-The source, the destination and the movers share one machine.
 """
 
 
@@ -96,11 +92,14 @@ def write_page(rows: Iterable[str], directory: Path = _DOCS) -> None:
     parts = [_HEAD, "## Aims", _aims(found), "## Cost of each mover", f"![CPU of each mover]({_COST})"]
     for name in names:
         run, section = found[name], found[name].sections[name]
-        parts += [f"## {section.title}", section.text, table(section.figures)]
+        parts += [
+            f"## {section.title}",
+            f"{run.date}: {section.text}",
+            table(_without_yardstick(section.figures)),
+        ]
         if name == "before_after":
             kip = f"{_KIP_BEFORE:.0f} % of a host's CPU before, and {_KIP_AFTER:.0f} % after"
             parts += [f"KIP-712 reports {kip}.", f"![Before and after]({_BEFORE_AFTER})"]
-        parts.append(f"Measured in the run of [{run.date}](#the-runs).")
     parts += ["## The runs", *(f"**{run.date}**, shoal at {run.commit}: {run.conditions}" for run in runs)]
     (directory / "performance.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
     costs = [found[name].sections[name] for name in _SHAPES if name in found]
@@ -111,6 +110,14 @@ def write_page(rows: Iterable[str], directory: Path = _DOCS) -> None:
         (directory / _BEFORE_AFTER).write_text(
             _before_after_chart(found["before_after"].sections["before_after"].figures)
         )
+
+
+def _without_yardstick(figures: Figures) -> Figures:
+    """Leave the yardstick of each turn in its run: it shows whether two runs can be compared."""
+    return {
+        subject: {name: turns for name, turns in found.items() if name != YARDSTICK}
+        for subject, found in figures.items()
+    }
 
 
 def _aims(found: Mapping[str, Run]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from bench.account import running
+from bench.figures import YARDSTICK
 from bench.measure import MoverFailed
 from bench.movers import usual_codes
 from bench.report import say
@@ -110,7 +111,7 @@ def _run(settings: Settings) -> Section:
             "first batch, s": [each.first_batch_s for each in measured],
             "CPU-s until then": [each.cpu_s for each in measured],
             "PSS, MB": [each.pss / 1e6 for each in measured],
-            "yardstick, ms": [each.yardstick_ms for each in measured],
+            YARDSTICK: [each.yardstick_ms for each in measured],
         }
         for name, measured in starts.items()
     }

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.figures import YARDSTICK
 from bench.movers import codes
 from bench.report import say
 from bench.rows import Row, Settings, delete_topics, in_turn
@@ -107,7 +108,7 @@ def _run(settings: Settings) -> Section:
                 "CPU-s": [each.cpu_s for each in measured],
                 "s": [each.seconds for each in measured],
                 "more memory, MB": [each.memory_mb for each in measured],
-                "yardstick, ms": [each.yardstick_ms for each in measured],
+                YARDSTICK: [each.yardstick_ms for each in measured],
             }
         delete_topics(destination, copy)
     delete_topics(source, topic)

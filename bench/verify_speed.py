@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cost import Topic, loaded
-from bench.figures import CPU
+from bench.figures import CPU, YARDSTICK
 from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
@@ -106,7 +106,7 @@ def _run(settings: Settings) -> Section:
                 "wire MB/s a core": [megabytes / each.cpu_s for each in measured],
                 "wire MB/s": [megabytes / each.seconds for each in measured],
                 CPU: [each.cpu_s / large.topic.gigabytes for each in measured],
-                "yardstick, ms": [each.yardstick_ms for each in measured],
+                YARDSTICK: [each.yardstick_ms for each in measured],
             }
         for copied in (small, large):
             delete_topics(clusters[0], copied.topic.name)

@@ -15,10 +15,10 @@ RATIO = "MirrorMaker 2 costs, times"
 @pytest.mark.parametrize(
     ("quantity", "turns", "expected"),
     [
-        pytest.param(CPU, [3.0, 1.0, 2.5], "2.50 (1 to 3)", id="median and extremes"),
+        pytest.param(CPU, [3.0, 1.0, 2.5], "2.50 (1-3)", id="median and extremes"),
         pytest.param(CPU, [2.001, 2.002, 2.003], "2.00", id="turns that look the same"),
-        pytest.param(CPU, [1234.5, 15.55], "625 (15.6 to 1,234)", id="three digits"),
-        pytest.param(RATIO, [20.0, 33.0, 21.0], "20 to 33", id="a ratio has no median"),
+        pytest.param(CPU, [1234.5, 15.55], "625 (15.6-1,234)", id="three digits"),
+        pytest.param(RATIO, [20.0, 33.0, 21.0], "20-33", id="a ratio has no median"),
         pytest.param(CPU, [], "", id="not measured"),
     ],
 )
