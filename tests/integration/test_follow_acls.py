@@ -111,7 +111,7 @@ class Clusters:
                 try:
                     left.refresh([TOPIC])
                     right.refresh([TOPIC])
-                    found += map(str, compare().refused.values())
+                    found += map(str, compare().refused)
                 except ShoalError as error:
                     found.append(str(error))
         return found

@@ -27,7 +27,7 @@ from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.follow_options import FollowOptions, Sync
-from shoal.mirroring.sync.acls import follow_acls
+from shoal.mirroring.sync.acls import follow_acls, missing_at_destination
 from shoal.mirroring.sync.configs import follow_configs
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
@@ -92,27 +92,30 @@ def test_described_acls_are_those_that_were_created(cluster: Cluster) -> None:
 
 def test_acls_follow_the_topic_once(cluster: Cluster) -> None:
     create(cluster, *BINDINGS)
-    before = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW, compare_only=True)
+    compared = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW, compare_only=True)
+    missing = missing_at_destination(cluster, cluster, NAMES, "shoal-1", FOLLOW).missing
     done = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW)
-    wait_until(lambda: set(done.created) <= all_acls(cluster), "the created ACLs are there")
+    wait_until(lambda: set(missing) <= all_acls(cluster), "the created ACLs are there")
     after = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW)
     expected = [replace(BINDINGS[1], name="copy.synced"), replace(MAY_READ, name="copy.synced")]
     expected.append(replace(BINDINGS[3], pattern=PatternType.LITERAL, name="copy.synced"))
-    assert before.missing == done.created
-    assert sorted(done.created) == sorted(expected)
-    assert not done.created[0].allows
-    assert (done.refused, after.missing, after.created) == ({}, (), ())
+    assert (len(compared.changes), len(compared.differences)) == (0, len(expected))
+    assert sorted(missing) == sorted(expected)
+    assert not missing[0].allows
+    assert (len(done.changes), done.differences, done.refused) == (1, [], [])
+    assert (after.changes, after.differences) == ([], [])
 
 
 def test_configurations_follow_the_topic_in_both_directions(cluster: Cluster) -> None:
     changes = {"retention.ms": "1000000", "segment.ms": "700000", "min.insync.replicas": "1"}
     assert alter_topic_configs(cluster, {"synced": changes}) == {}
     report = follow_configs(cluster, cluster, NAMES, FOLLOW)
-    assert report.drift == {"copy.synced": {"retention.ms": "1000000", "segment.ms": "700000"}}
-    assert report.applied == {"copy.synced"}
-    assert follow_configs(cluster, cluster, NAMES, FOLLOW).drift == {}
+    assert report.changes == ["topic copy.synced: retention.ms=1000000, segment.ms=700000, as at the source"]
+    assert (report.differences, report.refused) == ([], [])
+    assert follow_configs(cluster, cluster, NAMES, FOLLOW).changes == []
     assert alter_topic_configs(cluster, {"synced": {"segment.ms": None}}) == {}
-    assert follow_configs(cluster, cluster, NAMES, FOLLOW).applied == {"copy.synced"}
+    (change,) = follow_configs(cluster, cluster, NAMES, FOLLOW).changes
+    assert "segment.ms has its default" in change
     copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]
     assert (copy["retention.ms"].value, copy["segment.ms"].set_on_topic) == ("1000000", False)
 

@@ -67,5 +67,5 @@ def test_too_long_selections_count_every_topic_as_selected() -> None:
 
 
 def test_invalid_selection_counts_as_matching() -> None:
-    damaged = FirstStart.from_text('[1,[["((",null]]]')
+    damaged = FirstStart.from_json_object([1, [["((", None]]])
     assert damaged.selected(topic("payments"))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..declare import add_options, declared, given, pick
 from ..mirroring.cutover.files import page_file
-from ..mirroring.cutover.gates import GATES, Gate, State, Verdict
+from ..mirroring.cutover.gates import GATES, Gate, State
 from ..mirroring.cutover.options import CutoverOptions
 from ..mirroring.cutover.outcome import CutoverReport, GateEvent
 from ..mirroring.cutover.run import cut_over
@@ -101,8 +101,7 @@ class _Lines:
     def show(self, event: GateEvent) -> None:
         numbers = {gate: number for number, gate in enumerate(Gate, 1)}
         name = f"gate {numbers[event.gate]} of {len(numbers)}, {event.gate.value}"
-        verdict = Verdict(event.state, event.reasons)
-        self._show_now(Done(": ".join(filter(None, (name, verdict.sentence)))))
+        self._show_now(Done(": ".join(filter(None, (name, event.sentence)))))
         if event.state is State.PASSED:
             self._say(f"{name}: passed after {event.elapsed_s:.1f} s")
         elif event.state is State.WAITING and not event.reasons:
@@ -111,7 +110,7 @@ class _Lines:
             self._say(f"{name}: waits until {rule.waits_for}, because {rule.why}")
         elif event.state is State.WAITING and event.elapsed_s >= self._next_s:
             self._next_s = event.elapsed_s + _LINE_S
-            self._say(f"{name}: {verdict.sentence}")
+            self._say(f"{name}: {event.sentence}")
 
 
 def _result(report: CutoverReport, options: CutoverOptions) -> str:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient, patiently
@@ -147,7 +148,7 @@ class _HandlerTask:
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
         self._topics = DestinationTopics(self._source, self._destination, settings)
-        self._producer: RawProducer | None = None
+        self._producer: RawProducer
 
     def run(self) -> list[TopicPartition]:
         """Mirror until the document changes, the lease or the task ends; return what stopped."""
@@ -159,12 +160,12 @@ class _HandlerTask:
                     consumer.seek(each.source, each.position)
                 producer_settings = self._producer_settings()
                 self._buffer_bytes = producer_settings.buffer_memory
-                producer = self._producer = RawProducer(producer_settings)
+                self._producer = RawProducer(producer_settings)
                 try:
                     with suppress(_Ended):
-                        self._work(consumer, producer)
+                        self._work(consumer)
                 finally:
-                    self._end(producer)
+                    self._end()
         return [each.source for each in self._partitions.values() if each.stopped]
 
     def _consumer_settings(self) -> ConsumerSettings:
@@ -209,23 +210,23 @@ class _HandlerTask:
 
     # Working
 
-    def _work(self, consumer: RawConsumer, producer: RawProducer) -> None:
+    def _work(self, consumer: RawConsumer) -> None:
         while not all(each.stopped for each in self._partitions.values()):
             self._look_after()
             for record in consumer.poll(_POLL_S):
                 if time.monotonic() - self._looked_at >= _POLL_S:
                     self._look_after()  # the handler may be slow, and the group may need these partitions
-                    producer.flush(0.0)
-                self._take(record, producer)
-            producer.flush(0.0)  # the outputs of one poll share batches
+                    self._producer.flush(0.0)
+                self._take(record)
+            self._producer.flush(0.0)  # the outputs of one poll share batches
             for source, position in consumer.positions.items():
                 self._partitions[source].go_over(position)  # control batches, and aborted or empty batches
 
     def _look_after(self) -> None:
         """Process acknowledgements, and commit and report if it is time; raises _Ended."""
         self._settle()
-        if self._failure is not None:
-            raise self._failure
+        if self._producer.failure is not None:
+            raise self._producer.failure
         now = self._looked_at = time.monotonic()
         if self._commit_interval.has_passed(now):
             with suppress(ShoalError):  # the next commit covers this one
@@ -257,7 +258,7 @@ class _HandlerTask:
                 if isinstance(end, int):
                     self._partitions[partition].end_offset = end
 
-    def _take(self, record: ConsumerRecord | RawRecord, producer: RawProducer) -> None:
+    def _take(self, record: ConsumerRecord | RawRecord) -> None:
         partition = self._partitions[record.topic_partition]
         if partition.is_ending:
             return
@@ -279,17 +280,12 @@ class _HandlerTask:
             if partition.is_ending:
                 pending.left -= len(outputs) - sent
                 return
-            self._send(partition, pending, output, producer)
+            self._send(partition, pending, output)
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
         # A list, since a handler may return a generator, which yields its outputs only once.
-        outputs: list[ProducerRecord | RawRecord]
-        if isinstance(record, RawRecord):
-            assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
-            outputs = list(self._handler.handle(record))
-        else:
-            assert isinstance(self._handler, MirrorMakerMessageHandler)
-            outputs = list(self._handler.handle(record))
+        handle: Callable[[Any], Iterable[ProducerRecord | RawRecord]] = self._handler.handle
+        outputs = list(handle(record))
         wanted = RawRecord if self._handling.raw else ProducerRecord
         for each in outputs:
             if not isinstance(each, wanted):
@@ -297,24 +293,20 @@ class _HandlerTask:
         return outputs
 
     def _send(
-        self,
-        partition: HandledPartition,
-        pending: PendingInput,
-        output: ProducerRecord | RawRecord,
-        producer: RawProducer,
+        self, partition: HandledPartition, pending: PendingInput, output: ProducerRecord | RawRecord
     ) -> None:
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
         while True:
             try:
                 self._topics.make_ready(output, partition.source.topic)
-                future = self._queue(output, producer)
+                future = self._queue(output)
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
                     return partition.reject(pending, str(error))
                 self._look_after()
             except Exception as error:
-                if self._failure is not None:
-                    raise self._failure from error
+                if self._producer.failure is not None:
+                    raise self._producer.failure from error
                 # To skip records for an error of the connection or the login would skip all that follow.
                 if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
                     raise
@@ -337,10 +329,10 @@ class _HandlerTask:
         said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
         return f"an output of the message handler {self._handling.handler} cannot be sent: {said}"
 
-    def _queue(self, output: ProducerRecord | RawRecord, producer: RawProducer) -> Future[RecordMetadata]:
+    def _queue(self, output: ProducerRecord | RawRecord) -> Future[RecordMetadata]:
         if isinstance(output, RawRecord):
-            return producer.send(output.topic, output)
-        return producer.send(
+            return self._producer.send(output.topic, output)
+        return self._producer.send(
             output.topic,
             output.value,
             key=output.key,
@@ -358,16 +350,11 @@ class _HandlerTask:
         error = future.exception()
         self._outcomes.put((partition, pending, size, error if isinstance(error, Exception) else None))
 
-    @property
-    def _failure(self) -> ShoalError | None:
-        """The error after which the producer can send nothing; None without one."""
-        return self._producer.failure if self._producer is not None else None
-
     def _settle(self) -> None:
         """Process the acknowledged and the failed outputs."""
         while not self._outcomes.empty():
             partition, pending, size, error = self._outcomes.get()
-            if error is not None and error is self._failure:
+            if error is not None and error is self._producer.failure:
                 continue  # the next task sends the output again
             if error is not None:
                 partition.reject(pending, str(error), stops=_refuses_the_writer(error))
@@ -398,12 +385,12 @@ class _HandlerTask:
         for error in refused.values():
             raise error
 
-    def _end(self, producer: RawProducer) -> None:
+    def _end(self) -> None:
         """Wait for the outputs in flight, commit the positions, and report them."""
         still_ours = self._session.may_produce
-        producer.flush(_FLUSH_S if still_ours else 0.0)
+        self._producer.flush(_FLUSH_S if still_ours else 0.0)
         self._settle()  # later failures are those of closing the producer
-        producer.close(0.0)
+        self._producer.close(0.0)
         if still_ours:
             try:
                 patiently(self._commit, patience_s=_LAST_COMMIT_S)

@@ -99,12 +99,12 @@ def test_mirror_that_is_not_the_way_back_of_the_cut(
         (
             HERE,
             replace(THERE, end=12),
-            ["orders-0 ended at 11 at the cut and ends at 12 now: it was written to since"],
+            ["orders-0 ends at 12 now, behind the cut at 11: it was written to since"],
         ),
         (
             HERE,
             replace(THERE, end=10),
-            ["orders-0 ended at 11 at the cut and ends at 10 now: it has lost records since"],
+            ["orders-0 ends at 10 now, before the cut at 11: it has lost records"],
         ),
     ],
 )

@@ -44,7 +44,7 @@ def seen(
 
 
 def offset(action: Action, exactness: Exactness | None = Exactness.EXACT, detail: str = "") -> GroupOffset:
-    return GroupOffset("app", ORDERS, ORDERS, 7, None, 6, exactness, None, action, detail)
+    return GroupOffset("app", ORDERS, 7, action, detail, ORDERS, 6, exactness)
 
 
 def report(*offsets: GroupOffset, state: str = "Empty", problem: str = "") -> GroupsReport:

@@ -16,7 +16,7 @@ from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.sync.acls import AclsReport
+from shoal.mirroring.sync.acls import MissingAcls
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.faults import Fault
@@ -74,9 +74,9 @@ def test_acl_that_the_destination_lacks_is_drift(
     read = AclBinding(Resource.GROUP, PatternType.LITERAL, "app", "User:other", "*", AclOperation.READ, True)
     own = replace(read, principal="User:mirror")
     holds = replace(own, name=brokers.settings.group)
-    report = AclsReport((read, own), at_source=frozenset({read, own, holds}))
+    found = MissingAcls([read, own], frozenset({read, own, holds}))
     # Embedded brokers have no ACLs.
-    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: report)
+    monkeypatch.setattr(observing, "missing_at_destination", lambda *_: found)
     with observed(brokers) as observer:
         observer.partitions()
         (drift,) = observer.drift()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 
+from shoal.client.config import ClientConfig
 from shoal.mirroring.model.acls import Acl, acl_commands, acl_sentences, needed_acls
 from shoal.mirroring.model.follow_options import FollowOptions, Sync
+from shoal.net.address import Address
 
-SERVERS = {"source": "a:1", "destination": "b:1,b:2"}
+CLIENTS = [
+    ClientConfig("source", (Address("a", 1),)),
+    ClientConfig("destination", (Address("b", 1), Address("b", 2))),
+]
 
 ACLS = needed_acls(
     {"a": "west.a", "b": "west.b", "c": "west.c"},
@@ -40,7 +45,7 @@ def parameters(sentence: str) -> tuple[str, list[str], str]:
 def test_acl_command_grants_the_operations_to_the_shell_s_principal() -> None:
     grant = 'kafka-acls.sh --bootstrap-server {} --add --allow-principal "$PRINCIPAL" --operation'
     source, destination = grant.format("a:1"), grant.format("b:1,b:2")
-    commands = acl_commands(ACLS, SERVERS)
+    commands = acl_commands(ACLS, CLIENTS)
     assert commands[0] == f"{source} Read --operation DescribeConfigs --topic a --topic b --topic c"
     assert commands[1] == f"{source} Read --group 'a group'\"'\"'s'"
     assert commands[-1] == f"{destination} DescribeConfigs --cluster"
@@ -51,7 +56,7 @@ def test_brokers_before_2_8_require_idempotent_write() -> None:
     acls = needed_acls({"a": "a"}, "g", created=(), grown=(), before_2_8=True)
     assert acls[-1] == Acl("destination", "cluster", "kafka-cluster", "IDEMPOTENT_WRITE")
     assert re.search(r"DESCRIBE_CONFIGS.*IDEMPOTENT_WRITE", acl_sentences(acls)[-1])
-    assert acl_commands(acls, SERVERS)[-1].endswith("DescribeConfigs --operation IdempotentWrite --cluster")
+    assert acl_commands(acls, CLIENTS)[-1].endswith("DescribeConfigs --operation IdempotentWrite --cluster")
 
 
 def test_consumer_groups_are_read_at_the_source_and_committed_at_the_destination() -> None:
@@ -61,7 +66,7 @@ def test_consumer_groups_are_read_at_the_source_and_committed_at_the_destination
     sentences = acl_sentences(acls)
     assert any(re.search(r"source.*DESCRIBE.*billing, audit", each) for each in sentences)
     assert any(re.search(r"destination.*READ.*billing, audit", each) for each in sentences)
-    command = next(each for each in acl_commands(acls, SERVERS) if "audit" in each and "Describe" in each)
+    command = next(each for each in acl_commands(acls, CLIENTS) if "audit" in each and "Describe" in each)
     assert command.endswith("--operation Describe --group billing --group audit")
 
 

@@ -65,27 +65,6 @@ def test_copy_that_matches_its_position_does_not_differ(mirrored: TwoBrokers) ->
     assert states(mirrored) == {}
 
 
-def test_deleted_copy_differs(mirrored: TwoBrokers) -> None:
-    delete_copy(mirrored)
-    assert states(mirrored) == {PARTITION: CopyState.DELETED}
-
-
-def test_recreated_copy_differs_by_its_id(mirrored: TwoBrokers) -> None:
-    recreate_copy(mirrored)
-    History(mirrored.destination.log("topic")).plain(7)
-    assert states(mirrored) == {PARTITION: CopyState.RECREATED}
-
-
-def test_copy_that_lost_its_tail_differs(mirrored: TwoBrokers) -> None:
-    lose_tail(mirrored.destination, "topic", 3)
-    assert states(mirrored) == {PARTITION: CopyState.SHORTER}
-
-
-def test_copy_with_foreign_records_differs(mirrored: TwoBrokers) -> None:
-    History(mirrored.destination.log("topic")).plain(1)
-    assert states(mirrored) == {PARTITION: CopyState.LONGER}
-
-
 def test_copy_with_silent_leader_is_unseen(mirrored: TwoBrokers) -> None:
     mirrored.destination.faults.add(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -39,7 +39,7 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 def translated(partition: int, metadata: str = "") -> GroupOffset:
     mark = Mark.of("A", CommittedValue(7, metadata, 0), Translation(5, Exactness.EXACT))
     at = TopicPartition("topic", partition)
-    return GroupOffset("g", at, at, 7, None, 5, Exactness.EXACT, None, Action.WRITE, mark=mark)
+    return GroupOffset("g", at, 7, Action.WRITE, "", at, 5, Exactness.EXACT, mark=mark)
 
 
 def committed(cluster: Cluster, *offsets: GroupOffset) -> dict[int, GroupOffset]:

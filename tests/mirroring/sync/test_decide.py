@@ -115,46 +115,12 @@ def test_decide_after_its_own_write_is_unchanged() -> None:
     assert decided(Translation(90, AHEAD), present, committed).action is Action.UNCHANGED
 
 
-def test_decide_before_the_log_start_begins_there() -> None:
-    """Otherwise a consumer with auto.offset.reset=latest would skip all records."""
-    decision = decided(Translation(90, EXACT), None, log_start=95)
-    outcome = decision
-    assert (outcome.action, outcome.translated, outcome.begins_late) == (Action.WRITE, 95, True)
-    assert outcome.mark is not None
-    assert (outcome.translated, outcome.mark.exactness) == (95, AT_LEAST)
-    present = value(95, metadata_of(decision))
-    assert decided(Translation(90, EXACT), present, log_start=95).action is Action.UNCHANGED
-
-
 def test_decide_before_the_beginning_of_the_copy_marks_no_exact_place() -> None:
     outcome = decided(Translation(0, EXACT), None, began=101)
     assert outcome.begins_late
     assert "source offset 101" in outcome.detail
     assert outcome.mark is not None
     assert outcome.mark.exactness is AT_LEAST
-
-
-def test_decide_about_an_offset_from_the_other_cluster_sends_it_back_only_if_it_expired() -> None:
-    returned = marked(70, 100, cluster="B")
-    seen = Seen("g", PARTITION, returned, value(70), copy_from(0), returned=Mark.read(returned))
-    assert not seen.is_translated
-    assert decide(seen, None, SIDES).action is Action.RETURNED
-    outcome = decide(seen._replace(there=None), None, SIDES)
-    assert (outcome.action, outcome.translated, outcome.exactness) == (Action.WRITE, 70, EXACT)
-    assert outcome.mark is not None
-
-
-@pytest.mark.parametrize(
-    ("copy", "action", "detail"),
-    [(None, Action.NOT_MIRRORED, ""), ("there is no position", Action.NO_POSITION, "there is no position")],
-)
-def test_decide_without_a_copy_translates_nothing(
-    copy: MirroredCopy | str | None, action: Action, detail: str
-) -> None:
-    seen = Seen("g", PARTITION, AT_100, None, copy)
-    assert not seen.is_translated
-    outcome = decide(seen, None, SIDES)
-    assert (outcome.action, outcome.detail, outcome.mark) == (action, detail, None)
 
 
 def test_decide_with_an_error_in_place_of_the_translation_refuses_the_offset() -> None:

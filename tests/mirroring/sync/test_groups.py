@@ -110,13 +110,6 @@ def test_round_decides_once_about_a_group_without_other_committers(
     assert decided == ["g"]
 
 
-def test_round_without_apply_writes_nothing(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    assert row_of(groups.round(apply=False)).action is Action.WRITE
-    assert groups.committed("destination", "g") is None
-
-
 def test_round_among_transactions_reads_all_partitions_together(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,38 +163,6 @@ def test_round_never_moves_an_offset_of_others_backwards(groups: Groups) -> None
     assert (row.action, row.present) == (Action.FURTHER, 6)
     groups.commit("source", "g", 14)
     assert row_of(groups.round()).action is Action.WRITTEN
-
-
-def test_round_leaves_a_group_with_members_alone(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    consumer = Consumer({"bootstrap.servers": groups.two.destination.bootstrap, "group.id": "g"})
-    consumer.subscribe(["topic"])
-    while not consumer.assignment():
-        consumer.poll(0.1)
-    sync = groups.sync()
-    assert row_of(sync.round(groups.topics, apply=True)).action is Action.ACTIVE
-    consumer.close()
-    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
-
-
-def test_round_of_a_group_that_gets_a_member_in_that_moment_is_active(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    groups.two.destination.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert row_of(groups.round()).action is Action.ACTIVE
-    assert row_of(groups.round()).action is Action.WRITTEN
-
-
-def test_round_with_a_refused_commit_tries_again(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    faults = groups.two.destination.faults
-    faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    sync = groups.sync()
-    row = row_of(sync.round(groups.topics, apply=True))
-    assert (row.action, "Grant READ" in row.detail) == (Action.REFUSED, True)
-    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
 
 
 def test_round_ahead_of_the_mirror_is_exact_in_the_next_one(groups: Groups) -> None:
@@ -334,64 +295,6 @@ def test_round_without_the_mirrors_positions_raises(groups: Groups) -> None:
     groups.two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
     with pytest.raises(ShoalError, match="group 'mirror'"):
         groups.round()
-
-
-def test_round_before_the_destinations_log_start_begins_there(groups: Groups) -> None:
-    (history,) = groups.two.topic()
-    history.plain(*[2] * 10)
-    groups.two.run()
-    groups.two.destination.log("topic").delete_records(12)
-    groups.commit("source", "g", 4)
-    row = row_of(groups.round())
-    assert (row.translated, row.action) == (12, Action.WRITTEN)
-    assert row.begins_late
-
-
-def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None:
-    """A mirror that started at the latest offset never copied the earlier records."""
-    (history,) = groups.two.topic()
-    history.plain(*[1] * 9)
-    groups.two.run([each._replace(start_offset=5) for each in groups.two.ranges()])
-    groups.commit("source", "g", 2)
-    row = row_of(groups.round())
-    assert (row.translated, row.exactness) == (0, Exactness.EXACT)
-    assert "source offset 5" in row.detail
-    assert row.begins_late
-
-
-def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Groups) -> None:
-    mixed(groups)
-    source = groups.two.source
-    source.topics.delete(source.topics.topic("topic"))
-    source.create_topic("topic")
-    groups.commit("source", "g", 1)
-    row = row_of(groups.round())
-    assert row.action is Action.NO_POSITION
-    assert "created again" in row.detail
-
-
-def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    groups.commit("source", "other", 4)
-    bootstrap = groups.two.source.bootstrap
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(10.0)
-    producer.begin_transaction()
-    metadata = consumer.consumer_group_metadata()
-    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
-    sync = groups.sync()
-    report = sync.round(groups.topics, apply=True, stable=True)
-    row = row_of(report)
-    assert (row.action, row.translated) == (Action.REFUSED, None)
-    assert "open transaction" in row.detail
-    assert row_of(report, "other").action is Action.WRITTEN
-    assert groups.committed("destination", "g") is None
-    producer.commit_transaction(10.0)
-    row = row_of(sync.round(groups.topics, apply=True, stable=True))
-    assert (row.committed, row.action) == (6, Action.WRITTEN)
-    consumer.close()
 
 
 @contextmanager

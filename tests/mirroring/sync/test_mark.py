@@ -48,13 +48,3 @@ def test_metadata_that_does_not_fit_is_left_out() -> None:
     assert longer.was_committed_as(found)
     moved = Mark.of("A", value(8, "x" * (most + 1)), Translation(6, Exactness.EXACT))
     assert not moved.was_committed_as(found)
-
-
-def test_mark_alone_is_that_of_the_offset_whatever_its_metadata_are() -> None:
-    """A broker may allow less than Kafka's default."""
-    mark = Mark.of("A", value(7, "mine"), Translation(5, Exactness.EXACT))
-    assert mark.alone == "translated-by-shoal/1 A 7 5 exact"
-    found = Mark.read(value(5, mark.alone))
-    assert found is not None
-    assert mark.was_committed_as(found)
-    assert not Mark.of("A", value(7), Translation(5, Exactness.EXACT)).was_committed_as(mark)

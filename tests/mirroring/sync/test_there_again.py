@@ -121,7 +121,7 @@ def is_never_wrong(found: list[tuple[GroupOffset, bool]]) -> bool:
 
 
 @pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize("cuts", [2, 3, 11])
+@pytest.mark.parametrize("cuts", [1, 2, 3, 11])
 def test_each_offset_after_cuts_there_and_back_is_exact(direction: Direction, cuts: int) -> None:
     with ExitStack() as stack:
         found = translated(started(stack, cuts), direction)
@@ -181,6 +181,29 @@ def test_mirror_begins_again_without_its_former_map_only_if_it_may_not_read_the_
         answers(turns.two.source, ApiKey.OFFSET_FETCH, refuse)
         turns.turn()
         assert (turns.two.position().before_cut is not None) is is_kept
+
+
+@pytest.mark.parametrize("went_on", [True, False])
+def test_offset_before_a_cut_is_at_least_without_the_map_of_the_mirror_that_led_there(went_on: bool) -> None:
+    """The map of one that went on ends elsewhere; that of a group may not be for this principal."""
+
+    def refuse(response: Any) -> Any:
+        for each in response.groups:
+            if each.group_id == THERE:
+                each.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return response
+
+    with ExitStack() as stack:
+        turns = started(stack, cuts=1)
+        if went_on:
+            first = reversed_brokers(turns.two, THERE)
+            position = first.position()
+            first.commit(replace(position, source_offset=position.source_offset + 1))
+        else:
+            answers(turns.two.destination, ApiKey.OFFSET_FETCH, refuse, times=99)
+        found = translated(turns, Direction.FORWARD)
+    assert is_never_wrong(found)
+    assert of_life(turns, found, 0) == {Exactness.AT_LEAST}
 
 
 def test_offset_before_both_cuts_stays_exact_once_the_mirror_between_is_forgotten(turns: Turns) -> None:

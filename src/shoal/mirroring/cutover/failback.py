@@ -128,39 +128,21 @@ def failback_problems(
         name = TopicPartition(log.topic, cut.partition)
         if now is None:
             yield f"there is no {name} any more"
-        elif is_another_topic(log.topic_id, now.topic_id):
+            continue
+        if is_another_topic(log.topic_id, now.topic_id):
             yield f"topic {log.topic} was created again after the cut"
-    if source is not None and source.start > cut.destination.end:
-        lost = source.start - cut.destination.end
-        yield (
-            f"{TopicPartition(cut.destination.topic, cut.partition)} begins at {source.start:,} now: "
-            f"{lost:,} offsets behind the cut were deleted"
-        )
-    if source is not None and source.end < cut.destination.end:
-        yield (
-            f"{TopicPartition(cut.destination.topic, cut.partition)} ends at {source.end:,} now, before the "
-            f"cut at {cut.destination.end:,}: it has lost records"
-        )
-    elif source is not None:
-        yield from _changed_before_cut(cut.destination, cut.partition, source)
-    if destination is not None and destination.end != cut.source.end:
-        what = "was written to" if destination.end > cut.source.end else "has lost records"
-        yield (
-            f"{cut.source_partition} ended at {cut.source.end:,} at the cut and ends at {destination.end:,} "
-            f"now: it {what} since"
-        )
-    elif destination is not None:
-        yield from _changed_before_cut(cut.source, cut.partition, destination)
-
-
-def _changed_before_cut(cut: CutLog, partition: int, now: FailbackLog) -> Iterator[str]:
-    """Yield a phrase if a log has lost records of the cut, and has others in their place."""
-    if now.cut_epoch_end is not None and now.cut_epoch_end < cut.end:
-        yield (
-            f"{TopicPartition(cut.topic, partition)} has lost its records from {now.cut_epoch_end:,} up to "
-            f"the cut at {cut.end:,} and has others there: leader epoch {cut.leader_epoch} ends at "
-            f"{now.cut_epoch_end:,} now"
-        )
+        if now is source and now.start > log.end:
+            lost = now.start - log.end
+            yield f"{name} begins at {now.start:,} now: {lost:,} offsets behind the cut were deleted"
+        if now.end < log.end:
+            yield f"{name} ends at {now.end:,} now, before the cut at {log.end:,}: it has lost records"
+        elif now is destination and now.end > log.end:
+            yield f"{name} ends at {now.end:,} now, behind the cut at {log.end:,}: it was written to since"
+        elif now.cut_epoch_end is not None and now.cut_epoch_end < log.end:
+            yield (
+                f"{name} has lost its records from {now.cut_epoch_end:,} up to the cut at {log.end:,} and "
+                f"has others there: leader epoch {log.leader_epoch} ends at {now.cut_epoch_end:,} now"
+            )
 
 
 def failback_positions(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...topic_partition import TopicPartition
@@ -126,7 +127,8 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """
     The answer of a gate to the observed values.
 
@@ -272,7 +274,7 @@ def unmoved_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[Par
     ]
     new = [f"{partition} was created at the source" for partition in sorted(found.keys() - ends.keys())]
     verdict = _failed_if([*moved, *new])
-    return verdict._replace(remedy=_STOP_PRODUCERS) if moved else verdict
+    return replace(verdict, remedy=_STOP_PRODUCERS) if moved else verdict
 
 
 def complete_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[PartitionSeen]) -> Verdict:
@@ -433,15 +435,11 @@ def _untranslated(report: GroupsReport) -> list[str]:
 
 
 def _row(offset: GroupOffset) -> str:
-    return " ".join(_words(offset))
-
-
-def _words(offset: GroupOffset) -> Iterator[str]:
-    yield f"group {offset.group!r} at {offset.partition}"
-    yield f"({offset.committed}"
-    yield f"-> {offset.translated}," if offset.translated is not None else "without a translation,"
-    if offset.exactness is not None:
-        yield f"{offset.exactness.value},"
-    detail = f": {offset.detail}" if offset.detail else ""
+    to = "without a translation" if offset.translated is None else f"-> {offset.translated}"
+    exactness = f" {offset.exactness.value}," if offset.exactness is not None else ""
     there = f" at {offset.present}" if offset.action is Action.FURTHER else ""
-    yield f"{offset.action.value}{there}{detail})"
+    detail = f": {offset.detail}" if offset.detail else ""
+    return (
+        f"group {offset.group!r} at {offset.partition} ({offset.committed} {to},{exactness} "
+        f"{offset.action.value}{there}{detail})"
+    )

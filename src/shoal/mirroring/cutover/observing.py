@@ -14,14 +14,13 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
-from ..model.acls import THE_CLUSTER, Acl, principal_of
+from ..model.acls import THE_CLUSTER, Acl, acls_on, principal_of
 from ..model.copy_options import CopySettings, all_copy_rules
-from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions
 from ..prepare.copies import present_problem
 from ..prepare.unmatched import select_topics
-from ..sync.acls import follow_acls, mirror_principals
+from ..sync.acls import mirror_principals, missing_at_destination
 from ..sync.configs import follow_configs
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
@@ -61,7 +60,8 @@ class Observer:
         destination.refresh(self.topics.values())
         self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         self._positions: dict[TopicPartition, MirrorPosition] = {}
-        self._sync = self._group_sync(mirror)
+        settings = CopySettings.of(mirror, mirror.source, mirror.destination, self.group)
+        self._sync = GroupSync(source, destination, settings, options.selection, with_states=True)
 
     def _missing_topic(self, topic: str) -> ConfigError:
         """Return the error of a topic that was named and is not there, or that the cluster does not show."""
@@ -74,16 +74,6 @@ class Observer:
                 f"{principal_of(mirror.source)}. {self._remedy()}"
             )
         return ConfigError(f"there is no topic {topic!r} on {self._source}. Name the topics that move")
-
-    def _group_sync(self, mirror: MirrorOptions) -> GroupSync:
-        settings = CopySettings.of(mirror, mirror.source, mirror.destination, self.group)
-        return GroupSync(
-            self._source,
-            self._destination,
-            settings,
-            self._options.selection,
-            with_states=True,
-        )
 
     # The mirror
 
@@ -197,16 +187,10 @@ class Observer:
         return found
 
     def _acls(self) -> Iterator[str]:
-        follow = self._options.mirror
+        options = self._options
         try:
-            report = follow_acls(
-                self._source,
-                self._destination,
-                self.topics,
-                self.group,
-                follow,
-                self._options.selection,
-                compare_only=True,
+            found = missing_at_destination(
+                self._source, self._destination, self.topics, self.group, options.mirror, options.selection
             )
         except BrokerError as error:
             if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -218,8 +202,8 @@ class Observer:
                 raise
             yield from self._missing_authorizer()
             return
-        own = mirror_principals(report.at_source, self.group)
-        for each in report.missing:
+        own = mirror_principals(found.at_source, self.group)
+        for each in found.missing:
             if each.principal not in own:
                 yield f"the destination lacks the ACL {each}"
 
@@ -282,15 +266,13 @@ def cutover_acls(names: Mapping[str, str], group: str, *, with_acls: bool) -> li
         with_acls: Whether it compares the ACLs of both clusters.
 
     """
-    pairs = (("source", list(names)), ("destination", list(names.values())))
-    acls = [
-        Acl(side, "topic", name, each)
-        for side, topics in pairs
-        for name in topics
-        for each in ("READ", "DESCRIBE_CONFIGS")
-    ]
-    acls += [Acl("source", "group", group, "DESCRIBE")] * bool(group)
-    return acls + [Acl(side, "cluster", THE_CLUSTER, "DESCRIBE") for side, _ in pairs if with_acls]
+    acls = acls_on("source", "topic", names, "READ", "DESCRIBE_CONFIGS")
+    acls += acls_on("destination", "topic", names.values(), "READ", "DESCRIBE_CONFIGS")
+    if group:
+        acls += acls_on("source", "group", [group], "DESCRIBE")
+    for side in ("source", "destination") if with_acls else ():
+        acls += acls_on(side, "cluster", [THE_CLUSTER], "DESCRIBE")
+    return acls
 
 
 def _has_authorizer(cluster: Cluster) -> bool:

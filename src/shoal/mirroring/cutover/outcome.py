@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,26 +17,18 @@ __all__ = ["CutoverReport", "GateEvent"]
 _IN_PLACE = frozenset({Action.UNCHANGED.value, Action.RETURNED.value})
 
 
-@dataclass(frozen=True, slots=True)
-class GateEvent:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEvent(Verdict):
     """
-    News of a gate: its beginning, other reasons to wait, its end.
+    News of a gate: its beginning, other reasons to wait, its end. The first event of a gate has no reasons.
 
     Attributes:
-        state: Passed, waiting or failed. The first event of a gate has no reasons.
         elapsed_s: The seconds since the gate's first look.
-        reasons: Phrases about everything that is in the way.
-        is_timed_out: Whether the gate failed since it waited too long.
-        remedy: A sentence for an operator whose gate did not open; empty if it did.
 
     """
 
     gate: Gate
-    state: State
     elapsed_s: float
-    reasons: Sequence[str] = ()
-    is_timed_out: bool = False
-    remedy: str = ""
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the event as values of JSON."""
@@ -99,9 +90,8 @@ class CutoverReport:
         closed = self.closed
         if closed is None:
             return ""
-        verdict = Verdict(closed.state, closed.reasons)
         how = f"did not open within {closed.elapsed_s:.0f} s" if closed.is_timed_out else "failed"
-        return f"gate {closed.gate.value!r} {how}: {verdict.sentence}. {self._changes} {closed.remedy}"
+        return f"gate {closed.gate.value!r} {how}: {closed.sentence}. {self._changes} {closed.remedy}"
 
     @property
     def _changes(self) -> str:

@@ -127,9 +127,12 @@ class CutoverRun:
             Gate.MIRROR: [_Look(self._mirror)],
             Gate.IN_STEP: [_Look(self._in_step), _Look(self._verify_before_cut, counts_first=False)],
             Gate.QUIET: [_Look(self._is_quiet)],
-            Gate.COMPLETE: [_Look(self._complete), _Look(self._verify_rest, counts_first=self._is_cut)],
-            Gate.GROUPS: [_Look(self._move_groups)],
-            Gate.CERTIFICATE: [_Look(self._certify)],
+            Gate.COMPLETE: [
+                self._behind_cut(self._complete),
+                _Look(self._verify_rest, counts_first=self._is_cut),
+            ],
+            Gate.GROUPS: [self._behind_cut(self._move_groups)],
+            Gate.CERTIFICATE: [self._behind_cut(self._certify)],
         }
         gates = [each for each, rule in GATES.items() if rule.is_rehearsed or self._is_cut]
         for gate in gates:
@@ -188,13 +191,9 @@ class CutoverRun:
     def _tell(self, gate: Gate, verdict: Verdict) -> None:
         before = self._events.get(gate)
         remedy = verdict.remedy or GATES[gate].remedy if verdict.state is State.FAILED else ""
+        elapsed_s = self._clock() - self._began_at
         event = GateEvent(
-            gate,
-            verdict.state,
-            self._clock() - self._began_at,
-            verdict.reasons,
-            verdict.is_timed_out,
-            remedy,
+            verdict.state, verdict.reasons, remedy, verdict.is_timed_out, gate=gate, elapsed_s=elapsed_s
         )
         self._events[gate] = event
         if before is None or (before.state, before.reasons) != (event.state, event.reasons):
@@ -225,17 +224,21 @@ class CutoverRun:
         still_s = asked_at - self._moved_at
         return quiet_verdict(seen, still_s, self._last_moved, self._options.quiet_s)
 
-    def _complete(self) -> Verdict:
-        seen, moved = self._look_behind_cut()
-        if moved.state is not State.PASSED:
-            return moved
+    def _behind_cut(self, look: Callable[[Sequence[PartitionSeen]], Verdict]) -> _Look:
+        """Return a look that fails if an end of the source is not that of the cut any more."""
+
+        def verdict() -> Verdict:
+            seen = self._observer.partitions()
+            moved = unmoved_verdict(self._ends, seen) if self._is_cut else PASSED
+            return look(seen) if moved.state is State.PASSED else moved
+
+        return _Look(verdict)
+
+    def _complete(self, seen: Sequence[PartitionSeen]) -> Verdict:
         self._ends = self._ends or {each.source: each.copyable_end for each in seen}
         return complete_verdict(self._ends, seen)
 
-    def _move_groups(self) -> Verdict:
-        seen, moved = self._look_behind_cut()
-        if moved.state is not State.PASSED:
-            return moved
+    def _move_groups(self, seen: Sequence[PartitionSeen]) -> Verdict:
         preview = self._observer.groups()
         self._see(preview)
         verdict = self._groups_verdict(preview, seen)
@@ -272,13 +275,12 @@ class CutoverRun:
             report, seen, accepts_at_least=self._accepts_at_least, is_rehearsal=not self._is_cut
         )
 
-    def _certify(self) -> Verdict:
-        seen, verdict = self._look_behind_cut()
+    def _certify(self, seen: Sequence[PartitionSeen]) -> Verdict:
         file = self._options.certificate
         if not self._is_cut and file is not None:
             check_writable(file)
-        if verdict.state is not State.PASSED or not self._is_cut or file is None:
-            return verdict
+        if not self._is_cut or file is None:
+            return PASSED
         logs = self._observer.logs(seen)
         verdict = copy_end_verdict(seen, logs)
         if verdict.state is not State.PASSED:
@@ -296,11 +298,6 @@ class CutoverRun:
         except ShoalError as error:
             self._warnings.append(str(error))  # the cut-over is done without it
         return PASSED
-
-    def _look_behind_cut(self) -> tuple[list[PartitionSeen], Verdict]:
-        """Return the partitions, and whether their ends are still those of the cut."""
-        seen = self._observer.partitions()
-        return seen, unmoved_verdict(self._ends, seen) if self._is_cut else PASSED
 
     # The comparison of the records
 
@@ -339,7 +336,7 @@ class CutoverRun:
         if verdict.state is State.PASSED:
             self._verified = report
             self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
-        return verdict._replace(remedy=_UNVERIFIED)
+        return replace(verdict, remedy=_UNVERIFIED)
 
     def _with_earlier(self, report: PartitionReport) -> PartitionReport:
         """Add what an earlier comparison found equal, if this one went on behind it."""

@@ -16,8 +16,9 @@ from ..model.acls import THE_CLUSTER, Acl, grant_command
 from ..model.follow_options import Follower
 from ..model.options import MirrorOptions
 from ..model.state import FollowRound
-from ..sync.acls import AclsReport, follow_acls
-from ..sync.configs import ConfigsReport, follow_configs
+from ..sync.acls import follow_acls
+from ..sync.configs import follow_configs
+from ..sync.follow_report import FollowReport
 from .lookout import Watch
 from .running import Running
 
@@ -81,11 +82,11 @@ class Following(Watch):
             return
         for change in report.changes:
             self._mirror.notify(change)
-        for sentence in (*map(str, report.refused.values()), *(report.warnings * follow.has(follower))):
+        refused = [*map(str, report.refused)]
+        for sentence in (*refused, *(report.warnings if follow.has(follower) else ())):
             self._warn(sentence)
-        differences = report.differences
-        sentences = [*differences, *map(str, report.refused.values())][:_SENTENCES]
-        done = FollowRound(time.time(), follow.has(follower), len(differences), sentences)
+        sentences = [*report.differences, *refused][:_SENTENCES]
+        done = FollowRound(time.time(), follow.has(follower), len(report.differences), sentences)
         self._mirror.metrics.followed[follower] = done
 
 
@@ -98,7 +99,7 @@ def _report(
     names: Mapping[str, str],
     *,
     compare_only: bool = False,
-) -> ConfigsReport | AclsReport:
+) -> FollowReport:
     if follower is Follower.CONFIGS:
         return follow_configs(source, destination, names, options, compare_only=compare_only)
     selection = options.group_selection

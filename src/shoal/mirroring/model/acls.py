@@ -42,7 +42,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from ...client.config import ClientConfig
 from .follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
@@ -53,6 +52,7 @@ __all__ = [
     "Acl",
     "acl_commands",
     "acl_sentences",
+    "acls_on",
     "by_prefix",
     "grant_command",
     "needed_acls",
@@ -116,28 +116,28 @@ def needed_acls(
         first_mirror_group: The group of the mirror that led to a cut-over, if this one goes back from it.
 
     """
-    acls = [
-        Acl("source", "topic", name, operation)
-        for name in names
-        for operation in ("READ", "DESCRIBE_CONFIGS")
-    ]
-    acls.append(Acl("source", "group", group, "READ"))
-    acls += [Acl("source", "group", name, "DESCRIBE") for name in consumer_groups]
+    configs = "ALTER_CONFIGS" if follow.has(Follower.CONFIGS) else "DESCRIBE_CONFIGS"
+    acls = acls_on("source", "topic", names, "READ", "DESCRIBE_CONFIGS")
+    acls += acls_on("source", "group", [group], "READ")
+    acls += acls_on("source", "group", consumer_groups, "DESCRIBE")
     for copy in names.values():
-        operations = ["WRITE", "READ"]
-        operations.append("ALTER_CONFIGS" if follow.has(Follower.CONFIGS) else "DESCRIBE_CONFIGS")
-        operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
-        acls += [Acl("destination", "topic", copy, operation) for operation in operations]
-    acls.append(Acl("destination", "cluster", THE_CLUSTER, "DESCRIBE_CONFIGS"))
-    acls += [Acl("destination", "group", name, "READ") for name in consumer_groups]
+        more = ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
+        acls += acls_on("destination", "topic", [copy], "WRITE", "READ", configs, *more)
+    acls += acls_on("destination", "cluster", [THE_CLUSTER], "DESCRIBE_CONFIGS")
+    acls += acls_on("destination", "group", consumer_groups, "READ")
     if first_mirror_group is not None:
-        acls.append(Acl("destination", "group", first_mirror_group, "DESCRIBE"))
+        acls += acls_on("destination", "group", [first_mirror_group], "DESCRIBE")
     if before_2_8:
-        acls.append(Acl("destination", "cluster", THE_CLUSTER, "IDEMPOTENT_WRITE"))
+        acls += acls_on("destination", "cluster", [THE_CLUSTER], "IDEMPOTENT_WRITE")
     if follow.has(Follower.ACLS):
-        acls.append(Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"))
-        acls.append(Acl("destination", "cluster", THE_CLUSTER, "ALTER"))
+        acls += acls_on("source", "cluster", [THE_CLUSTER], "DESCRIBE")
+        acls += acls_on("destination", "cluster", [THE_CLUSTER], "ALTER")
     return tuple(acls)
+
+
+def acls_on(cluster: str, resource_type: str, resources: Iterable[str], *operations: str) -> list[Acl]:
+    """Return the ACLs of all of some operations on each of some resources."""
+    return [Acl(cluster, resource_type, name, each) for name in resources for each in operations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,29 +189,26 @@ def _resources(grant: _Grant) -> str:
     return f"{kind} {'that begin with ' * grant.is_prefix}{', '.join(grant.resources)}"
 
 
-def acl_commands(
-    acls: Iterable[Acl],
-    servers: Mapping[str, str],
-    logins: Collection[str] = (),
-    principals: Mapping[str, str | None] = MappingProxyType({}),
-) -> list[str]:
+def acl_commands(acls: Iterable[Acl], clients: Iterable[ClientConfig], *, is_own: bool = False) -> list[str]:
     """
     Return the commands that grant the ACLs.
 
     Args:
         acls: The ACLs to grant.
-        servers: The bootstrap servers, by cluster.
-        logins: The clusters that ask for a login or TLS; an administrator's file is named for them.
-        principals: The principal by cluster; for others the shell's variable PRINCIPAL.
+        clients: The clients of their clusters. If one logs in, a file is named for its administrator.
+        is_own: Whether to name the clients' principals; otherwise, and if they are unknown, the shell's
+            variable PRINCIPAL.
 
     """
+    by_cluster = {each.name: each for each in clients}
     commands = []
     for grant in _grants(acls):
-        words = ["kafka-acls.sh", "--bootstrap-server", shlex.quote(servers[grant.cluster]), "--add"]
-        if grant.cluster in logins:
-            words[3:3] = ["--command-config", f"{grant.cluster}-admin.properties"]
-        principal = principals.get(grant.cluster)
-        words += ["--allow-principal", shlex.quote(principal) if principal else '"$PRINCIPAL"']
+        client = by_cluster[grant.cluster]
+        words = ["kafka-acls.sh", "--bootstrap-server", shlex.quote(client.servers)]
+        if client.security is not None:
+            words += ["--command-config", f"{grant.cluster}-admin.properties"]
+        principal = client.principal if is_own else None
+        words += ["--add", "--allow-principal", shlex.quote(principal) if principal else '"$PRINCIPAL"']
         for operation in grant.operations:
             words += ["--operation", operation.title().replace("_", "")]
         if grant.resource_type == "cluster":
@@ -226,12 +223,7 @@ def acl_commands(
 
 def grant_command(acl: Acl, config: ClientConfig) -> str:
     """Return the command that grants one ACL to the principal of a client of its cluster."""
-    (command,) = acl_commands(
-        [acl],
-        {acl.cluster: config.servers},
-        () if config.security is None else (acl.cluster,),
-        {acl.cluster: config.principal},
-    )
+    (command,) = acl_commands([acl], [config], is_own=True)
     return command
 
 

@@ -267,20 +267,17 @@ def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
         Sixteen hexadecimal digits, the same for the same rules in every version of shoal.
 
     """
-    return _digest(source.isolation_level, keep_append_time=options.keep_append_time)
+    return _RULES[source.isolation_level, options.keep_append_time]
 
 
 def all_copy_rules(source: ClientConfig) -> frozenset[str]:
     """Return :func:`copy_rules` of all options that a mirror of this source may have had."""
-    return frozenset(_digest(source.isolation_level, keep_append_time=keep) for keep in (False, True))
+    return frozenset(_RULES[source.isolation_level, keep] for keep in (False, True))
 
 
 def isolation_level_of(rules: str) -> IsolationLevel | None:
     """Return the isolation level of :func:`copy_rules`; None if they are not of this version."""
-    for level in IsolationLevel:
-        if rules in {_digest(level, keep_append_time=keep) for keep in (False, True)}:
-            return level
-    return None
+    return next((level for (level, _), known in _RULES.items() if known == rules), None)
 
 
 def _digest(level: IsolationLevel, *, keep_append_time: bool) -> str:
@@ -288,6 +285,12 @@ def _digest(level: IsolationLevel, *, keep_append_time: bool) -> str:
     if keep_append_time:
         decisive["append.time"] = "kept"
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+
+#: The digest of the rules, by isolation level and whether append times are kept.
+_RULES = {
+    (level, keep): _digest(level, keep_append_time=keep) for level in IsolationLevel for keep in (False, True)
+}
 
 
 @dataclass(frozen=True)

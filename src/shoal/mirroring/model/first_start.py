@@ -24,6 +24,7 @@ from typing import Any
 from ...client.committed_offsets import Committed
 from ...client.metadata import TopicMetadata
 from ...errors import ConfigError
+from .json_values import read_value
 from .topics import TopicSelection
 
 __all__ = ["FirstStart", "is_start_mark", "read_first_start", "remembering", "start_mark"]
@@ -75,18 +76,7 @@ class FirstStart:
 
     def to_text(self) -> str:
         """Return the first start as compact JSON."""
-        return json.dumps([self.at_ms, self.selections], separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> FirstStart:
-        """
-        Read the text of :meth:`to_text`.
-
-        Raises:
-            ValueError: The text is not a first start.
-
-        """
-        return cls.from_json_object(json.loads(text))
+        return json.dumps(self.to_json_object(), separators=(",", ":"))
 
     @classmethod
     def from_json_object(cls, values: Any) -> FirstStart:
@@ -97,21 +87,17 @@ class FirstStart:
             ValueError: The values are not a first start.
 
         """
-        match values:
-            case [int(at_ms), list(selections)] if 0 <= at_ms < 2**63:
-                return cls(at_ms, tuple(_selection(each) for each in selections))
-        raise ValueError(f"{values!r} is not a first start")
+        try:
+            found = cls(*read_value(tuple[int, tuple[tuple[str, str | None], ...]], values))
+        except TypeError as error:
+            raise ValueError(f"{values!r} is not a first start: {error}") from None
+        if not 0 <= found.at_ms < 2**63:
+            raise ValueError(f"{values!r} is not a first start")
+        return found
 
     def to_json_object(self) -> Any:
         """Return the first start as values of JSON."""
-        return [self.at_ms, [list(each) for each in self.selections]]
-
-
-def _selection(values: Any) -> tuple[str, str | None]:
-    match values:
-        case [str(topics), str() | None as exclude]:
-            return topics, exclude
-    raise ValueError(f"{values!r} is not a selection of topics")
+        return [self.at_ms, self.selections]
 
 
 def _matches(topics: str, exclude: str | None, topic: TopicMetadata) -> bool:
@@ -141,7 +127,7 @@ def read_first_start(committed: Committed) -> FirstStart | None:
     for prefix in (_MARK, _OFFSET):
         if committed.metadata.startswith(prefix):
             try:
-                return FirstStart.from_text(committed.metadata.removeprefix(prefix))
+                return FirstStart.from_json_object(json.loads(committed.metadata.removeprefix(prefix)))
             except (ValueError, RecursionError):
                 return None
     return None

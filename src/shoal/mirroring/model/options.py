@@ -270,14 +270,9 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             creates: Whether later topics are created; by default if the mirror runs on.
 
         """
-        sides = self.source, self.destination
         creates = not self.once if creates is None else creates
-        return acl_commands(
-            by_prefix(acls, prefixes_of(self.topics), creates=creates),
-            {each.name: each.servers for each in sides},
-            [each.name for each in sides if each.security is not None],
-            {each.name: each.principal for each in sides} if is_own else {},
-        )
+        granted = by_prefix(acls, prefixes_of(self.topics), creates=creates)
+        return acl_commands(granted, (self.source, self.destination), is_own=is_own)
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""

@@ -368,12 +368,7 @@ class GroupsStatus:
 
     def to_json_object(self, now: float) -> dict[str, Any]:
         """Return the state for progress, page and reports."""
-        return {
-            "age_s": None if self.at is None else max(0.0, now - self.at),
-            "groups": self.groups,
-            "offsets": dict(self.offsets),
-            "actions": dict(self.actions),
-            "left_alone": list(self.left_alone),
-            "problems": dict(self.problems),
-            "failure": self.failure,
-        }
+        values = asdict(self)
+        del values["untranslated"]
+        at = values.pop("at")
+        return {"age_s": None if at is None else max(0.0, now - at), **values}

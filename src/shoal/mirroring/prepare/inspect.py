@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from ...client.admin import NewTopic, validate_topic
 from ...client.cluster import Cluster, patiently
@@ -86,31 +87,22 @@ def inspect_topics(
         Disconnected: A cluster does not respond.
 
     """
-    inspection = _Inspection(options, source, destination, patience_s, forbids=forbids, creates=creates)
+    inspection = _Inspection(options, source, destination, patience_s, forbids, creates)
     return inspection.run(on_group)
 
 
+@dataclass
 class _Inspection:
     """One run of :func:`inspect_topics`, with its warnings so far."""
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        source: Cluster,
-        destination: Cluster,
-        patience_s: float,
-        *,
-        forbids: bool,
-        creates: bool,
-    ) -> None:
-        self._forbids = forbids
-        self._creates = creates
-        self._options = options
-        self._source = source
-        self._destination = destination
-        self._patience_s = patience_s
-        self._warnings: list[str] = []
-        self._unreadable: dict[str, ShoalError] = {}
+    _options: MirrorOptions
+    _source: Cluster
+    _destination: Cluster
+    _patience_s: float
+    _forbids: bool
+    _creates: bool
+    _warnings: list[str] = field(default_factory=list)
+    _unreadable: dict[str, ShoalError] = field(default_factory=dict)
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from ...client.metadata import TopicMetadata
 from ...errors import ConfigError
@@ -52,15 +51,10 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
         cluster: The name of the cluster in the sentence.
 
     """
-    found = f"the selection '{selection.topics}' matches no topic of {cluster}"
+    excluded = f" without the exclusion '{selection.exclude}'" if selection.exclude else ""
+    found = f"the selection '{selection.topics}'{excluded} matches no topic of {cluster}"
     if not topics:
         return f"{found}, which shows no topics. Check the address, and allow DESCRIBE on those of a cluster"
-    included = replace(selection, exclude=None)
-    if excluded := [name for name, topic in topics.items() if included.matches(topic)]:
-        return (
-            f"{found} but those that the exclusion '{selection.exclude}' excludes "
-            f"({first_few(sorted(excluded))})"
-        )
     return found + "".join(_meant(selection, topics)[:1])
 
 

@@ -26,8 +26,9 @@ another operation. ACLs are created, and never deleted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from ...client.acls import AclBinding, AclOperation, PatternType, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
@@ -35,8 +36,16 @@ from ...client.groups import list_groups
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions, GroupSelection
 from ..model.text import first_few
+from .follow_report import FollowReport
 
-__all__ = ["AclsReport", "follow_acls", "lacking", "mirror_principals", "translate_acls"]
+__all__ = [
+    "MissingAcls",
+    "follow_acls",
+    "lacking",
+    "mirror_principals",
+    "missing_at_destination",
+    "translate_acls",
+]
 
 _ALL_NAMES = "*"
 _ALL_PRINCIPALS = "User:*"
@@ -44,44 +53,44 @@ _TO_READ = (AclOperation.READ, AclOperation.DESCRIBE)
 _DESCRIBING = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 
 
-@dataclass(frozen=True, slots=True)
-class AclsReport:
+class MissingAcls(NamedTuple):
     """
-    The outcome of a round.
+    The ACLs that the destination lacks, denials first, and all of topics and groups at the source.
 
     Attributes:
-        missing: The ACLs that the destination did not have, denials first.
-        created: The ACLs that were created in this round.
-        refused: The error of each that the destination did not create.
-        at_source: All ACLs of topics and groups at the source.
+        missing: The literal ACLs.
 
     """
 
-    missing: tuple[AclBinding, ...]
-    created: tuple[AclBinding, ...] = ()
-    refused: Mapping[AclBinding, BrokerError] = field(default_factory=dict)
-    at_source: frozenset[AclBinding] = frozenset()
+    missing: Sequence[AclBinding]
+    at_source: frozenset[AclBinding]
 
-    @property
-    def left(self) -> tuple[AclBinding, ...]:
-        """The ACLs that are still missing."""
-        created = frozenset(self.created)
-        return tuple(each for each in self.missing if each not in created)
 
-    @property
-    def changes(self) -> list[str]:
-        """A sentence about the ACLs that were created."""
-        return [f"ACLs created at the destination: {first_few(self.created)}"] if self.created else []
+def missing_at_destination(
+    source: Cluster,
+    destination: Cluster,
+    names: Mapping[str, str],
+    own_group: str,
+    follow: FollowOptions,
+    selection: GroupSelection | None = None,
+) -> MissingAcls:
+    """
+    Compare the ACLs of mirrored topics and selected groups.
 
-    @property
-    def differences(self) -> list[str]:
-        """A sentence for each difference that is left."""
-        return [f"{each}: only at the source" for each in self.left]
+    Args:
+        names: The mirrored topics: their names at the destination, by those at the source.
+        own_group: The mirror's group, which stays at the source.
+        selection: The groups whose ACLs follow; None for none.
 
-    @property
-    def warnings(self) -> list[str]:
-        """No ACL needs one."""
-        return []
+    Raises:
+        BrokerError: A cluster has no authorizer (SECURITY_DISABLED), or does not let this principal describe
+            its ACLs.
+        Disconnected: A cluster does not respond.
+
+    """
+    here, there = _all_of(source), _all_of(destination)
+    groups = () if selection is None else _selected_groups(source, here, selection, own_group)
+    return MissingAcls(lacking(translate_acls(here, names, groups, has_all=follow.has_all_acls), there), here)
 
 
 def follow_acls(
@@ -93,40 +102,29 @@ def follow_acls(
     selection: GroupSelection | None = None,
     *,
     compare_only: bool = False,
-) -> AclsReport:
+) -> FollowReport:
     """
-    Compare the ACLs of mirrored topics and selected groups; create those missing if the options say so.
+    Create the ACLs of :func:`missing_at_destination` if the options say so.
 
     A denial is created before any permission, and if one is refused, no permission follows.
 
     Args:
-        names: The mirrored topics: their names at the destination, by those at the source.
-        own_group: The mirror's group, which stays at the source.
-        selection: The groups whose ACLs follow; None for none.
         compare_only: Whether to create nothing all the same.
 
-    Raises:
-        BrokerError: A cluster has no authorizer (SECURITY_DISABLED), or does not let this principal describe
-            its ACLs.
-        Disconnected: A cluster does not respond.
-
     """
-    has_all = follow.has_all_acls
-    here, there = _all_of(source), _all_of(destination)
-    groups = () if selection is None else _selected_groups(source, here, selection, own_group)
-    wanted = translate_acls(here, names, groups, has_all=has_all)
-    missing = tuple(lacking(wanted, there))
-    report = AclsReport(missing, at_source=here)
-    if compare_only or not follow.has(Follower.ACLS):
-        return report
+    missing = missing_at_destination(source, destination, names, own_group, follow, selection).missing
     created: list[AclBinding] = []
     refused: Mapping[AclBinding, BrokerError] = {}
-    for allows in (False, True):
+    for allows in () if compare_only or not follow.has(Follower.ACLS) else (False, True):
         some = [each for each in missing if each.allows is allows]
         if some and not refused:
             refused = create_acls(destination, some)
             created += [each for each in some if each not in refused]
-    return replace(report, created=tuple(created), refused=refused)
+    return FollowReport(
+        [f"ACLs created at the destination: {first_few(created)}"] if created else [],
+        [f"{each}: only at the source" for each in missing if each not in created],
+        list(refused.values()),
+    )
 
 
 def translate_acls(

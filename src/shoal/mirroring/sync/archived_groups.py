@@ -101,35 +101,11 @@ class GroupArchive:
             for number, value in sorted(values.items()):
                 here, offset = TopicPartition(topic, number), value.offset
                 if topic not in topics:
-                    yield _row(group, here, None, offset, None, Action.NOT_MIRRORED)
+                    yield GroupOffset(group, here, offset, Action.NOT_MIRRORED)
                 elif value.error_code:
-                    yield _row(group, here, None, offset, None, Action.REFUSED, named_code(value.error_code))
+                    yield GroupOffset(group, here, offset, Action.REFUSED, named_code(value.error_code))
                 elif offset >= 0:
                     there = TopicPartition(topics[topic], number)
                     before = archived.get(there)
                     action = Action.UNCHANGED if before == offset else Action.WRITTEN
-                    yield _row(group, here, there, offset, before, action)
-
-
-def _row(
-    group: str,
-    here: TopicPartition,
-    there: TopicPartition | None,
-    offset: int,
-    before: int | None,
-    action: Action,
-    detail: str = "",
-) -> GroupOffset:
-    is_archived = there is not None
-    return GroupOffset(
-        group,
-        here,
-        there,
-        offset,
-        None,
-        offset if is_archived else None,
-        Exactness.EXACT if is_archived else None,
-        before,
-        action,
-        detail,
-    )
+                    yield GroupOffset(group, here, offset, action, "", there, offset, Exactness.EXACT, before)

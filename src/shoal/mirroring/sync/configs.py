@@ -16,62 +16,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from ...client.admin import ConfigEntry, alter_topic_configs, describe_topic_configs
 from ...client.cluster import Cluster
-from ...errors import BrokerError
 from ..model.follow_options import KEPT_CONFIGS, Follower, FollowOptions
 from ..prepare.topic_configs import COPIED_ALWAYS, harm_sentence, harmful_values
+from .follow_report import FollowReport
 
-__all__ = ["ConfigsReport", "config_drift", "follow_configs"]
+__all__ = ["config_drift", "follow_configs"]
 
 _NEVER = re.compile(r"compression\..*")
 
 Configs = Mapping[str, ConfigEntry]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigsReport:
-    """
-    The outcome of a round.
-
-    Attributes:
-        drift: For each copy that differs the values that it should have, by name; None for a default.
-        applied: The copies that got these values in this round.
-        refused: The error of each copy that the destination did not change.
-        harmful: For each source topic the values that its copy does not get, since it could not be written.
-
-    """
-
-    drift: Mapping[str, Mapping[str, str | None]]
-    applied: frozenset[str] = frozenset()
-    refused: Mapping[str, BrokerError] = field(default_factory=dict)
-    harmful: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def left(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The drift that is still there."""
-        return {copy: changes for copy, changes in self.drift.items() if copy not in self.applied}
-
-    @property
-    def changes(self) -> list[str]:
-        """A sentence for each change of this round."""
-        return [
-            f"topic {copy}: {_values(self.drift[copy])}, as at the source" for copy in sorted(self.applied)
-        ]
-
-    @property
-    def differences(self) -> list[str]:
-        """A sentence for each difference that is left."""
-        return [
-            f"topic {copy}: {_values(changes)} at the source" for copy, changes in sorted(self.left.items())
-        ]
-
-    @property
-    def warnings(self) -> list[str]:
-        """A sentence for each topic with values that its copy does not get."""
-        return [harm_sentence(name, values) for name, values in self.harmful.items()]
 
 
 def _values(changes: Mapping[str, str | None]) -> str:
@@ -87,7 +43,7 @@ def follow_configs(
     follow: FollowOptions,
     *,
     compare_only: bool = False,
-) -> ConfigsReport:
+) -> FollowReport:
     """
     Compare the configurations of all topics with those of their copies, which get them if the options say so.
 
@@ -105,14 +61,18 @@ def follow_configs(
     present = describe_topic_configs(destination, names.values())
     drift = {
         copy: changes
-        for name, copy in sorted(names.items())
+        for copy, name in sorted((copy, name) for name, copy in names.items())
         if (changes := config_drift(wanted[name], present[copy]))
     }
-    harmful = {name: found for name in sorted(names) if (found := harmful_values(wanted[name]))}
-    if compare_only or not follow.has(Follower.CONFIGS) or not drift:
-        return ConfigsReport(drift, harmful=harmful)
-    refused = alter_topic_configs(destination, drift)
-    return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused, harmful)
+    changed = {} if compare_only or not follow.has(Follower.CONFIGS) else drift
+    refused = alter_topic_configs(destination, changed) if changed else {}
+    done = [copy for copy in changed if copy not in refused]
+    return FollowReport(
+        [f"topic {copy}: {_values(drift[copy])}, as at the source" for copy in done],
+        [f"topic {copy}: {_values(drift[copy])} at the source" for copy in drift if copy not in done],
+        list(refused.values()),
+        [harm_sentence(name, found) for name in sorted(names) if (found := harmful_values(wanted[name]))],
+    )
 
 
 def config_drift(source: Configs, destination: Configs) -> dict[str, str | None]:

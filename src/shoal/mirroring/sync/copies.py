@@ -86,7 +86,6 @@ class Copies:
         self._sources: Mapping[str, str] = {}
         self._positions = FetchedGroup({})
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
-        self._present: dict[TopicPartition, MirroredCopy | str] = {}
         self._first_positions: Mapping[TopicPartition, MirrorPosition] | None = None
         self._first_maps: dict[TopicPartition, CopyMap | None] = {}
 
@@ -103,7 +102,6 @@ class Copies:
         """
         self._source.refresh(topics)
         self._destination.refresh(topics.values())
-        self._present.clear()
         self._first_positions = None
         self._first_maps.clear()
         group = self._settings.group
@@ -132,10 +130,7 @@ class Copies:
 
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
-        if (present := self._present.get(partition)) is not None:
-            return present
-        topic = self._positions.topics.get(partition.topic)
-        committed = None if topic is None else topic.get(partition.partition)
+        committed = self._positions.topics.get(partition.topic, {}).get(partition.partition)
         if committed is None or committed.offset < 0:
             return f"the mirror's group {self._settings.group!r} has no position of {partition}"
         decoded = self._decoded.get(partition)
@@ -143,9 +138,7 @@ class Copies:
             decoded = committed, self._decode(partition, committed)
             self._decoded[partition] = decoded
         copy = decoded[1]
-        present = copy if isinstance(copy, str) else self._of_present_topics(copy)
-        self._present[partition] = present
-        return present
+        return copy if isinstance(copy, str) else self._of_present_topics(copy)
 
     def kept_by(self, topic: str, direction: Direction) -> Mapping[int, object]:
         """

@@ -151,13 +151,13 @@ def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides:
     return GroupOffset(
         seen.group,
         seen.partition,
-        copy.counterpart(sides.direction),
         seen.committed.offset,
-        seen.lag,
-        *translation,
-        present,
         action,
         detail,
+        copy.counterpart(sides.direction),
+        *translation,
+        present,
+        seen.lag,
         begins_late=begins_late,
         mark=mark if action is Action.WRITE else None,
     )
@@ -178,8 +178,7 @@ def _action(seen: Seen, translation: Translation, mark: Mark, ours: Mark | None)
 
 
 def _untranslated(seen: Seen, action: Action, detail: str = "") -> GroupOffset:
-    offset = seen.committed.offset
-    return GroupOffset(seen.group, seen.partition, None, offset, seen.lag, None, None, None, action, detail)
+    return GroupOffset(seen.group, seen.partition, seen.committed.offset, action, detail, lag=seen.lag)
 
 
 def _is_unstable(value: CommittedValue) -> bool:

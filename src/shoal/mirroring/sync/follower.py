@@ -177,12 +177,8 @@ class GroupFollower:
     def _warn_of_unlisted(self, warnings: Sequence[str], *, is_last: bool) -> None:
         """Warn of brokers whose groups no round has seen for some time."""
         now = time.monotonic()
-        if not warnings:
-            self._unlisted_since = None
-        elif self._unlisted_since is None:
-            self._unlisted_since = now
-        unlisted_s = self._options.timing.unlisted_s
-        if self._unlisted_since is not None and (is_last or now - self._unlisted_since >= unlisted_s):
+        since = self._unlisted_since = (self._unlisted_since or now) if warnings else None
+        if since is not None and (is_last or now - since >= self._options.timing.unlisted_s):
             for sentence in warnings:
                 self._warn(sentence)
 

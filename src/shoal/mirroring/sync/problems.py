@@ -52,26 +52,17 @@ def _problem_of(
         return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
     if offsets is None:
         return f"the offsets of {here.type.value} groups are not translated", False
-    if isinstance(offsets, FetchedGroup) and _has_positions(offsets):
-        if _has_only_positions(offsets):
+    if isinstance(offsets, FetchedGroup):
+        every = (each for topic in offsets.topics.values() for each in topic.values() if each.offset >= 0)
+        are_positions = set(map(_is_of_a_mirror, every))
+        if are_positions == {True}:
             return "its offsets are the positions of a mirror", True
-        return "some of its offsets are the positions of a mirror", False
+        if True in are_positions:
+            return "some of its offsets are the positions of a mirror", False
     if there is not None and not there.commits_offsets:
         kind = there.protocol_type if there.type is GroupType.CLASSIC else there.type.value
         return f"a {kind} group on {written} has this name. Rename one of them", False
     return "", False
-
-
-def _has_positions(offsets: FetchedGroup) -> bool:
-    """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
-    firsts = (next(iter(topic.values()), None) for topic in offsets.topics.values())
-    return any(each is not None and _is_of_a_mirror(each) for each in firsts)
-
-
-def _has_only_positions(offsets: FetchedGroup) -> bool:
-    """Whether no consumer has continued in the group of a mirror."""
-    every = (each for topic in offsets.topics.values() for each in topic.values())
-    return all(_is_of_a_mirror(each) for each in every if each.offset >= 0)
 
 
 def _is_of_a_mirror(value: CommittedValue) -> bool:

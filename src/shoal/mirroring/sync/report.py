@@ -73,14 +73,14 @@ class GroupOffset:
 
     Attributes:
         partition: The partition at the cluster that was read.
-        counterpart: The partition at the other cluster; None if it is not mirrored.
         committed: The offset at the cluster that was read.
-        lag: How far it is behind the end there; None if that was not asked for.
+        action: The treatment of the offset.
+        detail: A phrase with the reason, if the action needs one.
+        counterpart: The partition at the other cluster; None if it is not mirrored.
         translated: The offset at the other cluster; None without a translation.
         exactness: How exact the translation is.
         present: The offset that the other cluster had; None if it had none.
-        action: The treatment of the offset.
-        detail: A phrase with the reason, if the action needs one.
+        lag: How far it is behind the end there; None if that was not asked for.
         proof: The comparison of the next record, if it was asked for.
         begins_late: Whether the other cluster lacks the records from the offset on, and the translation is
             its first record behind them.
@@ -91,14 +91,14 @@ class GroupOffset:
 
     group: str
     partition: TopicPartition
-    counterpart: TopicPartition | None
     committed: int
-    lag: int | None
-    translated: int | None
-    exactness: Exactness | None
-    present: int | None
     action: Action
     detail: str = ""
+    counterpart: TopicPartition | None = None
+    translated: int | None = None
+    exactness: Exactness | None = None
+    present: int | None = None
+    lag: int | None = None
     proof: OffsetProof | None = None
     begins_late: bool = False
     may_pass: bool = False
