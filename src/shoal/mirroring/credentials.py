@@ -21,7 +21,7 @@ from pathlib import Path
 from ..client.config import ClientConfig
 from ..client.security import Security
 from ..errors import ConfigError, Stopped
-from .model.json_values import read_value, to_json
+from ..json_values import read_value, to_json
 
 __all__ = ["PROCESS_KEY", "Credentials", "key_in_file"]
 

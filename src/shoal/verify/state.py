@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from ..client.cluster import Cluster
 from ..errors import ConfigError
-from ..mirroring.model.json_values import read_value, versioned
+from ..json_values import read_value, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
 

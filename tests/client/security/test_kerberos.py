@@ -15,7 +15,7 @@ from shoal.client.security.kerberos import load_gssapi, service_host
 from shoal.client.security.login import KerberosLogin, Keytab, NoCredentials, Security, TicketCache
 from shoal.client.security.properties import read_security
 from shoal.errors import ConfigError
-from shoal.mirroring.model.json_values import read_value, to_json
+from shoal.json_values import read_value, to_json
 
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 

@@ -21,8 +21,8 @@ from shoal.client.security.login import (
 from shoal.client.security.tls import TlsSettings
 from shoal.client.security.token import AccessToken
 from shoal.errors import ConfigError
+from shoal.json_values import read_value, to_json
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
-from shoal.mirroring.model.json_values import read_value, to_json
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{OAUTH}.OAuthBearerLoginModule"

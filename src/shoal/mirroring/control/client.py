@@ -13,9 +13,9 @@ from typing import Any
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
+from ...json_values import read_value, typed
 from ...net.listener import hang_up
 from ...topic_partition import TopicPartition
-from ..model.json_values import read_value, typed
 from ..model.reports import Assigned, Document, TaskReport, read_document
 from ..model.steering import UNSTEERED, TaskSteering
 from .limit import Allowance

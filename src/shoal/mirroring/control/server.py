@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
+from ...json_values import to_json, typed
 from ...net.budget import Share
 from ...net.listener import Admitted, Listener, places, take_place
 from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted
-from ..model.json_values import to_json, typed
 from ..model.reports import TaskReport, document_to_json
 from ..model.steering import TaskSteering
 from .assignment import Assignment, Member, Partitions

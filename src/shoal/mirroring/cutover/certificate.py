@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...json_values import read_value, versioned
 from ...topic_partition import TopicPartition
-from ..model.json_values import read_value, versioned
 
 __all__ = [
     "Certificate",

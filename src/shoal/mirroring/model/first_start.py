@@ -24,7 +24,7 @@ from typing import Any
 from ...client.committed_offsets import Committed
 from ...client.metadata import TopicMetadata
 from ...errors import ConfigError
-from .json_values import read_value
+from ...json_values import read_value
 from .topics import TopicSelection
 
 __all__ = ["FirstStart", "is_start_mark", "read_first_start", "remembering", "start_mark"]

@@ -24,8 +24,8 @@ from typing import Any
 
 from ...client.committed_offsets import Committed
 from ...errors import ConfigError
+from ...json_values import typed
 from .first_start import FirstStart
-from .json_values import typed
 from .offset_map import OffsetMap, Stretch
 from .runs import Run, edges_of, pieces_of, read_runs, run_at, runs_to_json
 

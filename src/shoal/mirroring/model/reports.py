@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import PartitionStopped
+from ...json_values import read_value, to_json
 from ...numbers import counter, numbers_of
 from ...topic_partition import TopicPartition
 from .incidents import Incident, IncidentKind
-from .json_values import read_value, to_json
 from .ranges import CopyRange
 
 __all__ = [

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .json_values import typed
+from ...json_values import typed
 
 __all__ = ["Run", "edges_of", "pieces_of", "read_runs", "run_at", "runs_to_json"]
 
