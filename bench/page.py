@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.chart import bars, svg
-from bench.figures import CPU, RATIO, YARDSTICK, Figures, shown, table
+from bench.figures import CPU, FURTHER, RATIO, YARDSTICK, Figures, shown, table
 from bench.report import markdown
 from bench.runs import Run, newest, read_runs
 
@@ -65,6 +65,8 @@ _AIMS = (
     _Aim("one record, --rebatch 64k", "copy_path", "one record, --rebatch 64k, native", RATIO, 0.25),
     _Aim("one record, --rebatch 64k:lz4", "copy_path", "one record, --rebatch 64k:lz4, native", RATIO, 1.0),
     _Aim("commits before gaps", "gaps", "commits before gaps, native", "source broker, % of a core", 10),
+    _Aim("archive of a further GB", "archive", "archive, native", FURTHER, 0.6),
+    _Aim("restore of a further GB", "archive", "restore, native", FURTHER, 0.6),
     _Aim("a cut-over", "cutover", "shoal cutover", "after the last record, s", 60),
 )
 
