@@ -7,9 +7,9 @@ import boto3
 import pytest
 
 from shoal.archive.credentials import StoreCredentials
-from shoal.archive.directory import Archive
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.security import Security
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from tests.archive.archives import described
@@ -22,10 +22,10 @@ def config_of(url: str, **properties: str) -> ClientConfig:
 
 
 def test_credentials_are_read_from_the_properties_of_an_end() -> None:
-    found = config_of("s3://bucket/kafka", **S3).store_credentials
-    assert found == StoreCredentials(access_key="AKIA", secret_key="hidden", session_token="brief")
-    found = config_of("abfss://c@a.dfs.core.windows.net/x", **{"abfss.account.key": "k"}).store_credentials
-    assert found == StoreCredentials(account_key="k")
+    given = ("access_key", "AKIA"), ("secret_key", "hidden"), ("session_token", "brief")
+    assert config_of("s3://bucket/kafka", **S3).security == Security(store=StoreCredentials(given))
+    found = config_of("abfss://c@a.dfs.core.windows.net/x", **{"abfss.account.key": "k"}).security
+    assert found == Security(store=StoreCredentials((("account_key", "k"),)))
     assert config_of("s3://bucket/kafka").security is None
 
 
@@ -58,7 +58,9 @@ def test_credentials_travel_sealed() -> None:
     sealed = Credentials.of(config).seal(PROCESS_KEY)
     assert not any(secret in sealed for secret in S3.values())
     received = Credentials.unseal(sealed, PROCESS_KEY).into(replace(config, security=None))
-    assert received.store_credentials == config.store_credentials
+    assert received.security is not None
+    assert config.security is not None
+    assert received.security.store == config.security.store
 
 
 def test_bucket_is_opened_with_the_keys_of_the_properties(
@@ -73,7 +75,6 @@ def test_bucket_is_opened_with_the_keys_of_the_properties(
     )
     client.create_bucket(Bucket="by-keys")
     config = config_of(f"s3://by-keys/kafka?region=us-east-1&endpoint_override={endpoint}", **S3)
-    assert config.directory is not None
-    Archive.create(config.directory, config.store_credentials).describe(described())
+    config.open_archive(creates=True).describe(described())
     with Cluster(config) as archive:
         assert "orders" in archive.refresh().topics

@@ -127,14 +127,6 @@ def test_examine_finds_damage_that_descriptions_and_sizes_show(tmp_path: Path, d
     assert str(last if damage == "gap" else middle) in found.where
 
 
-def test_objects_end_with_the_last_one_that_counts(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "a")
-    add(archive, plain(3), tmp_path)
-    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
-    objects = objects_of(archive)
-    assert (objects.start_offset, objects.end_offset) == (0, 5)
-
-
 def test_objects_begin_later_if_the_store_has_deleted_the_first(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a")
     first, _ = add(archive, plain(3), tmp_path)

@@ -6,27 +6,12 @@ from pathlib import Path
 import pytest
 
 from shoal.archive.description import DamagedObject
-from shoal.archive.directory import Archive
 from shoal.archive.groups import read_groups, write_groups
 from shoal.archive.store import open_store
 from shoal.topic_partition import TopicPartition
 
 BILLING = {"billing": {TopicPartition("orders", 0): 3, TopicPartition("orders", 12): 0}}
 LATER = {"billing": {TopicPartition("orders", 0): 9}, "audit": {TopicPartition("returns", 0): 1}}
-
-
-def test_groups_of_an_empty_archive_are_none(tmp_path: Path) -> None:
-    assert read_groups(Archive.create(str(tmp_path)).store) == {}
-
-
-def test_groups_are_read_as_they_were_written_by_time(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    write_groups(store, BILLING, 1_000)
-    write_groups(store, LATER, 2_000)
-    assert read_groups(store) == LATER
-    assert read_groups(store, 2_000) == LATER
-    assert read_groups(store, 1_999) == BILLING
-    assert read_groups(store, 999) == {}
 
 
 def test_file_of_groups_has_the_documented_fields(tmp_path: Path) -> None:

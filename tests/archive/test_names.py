@@ -5,13 +5,9 @@ import uuid
 import pytest
 
 from shoal.archive.names import (
-    ObjectName,
     UnsafeName,
     check_topic,
-    partition_path,
     read_partition,
-    read_timed_file,
-    timed_file,
     topic_directory_id,
     topic_id_of_directory,
     topic_path,
@@ -47,10 +43,6 @@ def test_read_partition_refuses_text_that_is_no_number(number: str) -> None:
         read_partition("orders", number)
 
 
-def test_partition_path_has_topic_id_and_number() -> None:
-    assert partition_path("orders", ID, 7) == f"topics/orders/{ID}/7"
-
-
 def test_topic_directory_id_of_a_cluster_without_topic_ids_is_the_clusters() -> None:
     assert topic_directory_id(None, "abc_-9") == "no-id-abc_-9"
     assert topic_id_of_directory("no-id-abc_-9") is None
@@ -61,33 +53,3 @@ def test_topic_directory_id_of_a_cluster_without_topic_ids_is_the_clusters() -> 
 def test_topic_directory_id_refuses_a_cluster_id_that_is_no_name(cluster_id: str | None) -> None:
     with pytest.raises(UnsafeName):
         topic_directory_id(None, cluster_id)
-
-
-def test_object_name_has_twenty_digits_generation_and_attempt() -> None:
-    name = ObjectName(7, 2, 99)
-    assert str(name) == "00000000000000000007.2-99"
-    assert ObjectName.parse("00000000000000000007.2-99.txnindex") == (name, "txnindex")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "7.2-99.log",
-        "00000000000000000007.2.log",
-        "00000000000000000007.2-99.tmp",
-        ".00000000000000000007.2-99.log.ab.tmp",
-    ],
-)
-def test_object_name_parse_ignores_other_files(name: str) -> None:
-    assert ObjectName.parse(name) is None
-
-
-def test_timed_file_has_a_prefix_and_the_time_of_its_change() -> None:
-    assert timed_file(12, "topic.") == "topic.00000000000000000012.json"
-    assert read_timed_file("topic.00000000000000000012.json", "topic.") == 12
-    assert read_timed_file(timed_file(12)) == 12
-
-
-@pytest.mark.parametrize("name", ["topic.json", "12.json", "00000000000000000012.json"])
-def test_read_timed_file_passes_over_other_names(name: str) -> None:
-    assert read_timed_file(name, "topic.") is None

@@ -7,7 +7,6 @@ import pytest
 
 from shoal.archive.description import DamagedObject
 from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.errors import ConfigError
 from shoal.mirroring.driver.dry_run import dry_run
@@ -120,9 +119,3 @@ def test_dry_run_of_a_restore_lists_the_archived_partitions(tmp_path: Path) -> N
     assert found.refusal is None
     assert found.group == f"shoal.{archive.id}.b"
     assert [len(each.partitions) for each in found.topics] == [2]
-
-
-def test_properties_keep_the_directory() -> None:
-    config = ClientConfig.given("source", "s3://bucket/kafka?region=eu-west-1", None)
-    assert config.directory == "s3://bucket/kafka?region=eu-west-1"
-    assert "region" not in str(Cluster(config))

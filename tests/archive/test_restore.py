@@ -23,11 +23,10 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import Until
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.sync.one_round import translate_offsets
-from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
-from tests.two_brokers import Killed, Mortal, TwoBrokers, content_of, content_of_batch
+from tests.two_brokers import Killed, Mortal, TwoBrokers, content_of
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -71,23 +70,6 @@ def transaction(offset: int, producer_id: int, ends: int) -> bytes:
         [b"t"], base_offset=offset, flags=batches.TRANSACTIONAL, producer_id=producer_id, producer_epoch=0
     )
     return bytes(data + batches.marker(ends, producer_id, base_offset=offset + 1))
-
-
-def test_restore_has_the_records_in_order_without_aborted_ones(restoring: Restoring) -> None:
-    first = plain(3, 1)
-    second = bytes(batches.batch([b"x", b"y"], base_offset=4, codec=Codec.ZSTD))
-    third = plain(5, base_offset=10)
-    restoring.add(first)
-    restoring.add(second + transaction(6, 7, ends=0) + transaction(8, 8, ends=1), aborted=[(7, 6)])
-    restoring.add(third)
-    assert restoring.run() == []
-    committed = transaction(8, 8, ends=1)[: -len(batches.marker(1, 8))]
-    expected = [
-        content
-        for each in (plain(3), plain(1, base_offset=3), second, committed, third)
-        for _, content in content_of_batch(each)
-    ]
-    assert content_of(restoring.brokers.destination.log("orders", 0)) == expected
 
 
 def test_restore_keeps_its_position_at_the_destination(restoring: Restoring) -> None:

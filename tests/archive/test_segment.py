@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
 import pytest
 import xxhash
 
-from shoal.archive.aborted import AbortedEntry, OpenAborted, read_index
-from shoal.archive.segment import OpenSegment, SegmentFacts
+from shoal.archive.aborted import OpenAborted, read_index
+from shoal.archive.description import DamagedObject
+from shoal.archive.segment import OpenSegment
 from shoal.archive.store import Store
 from shoal.errors import CorruptBatch, StorageFailed
 from shoal.records import Codec
@@ -33,7 +35,7 @@ def test_segment_has_the_bytes_that_were_fetched(tmp_path: Path) -> None:
     files = files_of(tmp_path / "archive")
     assert files[".log"] == fetched
     assert ".txnindex" not in files
-    assert SegmentFacts.decode(files[".json"]) == facts
+    assert objects_of(archive).facts(name) == facts
     assert (name.base_offset, facts.next_offset, facts.batches) == (0, 12, 5)
     assert facts.log_digest == xxhash.xxh3_128(fetched).hexdigest()
     assert facts.log_bytes == len(fetched)
@@ -56,24 +58,6 @@ def test_segment_takes_record_sets_one_after_the_other(tmp_path: Path) -> None:
     assert facts.next_offset == 5
 
 
-def test_segment_takes_messages_of_old_formats(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    fetched = bytes(batches.message(1, b"old", offset=0)) + bytes(batches.message(0, b"older", offset=1))
-    _, facts = add(archive, fetched, tmp_path)
-    assert files_of(tmp_path / "archive")[".log"] == fetched
-    assert (facts.next_offset, facts.newest_ms) == (2, batches.TIMESTAMP)
-
-
-def test_segment_refuses_a_flipped_bit_and_keeps_the_batches_before_it(tmp_path: Path) -> None:
-    good, bad = plain(2), bytearray(plain(2, base_offset=2))
-    bad[-1] ^= 1
-    segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
-    with pytest.raises(CorruptBatch):
-        segment.take(memoryview(good + bytes(bad)))
-    assert (segment.next_offset, segment.size) == (2, len(good))
-    assert (tmp_path / "spool.log").read_bytes() == good
-
-
 def test_segment_refuses_a_batch_that_is_not_behind_the_last(tmp_path: Path) -> None:
     segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
     segment.take(memoryview(plain(4)))
@@ -81,65 +65,10 @@ def test_segment_refuses_a_batch_that_is_not_behind_the_last(tmp_path: Path) -> 
         segment.take(memoryview(plain(4, base_offset=2)))
 
 
-def test_index_has_an_entry_of_kafka_for_each_abort_marker(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-
-    def of_transaction(producer_id: int, offset: int) -> bytes:
-        return bytes(
-            batches.batch([b"v"], base_offset=offset, flags=batches.TRANSACTIONAL, producer_id=producer_id)
-        )
-
-    fetched = (
-        of_transaction(7, 0)
-        + of_transaction(8, 1)
-        + bytes(batches.marker(0, 8, base_offset=2))
-        + bytes(batches.marker(1, 9, base_offset=3))
-        + bytes(batches.marker(0, 7, base_offset=4))
-        + of_transaction(10, 5)
-    )
-    _, facts = add(archive, fetched, tmp_path, aborted=[(7, 0), (8, 1), (10, 5), (11, 99)])
-    assert files_of(tmp_path / "archive")[".txnindex"] == bytes.fromhex(
-        "0000"
-        "0000000000000008"
-        "0000000000000001"
-        "0000000000000002"
-        "0000000000000000"
-        "0000"
-        "0000000000000007"
-        "0000000000000000"
-        "0000000000000004"
-        "0000000000000005"
-    )
-    assert facts.aborted_later == ((10, 5),)
-    assert facts.index_bytes == 68
-
-
-def test_index_is_read_again() -> None:
-    entry = AbortedEntry(7, 0, 4, 5)
-    assert read_index(entry.encode() * 2) == [entry, entry]
-
-
 @pytest.mark.parametrize("data", [b"\0" * 33, struct.pack(">hqqqq", 1, 7, 0, 4, 5)])
 def test_index_of_another_layout_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"bytes|version"):
         read_index(data)
-
-
-def test_json_comes_last_and_only_with_the_lease(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
-    segment.take(memoryview(plain(1)))
-
-    def expired() -> None:
-        raise CorruptBatch("no lease")
-
-    with pytest.raises(CorruptBatch):
-        segment.publish(archive.store, objects_of(archive).path, 1, expired)
-    objects = objects_of(archive)
-    assert set(files_of(tmp_path / "archive")) == {".log"}
-    assert (objects.names, objects.end_offset, len(objects.uncounted)) == ([], None, 1)
-    assert objects.next_generation == 2
-    assert segment.is_closed  # its file may be the archive's
 
 
 class FullAfterLog:
@@ -176,7 +105,25 @@ def test_segment_that_is_published_again_leaves_no_second_log(tmp_path: Path, *,
     assert sorted(each.name for each in archive.store.names(path)) == [f"{name}.json", f"{name}.log"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"[" * 100_000])
-def test_facts_of_another_form_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        SegmentFacts.decode(data)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"format": 2}',
+        b'{"format": 1}',
+        b"[" * 100_000,
+        b'"next_offset": true,',
+        b'"batches": -2,',
+    ],
+)
+def test_description_of_another_form_is_damaged(tmp_path: Path, data: bytes) -> None:
+    archive = new_archive(tmp_path / "archive")
+    name, _ = add(archive, plain(3), tmp_path)
+    file = tmp_path / "archive" / objects_of(archive).path / f"{name}.json"
+    field = data.partition(b":")[0]
+    is_field = data.endswith(b",")
+    file.write_bytes(re.sub(field + b": .*,", data, file.read_bytes()) if is_field else data)
+    with pytest.raises(DamagedObject, match=file.name):
+        objects_of(archive).facts(name)

@@ -15,7 +15,6 @@ once and has a name of its own. In the order of use:
 - :mod:`.directory`: what an archive has of topics.
 - :mod:`.groups`: the committed offsets of consumer groups.
 - :mod:`.runs`: the manifests of runs.
-- :mod:`.overlaps`: the comparison of two objects with the same offsets.
 - :mod:`.reading`: the batches of a partition, from its objects.
 - :mod:`.group_answers`: the answers of the broker below about groups.
 - :mod:`.broker`: answers Kafka's requests from an archive, so that whatever reads a cluster reads an archive.

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..records import BatchHeader, RecordBatch
+from ..records import RecordBatch
 from ..records.aborted import Marker, read_marker
 
 __all__ = ["AbortedEntry", "OpenAborted", "read_index"]
@@ -78,22 +78,17 @@ class OpenAborted:
     def see(self, batch: RecordBatch) -> AbortedEntry | None:
         """Return the entry for a batch that aborts one of them; None for any other batch."""
         header = batch.header
-        if not header.is_control or not self._is_open(header) or header.records_count == 0:
+        if not header.is_control or header.records_count == 0:
             return None
-        if read_marker(batch) != Marker.ABORT:
-            return None
-        ended = next(
+        mine = (
             each for each in self._open if each[0] == header.producer_id and each[1] <= header.last_offset
         )
+        ended = next(mine, None)
+        if ended is None or read_marker(batch) != Marker.ABORT:
+            return None
         self._open.remove(ended)
         stable = min([header.next_offset, *(first for _, first in self._open)])
         return AbortedEntry(*ended, header.last_offset, stable)
-
-    def _is_open(self, header: BatchHeader) -> bool:
-        return any(
-            producer_id == header.producer_id and first <= header.last_offset
-            for producer_id, first in self._open
-        )
 
     def before(self, offset: int) -> Sequence[tuple[int, int]]:
         """Return those that began before an offset."""

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +34,8 @@ from ..protocol.codec import (
 from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
-from .credentials import StoreCredentials
 from .directory import Archive, ArchivedTopic
 from .group_answers import GroupAnswers
-from .objects import PartitionObjects
 from .reading import PartitionReader
 
 __all__ = ["ARCHIVE_HOST", "connect", "problem_of", "problem_of_topic"]
@@ -90,26 +88,15 @@ def problem_of_topic(url: str, topic: str) -> ShoalError | None:
     return _problems.get((url, TopicPartition(topic, _ALL)))
 
 
-def connect(
-    url: str,
-    credentials: StoreCredentials | None = None,
-    groups_by_ms: int | None = None,
-    expected_id: str | None = None,
-) -> socket.socket:
+def connect(archive: Archive, url: str, groups_by_ms: int | None = None) -> socket.socket:
     """
-    Open an archive; return a socket that is connected to its broker.
+    Return a socket that is connected to an archive's broker.
 
     Args:
-        url: The directory.
-        credentials: Those of its store; None for the environment's.
+        url: The archive's directory, for :func:`problem_of`.
         groups_by_ms: The time whose committed offsets the broker has; None for the newest.
-        expected_id: The id of the archive; None for any.
-
-    Raises:
-        ShoalError: The directory is no archive or another one, or its store does not answer.
 
     """
-    archive = Archive.open(url, credentials, expected_id)
     ours, theirs = socket.socketpair()
     served = _Served(archive, url, theirs, groups_by_ms)
     threading.Thread(target=served.run, name="shoal-archive", daemon=True).start()
@@ -122,14 +109,12 @@ class _Partition:
     looked_at: float
 
     @property
-    def objects(self) -> PartitionObjects:
-        return self.reader.objects
-
     def end(self) -> int:
-        return self.objects.end_offset or 0
+        return self.reader.objects.end_offset or 0
 
+    @property
     def start(self) -> int:
-        return self.objects.start_offset or 0
+        return self.reader.objects.start_offset or 0
 
 
 class _Served:
@@ -211,13 +196,11 @@ class _Served:
 
     def _api_versions(self, request: Any) -> Any:
         message = response_class(ApiKey.API_VERSIONS)
-        return message(
-            error_code=0,
-            api_keys=[
-                message.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
-                for key, (oldest, newest) in _VERSIONS.items()
-            ],
-        )
+        served = [
+            message.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+            for key, (oldest, newest) in _VERSIONS.items()
+        ]
+        return message(api_keys=served)
 
     def _metadata(self, request: Any) -> Any:
         message = response_class(ApiKey.METADATA)
@@ -227,7 +210,7 @@ class _Served:
         else:
             names = list(dict.fromkeys(each.name for each in request.topics))
         return message(
-            brokers=[message.MetadataResponseBroker(node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, rack=None)],
+            brokers=[message.MetadataResponseBroker(node_id=_NODE, host=ARCHIVE_HOST, port=_PORT)],
             cluster_id=self._archive.id,
             controller_id=_NODE,
             topics=[self._described(name) for name in names],
@@ -237,28 +220,21 @@ class _Served:
         message = response_class(ApiKey.METADATA).MetadataResponseTopic
         topic = self._find(name)
         if topic is None and name not in self._archive.damaged:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return message(name=name, error_code=code, is_internal=False, partitions=[])
+            return message(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # One that cannot be read has one partition here, about which each answer is why. So a reader of all
         # topics learns of it.
         replicas = list(range(topic.replication_factor if topic else 1))
-        described = message(
-            name=name,
-            error_code=0,
-            is_internal=False,
-            partitions=[
-                message.MetadataResponsePartition(
-                    error_code=0,
-                    partition_index=number,
-                    leader_id=_NODE,
-                    leader_epoch=0,
-                    replica_nodes=replicas,
-                    isr_nodes=replicas,
-                    offline_replicas=[],
-                )
-                for number in range(topic.partitions if topic else 1)
-            ],
-        )
+        partitions = [
+            message.MetadataResponsePartition(
+                partition_index=number,
+                leader_id=_NODE,
+                leader_epoch=0,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+            for number in range(topic.partitions if topic else 1)
+        ]
+        described = message(name=name, partitions=partitions)
         if topic is not None and topic.topic_id is not None:
             described.topic_id = topic.topic_id
         return described
@@ -266,39 +242,28 @@ class _Served:
     def _find_coordinators(self, request: Any) -> Any:
         message = response_class(ApiKey.FIND_COORDINATOR)
         coordinators = [
-            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT, error_code=0)
+            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT)
             for each in request.coordinator_keys
         ]
         return message(coordinators=coordinators)
 
     def _describe_configs(self, request: Any) -> Any:
-        message = response_class(ApiKey.DESCRIBE_CONFIGS)
-        return message(
-            results=[self._configs_of(message.DescribeConfigsResult, each) for each in request.resources]
-        )
+        found = [self._configs_of(each.resource_type, each.resource_name) for each in request.resources]
+        return response_class(ApiKey.DESCRIBE_CONFIGS)(results=found)
 
-    def _configs_of(self, message: Any, wanted: Any) -> Any:
-        topic = self._find(wanted.resource_name) if wanted.resource_type == _TOPIC_RESOURCE else None
-        found = message(
-            error_code=0,
-            error_message=None,
-            resource_type=wanted.resource_type,
-            resource_name=wanted.resource_name,
-            configs=[],
-        )
-        if topic is None:
-            if wanted.resource_type == _TOPIC_RESOURCE and wanted.resource_name not in self._archive.damaged:
-                found.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return found
-        sources = ((topic.defaults, _DEFAULT), (topic.configs, _SET_ON_TOPIC))
-        found.configs = [
-            message.DescribeConfigsResourceResult(
-                name=name, value=value, config_source=source, config_type=0, documentation=None
-            )
-            for configs, source in sources
-            for name, value in configs.items()
-        ]
-        return found
+    def _configs_of(self, kind: int, name: str) -> Any:
+        message = response_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResult
+        answer = message(resource_type=kind, resource_name=name)
+        topic = self._find(name) if kind == _TOPIC_RESOURCE else None
+        if topic is not None:
+            answer.configs = [
+                message.DescribeConfigsResourceResult(name=key, value=value, config_source=source)
+                for configs, source in ((topic.defaults, _DEFAULT), (topic.configs, _SET_ON_TOPIC))
+                for key, value in configs.items()
+            ]
+        elif kind == _TOPIC_RESOURCE and name not in self._archive.damaged:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer
 
     # Partitions
 
@@ -315,7 +280,7 @@ class _Served:
             objects = self._archive.objects(topic, found.directory_id, number)
             known = self._partitions[partition] = _Partition(PartitionReader(objects), now)
         elif now - known.looked_at > _FRESH_S:
-            known.objects.look()
+            known.reader.objects.look()
             known.looked_at = now
         return known
 
@@ -337,50 +302,46 @@ class _Served:
     def _list_offsets(self, request: Any) -> Any:
         message = response_class(ApiKey.LIST_OFFSETS)
         topic = message.ListOffsetsTopicResponse
+
+        def offset_of(name: str, wanted: Any) -> Any:
+            answer = topic.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+
+            def fill(partition: _Partition) -> None:
+                if wanted.timestamp == _LATEST:
+                    answer.offset = partition.end
+                elif wanted.timestamp < 0:
+                    answer.offset = partition.start
+                elif found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES):
+                    answer.offset, answer.timestamp = found
+
+            return self._try(name, wanted.partition_index, answer, fill)
+
         return message(
             topics=[
-                topic(name=each.name, partitions=[self._offset_of(each.name, one) for one in each.partitions])
+                topic(name=each.name, partitions=[offset_of(each.name, one) for one in each.partitions])
                 for each in request.topics
             ]
         )
-
-    def _offset_of(self, topic: str, wanted: Any) -> Any:
-        message = response_class(ApiKey.LIST_OFFSETS).ListOffsetsTopicResponse.ListOffsetsPartitionResponse
-        answer = message(
-            partition_index=wanted.partition_index, error_code=0, timestamp=-1, offset=-1, leader_epoch=-1
-        )
-
-        def fill(partition: _Partition) -> None:
-            if wanted.timestamp == _LATEST:
-                answer.offset = partition.end()
-            elif wanted.timestamp < 0:
-                answer.offset = partition.start()
-            elif (found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES)) is not None:
-                answer.offset, answer.timestamp = found
-
-        return self._try(topic, wanted.partition_index, answer, fill)
 
     def _leader_epochs(self, request: Any) -> Any:
+        """Return the end for every epoch: an archive is never truncated."""
         message = response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         topic = message.OffsetForLeaderTopicResult
+
+        def end_of(name: str, wanted: Any) -> Any:
+            answer = topic.EpochEndOffset(partition=wanted.partition, leader_epoch=wanted.leader_epoch)
+
+            def fill(partition: _Partition) -> None:
+                answer.end_offset = partition.end
+
+            return self._try(name, wanted.partition, answer, fill)
+
         return message(
             topics=[
-                topic(topic=each.topic, partitions=[self._end_of(each.topic, one) for one in each.partitions])
+                topic(topic=each.topic, partitions=[end_of(each.topic, one) for one in each.partitions])
                 for each in request.topics
             ]
         )
-
-    def _end_of(self, topic: str, wanted: Any) -> Any:
-        """Return the end for every epoch: an archive is never truncated."""
-        message = response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopicResult.EpochEndOffset
-        answer = message(
-            error_code=0, partition=wanted.partition, leader_epoch=wanted.leader_epoch, end_offset=-1
-        )
-
-        def fill(partition: _Partition) -> None:
-            answer.end_offset = partition.end()
-
-        return self._try(topic, wanted.partition, answer, fill)
 
     # Fetch
 
@@ -407,10 +368,10 @@ class _Served:
 
         def fill(partition: _Partition) -> None:
             offset = wanted.fetch_offset
-            answer.start, answer.end = partition.start(), partition.end()
+            answer.start, answer.end = partition.start, partition.end
             if not answer.start <= offset <= answer.end:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif most_bytes > 0 and offset < answer.end:
+            elif most_bytes > 0:
                 read = partition.reader.read(offset, min(most_bytes, max(1, wanted.partition_max_bytes)))
                 if read is not None:
                     answer.record_set = read.record_set
@@ -434,7 +395,7 @@ class _Fetched:
     error_code: int = 0
     start: int = -1
     end: int = -1
-    aborted: Any = ()
+    aborted: Sequence[tuple[int, int]] = ()
     record_set: memoryview = field(default_factory=lambda: memoryview(b""))
 
 

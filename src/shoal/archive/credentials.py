@@ -15,34 +15,21 @@ from ..errors import ConfigError
 __all__ = ["STORE_PROPERTIES", "StoreCredentials", "read_credentials"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoreCredentials:
     """
     The secrets of one store; the ``repr()`` contains none.
 
     Attributes:
-        access_key: S3's access key id.
-        secret_key: S3's secret access key.
-        session_token: S3's session token, for keys that expire.
-        account_key: The key of an Azure storage account.
-        sas_token: A shared access signature of Azure.
+        arguments: The secrets by the names of pyarrow's arguments.
 
     """
 
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
-    account_key: str | None = field(default=None, repr=False)
-    sas_token: str | None = field(default=None, repr=False)
-
-    def given(self) -> Mapping[str, str]:
-        """Return those that are set, by the names of pyarrow's arguments."""
-        values = {name: getattr(self, name) for name in _FIELDS.values()}
-        return {name: value for name, value in values.items() if value is not None}
+    arguments: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-#: The fields by their properties. A property begins with the scheme of its store's URL.
-_FIELDS: Mapping[str, str] = {
+#: The names of pyarrow's arguments by their properties, which begin with the scheme of the store's URL.
+_ARGUMENTS: Mapping[str, str] = {
     "s3.access.key": "access_key",
     "s3.secret.key": "secret_key",
     "s3.session.token": "session_token",
@@ -50,7 +37,7 @@ _FIELDS: Mapping[str, str] = {
     "abfss.sas.token": "sas_token",
 }
 
-STORE_PROPERTIES = frozenset(_FIELDS)
+STORE_PROPERTIES = frozenset(_ARGUMENTS)
 
 _S3_KEYS = ("s3.access.key", "s3.secret.key")
 _ABFSS = ("abfss.account.key", "abfss.sas.token")
@@ -69,7 +56,7 @@ def read_credentials(properties: Mapping[str, str], url: str, where: str) -> Sto
         ConfigError: One is missing, or is that of another kind of store.
 
     """
-    found = {key: properties[key].strip() for key in _FIELDS if properties.get(key, "").strip()}
+    found = {key: properties[key].strip() for key in _ARGUMENTS if properties.get(key, "").strip()}
     if not found:
         return None
     scheme = url.partition("://")[0].lower()
@@ -80,4 +67,4 @@ def read_credentials(properties: Mapping[str, str], url: str, where: str) -> Sto
         raise ConfigError(f"{where}: {' and '.join(_S3_KEYS)} belong together. Set both")
     if all(key in found for key in _ABFSS):
         raise ConfigError(f"{where}: {' and '.join(_ABFSS)} exclude each other. Set one of them")
-    return StoreCredentials(**{_FIELDS[key]: value for key, value in found.items()})
+    return StoreCredentials(tuple((_ARGUMENTS[key], value) for key, value in found.items()))

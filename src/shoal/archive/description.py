@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
-from .names import ARCHIVE_FILE, is_cluster_id, read_timed_file
+from ..json_values import read_value, to_json, typed
+from .names import ARCHIVE_FILE, UnsafeName, is_cluster_id, read_timed_file, timed_file
 from .store import Listed, Store
 
 __all__ = [
     "FORMAT",
     "DamagedObject",
     "NoArchive",
-    "decode",
     "encode",
     "listed",
     "newest_time",
     "now_ms",
     "read_archive_id",
     "read_json",
-    "read_small",
+    "read_newest",
 ]
+
+T = TypeVar("T")
 
 #: The number of the layout, in each file of JSON.
 FORMAT = 1
@@ -63,61 +66,40 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def encode(values: Mapping[str, object]) -> bytes:
-    """Return the file of an object."""
-    return (json.dumps({"format": FORMAT, **values}, indent=1) + "\n").encode()
+def encode(value: object) -> bytes:
+    """Return the file of a dataclass or of a mapping."""
+    return (json.dumps({"format": FORMAT, **to_json(value)}, indent=1) + "\n").encode()
 
 
-def decode(data: bytes) -> Mapping[str, object]:
+def read_json(kind: type[T], store: Store, path: str, most_bytes: int = _LARGEST_BYTES, **known: object) -> T:
     """
-    Return the object of a file.
+    Return a file of an archive as a dataclass.
+
+    Args:
+        kind: The dataclass.
+        most_bytes: The largest file that is read.
+        known: The values of fields that the file's path says.
 
     Raises:
-        ValueError: The file is no JSON, or has another format.
-
-    """
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ValueError("it is no JSON") from None
-    if not isinstance(values, dict):
-        raise ValueError("it is no JSON object")
-    if values.get("format") != FORMAT:
-        raise ValueError(f"its format is not {FORMAT}: another version of shoal wrote it")
-    return values
-
-
-def read_small(store: Store, path: str, most_bytes: int = _LARGEST_BYTES) -> bytes:
-    """
-    Return a file of an archive.
-
-    Raises:
-        DamagedObject: The file has more bytes.
+        DamagedObject: The file has more bytes, is no JSON, has another format, or is no such dataclass.
         FileNotFoundError: There is no such file.
 
     """
     with closing(store.open(path)) as file:
+        where = f"{store.url}/{path}"
         if file.size > most_bytes:
-            raise DamagedObject(
-                f"{store.url}/{path}", f"{file.size:,} bytes are more than any that shoal writes"
-            )
-        return file.read_at(0, file.size)
-
-
-def read_json(store: Store, path: str, most_bytes: int = _LARGEST_BYTES) -> Mapping[str, object]:
-    """
-    Return the object of a file of an archive.
-
-    Raises:
-        DamagedObject: The file has more bytes, is no JSON, or has another format.
-        FileNotFoundError: There is no such file.
-
-    """
-    data = read_small(store, path, most_bytes)
+            raise DamagedObject(where, f"{file.size:,} bytes are more than any that shoal writes")
+        data = file.read_at(0, file.size)
     try:
-        return decode(data)
-    except ValueError as error:
-        raise DamagedObject(f"{store.url}/{path}", str(error)) from None
+        values = typed(dict, json.loads(data))
+        if values["format"] != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}: another version of shoal wrote it")
+        found: T = read_value(kind, {**values, **known})
+        return found
+    except KeyError as error:
+        raise DamagedObject(where, f"it has no {error}") from None
+    except (TypeError, ValueError, RecursionError, UnsafeName) as error:
+        raise DamagedObject(where, f"it is not what shoal writes there: {error!s:.200}") from None
 
 
 def listed(store: Store, directory: str) -> list[Listed]:
@@ -148,6 +130,23 @@ def newest_time(store: Store, directory: str, prefix: str = "", by_ms: int | Non
     return max((each for each in times if by_ms is None or each <= by_ms), default=None)
 
 
+def read_newest(
+    kind: type[T], store: Store, directory: str, most_bytes: int, by_ms: int | None = None
+) -> T | None:
+    """Return the newest of such files, as :func:`read_json` does; None without any."""
+    newest = newest_time(store, directory, by_ms=by_ms)
+    return None if newest is None else read_json(kind, store, f"{directory}/{timed_file(newest)}", most_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    id: str
+
+    def __post_init__(self) -> None:
+        if not is_cluster_id(self.id):
+            raise ValueError(f"id {self.id!r}")
+
+
 def read_archive_id(store: Store) -> str:
     """
     Return the id of the archive in a directory.
@@ -158,9 +157,6 @@ def read_archive_id(store: Store) -> str:
 
     """
     try:
-        found = read_json(store, ARCHIVE_FILE).get("id")
+        return read_json(_Identity, store, ARCHIVE_FILE).id
     except FileNotFoundError:
         raise NoArchive(store) from None
-    if not isinstance(found, str) or not is_cluster_id(found):
-        raise DamagedObject(f"{store.url}/{ARCHIVE_FILE}", "it has no id")
-    return found

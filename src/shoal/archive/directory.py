@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
+from ..json_values import to_json
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
 from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
@@ -48,7 +49,7 @@ class ArchivedTopic:
     One creation of a topic.
 
     Attributes:
-        name: Its name in the archive.
+        topic: Its name in the archive.
         directory_id: The name of its directory: the source's topic id, or ``no-id-`` and the cluster's id.
         partitions: The number of its partitions.
         replication_factor: That of the source.
@@ -60,7 +61,7 @@ class ArchivedTopic:
 
     """
 
-    name: str
+    topic: str
     directory_id: str
     partitions: int
     replication_factor: int
@@ -70,67 +71,16 @@ class ArchivedTopic:
     written_ms: int
     source_cluster: str | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.partitions <= _MOST_PARTITIONS or not 0 < self.replication_factor <= _MOST_REPLICAS:
+            raise ValueError(f"it has {self.partitions} partitions and {self.replication_factor} replicas")
+        if self.source_cluster is not None and not is_cluster_id(self.source_cluster):
+            raise ValueError(f"{self.source_cluster!r} is no id of a cluster")
+
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The source's topic id; None if the source has none."""
         return topic_id_of_directory(self.directory_id)
-
-    def says_the_same(self, other: ArchivedTopic) -> bool:
-        """Whether another description differs in its time alone."""
-        return replace(self, written_ms=0) == replace(other, written_ms=0)
-
-    def to_json_object(self) -> Mapping[str, object]:
-        """Return the description as JSON, without what its path says."""
-        return {
-            "topic": self.name,
-            "source_topic": self.source_topic,
-            "source_cluster": self.source_cluster,
-            "partitions": self.partitions,
-            "replication_factor": self.replication_factor,
-            "configs": dict(self.configs),
-            "defaults": dict(self.defaults),
-        }
-
-    @classmethod
-    def from_json_object(
-        cls, name: str, directory_id: str, written_ms: int, values: Mapping[str, object]
-    ) -> ArchivedTopic:
-        """
-        Read the JSON.
-
-        Raises:
-            ValueError: The JSON is no description of a topic.
-
-        """
-        return cls(
-            name,
-            directory_id,
-            _whole(values.get("partitions"), _MOST_PARTITIONS),
-            _whole(values.get("replication_factor"), _MOST_REPLICAS),
-            _texts(values.get("configs")),
-            _texts(values.get("defaults")),
-            str(values.get("source_topic")),
-            written_ms,
-            _cluster(values.get("source_cluster")),
-        )
-
-
-def _whole(value: object, most: int) -> int:
-    if type(value) is not int or not 0 < value <= most:
-        raise ValueError(f"{value!r} is not a number from 1 to {most}")
-    return value
-
-
-def _cluster(value: object) -> str | None:
-    if value is None or (isinstance(value, str) and is_cluster_id(value)):
-        return value
-    raise ValueError(f"{value!r} is no id of a cluster")
-
-
-def _texts(value: object) -> Mapping[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise ValueError("its configurations are no texts")
-    return value
 
 
 class Archive:
@@ -238,17 +188,11 @@ class Archive:
 
     def _read_topic(self, topic: str, directory_id: str, written_ms: int) -> ArchivedTopic:
         path = f"{topic_path(topic, directory_id)}/{timed_file(written_ms, _TOPIC)}"
-        known = self._topics.get(path)
-        if known is not None:
-            return known
-        try:
-            found = ArchivedTopic.from_json_object(
-                topic, directory_id, written_ms, read_json(self.store, path)
+        if path not in self._topics:
+            self._topics[path] = read_json(
+                ArchivedTopic, self.store, path, topic=topic, directory_id=directory_id, written_ms=written_ms
             )
-        except ValueError as error:
-            raise DamagedObject(f"{self.store.url}/{path}", str(error)) from None
-        self._topics[path] = found
-        return found
+        return self._topics[path]
 
     def describe(self, topic: ArchivedTopic) -> bool:
         """
@@ -259,24 +203,26 @@ class Archive:
                 described later, and readers take that one.
 
         """
-        creations = self.creations(topic.name)
+        creations = self.creations(topic.topic)
         others = {each.source_cluster for each in creations} - {None, topic.source_cluster}
         if others and topic.source_cluster is not None:
             raise ConfigError(
-                f"{self.store.url}: topic {topic.name} was archived from another cluster, {others.pop()}, "
+                f"{self.store.url}: topic {topic.topic} was archived from another cluster, {others.pop()}, "
                 f"and readers would take the one of {topic.source_cluster}. Archive to another directory, or "
                 "give the topic another name by --rename"
             )
         known = {each.directory_id: each for each in creations}.get(topic.directory_id)
         if known is not None and any(each.written_ms > known.written_ms for each in creations):
             raise ConfigError(
-                f"{self.store.url}: topic {topic.name} was created again and put back, and readers take the "
+                f"{self.store.url}: topic {topic.topic} was created again and put back, and readers take the "
                 "one between. Archive to another directory, or give the topic another name by --rename"
             )
-        if known is not None and known.says_the_same(topic):
+        if known is not None and known == replace(topic, written_ms=known.written_ms):
             return False
-        path = f"{topic_path(topic.name, topic.directory_id)}/{timed_file(topic.written_ms, _TOPIC)}"
-        self.store.write(path, encode(topic.to_json_object()))
+        path = f"{topic_path(topic.topic, topic.directory_id)}/{timed_file(topic.written_ms, _TOPIC)}"
+        values = to_json(topic)
+        del values["directory_id"], values["written_ms"]  # the path has them
+        self.store.write(path, encode(values))
         return True
 
     def objects(self, topic: str, directory_id: str, partition: int) -> PartitionObjects:
@@ -317,13 +263,13 @@ class Archive:
         """
 
         def look_at(topic: ArchivedTopic, number: int) -> T:
-            return look(topic, number, self.objects(topic.name, topic.directory_id, number))
+            return look(topic, number, self.objects(topic.topic, topic.directory_id, number))
 
         partitions = [
             (topic, number)
             for topic in topics
             for number in range(topic.partitions)
-            if wanted is None or TopicPartition(topic.name, number) in wanted
+            if wanted is None or TopicPartition(topic.topic, number) in wanted
         ]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return list(pool.map(look_at, *zip(*partitions, strict=True))) if partitions else []

@@ -35,13 +35,11 @@ class GroupAnswers:
         """Read the offsets again, and list their groups."""
         self._groups = read_groups(self._store, self._by_ms)
         message = response_class(ApiKey.LIST_GROUPS)
-        return message(
-            error_code=0,
-            groups=[
-                message.ListedGroup(group_id=name, protocol_type="consumer", group_state="Empty")
-                for name in self._groups
-            ],
-        )
+        listed = [
+            message.ListedGroup(group_id=name, protocol_type="consumer", group_state="Empty")
+            for name in self._groups
+        ]
+        return message(groups=listed)
 
     def committed_offsets(self, request: Any) -> Any:
         """Return the offsets as the last listing had them."""
@@ -62,14 +60,8 @@ def _group(wanted: Any, committed: Mapping[TopicPartition, int]) -> Any:
         ]
     topics: dict[str, list[Any]] = defaultdict(list)
     for each in partitions:
-        topics[each.topic].append(
-            topic.OffsetFetchResponsePartitions(
-                partition_index=each.partition,
-                committed_offset=committed.get(each, -1),
-                committed_leader_epoch=-1,
-                metadata="",
-                error_code=0,
-            )
-        )
+        offset = committed.get(each, -1)
+        answer = topic.OffsetFetchResponsePartitions(partition_index=each.partition, committed_offset=offset)
+        topics[each.topic].append(answer)
     answers = [topic(name=name, partitions=found) for name, found in topics.items()]
-    return group(group_id=wanted.group_id, error_code=0, topics=answers)
+    return group(group_id=wanted.group_id, topics=answers)

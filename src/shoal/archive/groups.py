@@ -6,14 +6,15 @@ The offsets are those of the source, and so are the offsets of the archived batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
-from .description import DamagedObject, encode, listed, newest_time, read_json
-from .names import ARCHIVE_GROUPS, UnsafeName, check_topic, read_partition, read_timed_file, timed_file
+from .description import encode, listed, newest_time, read_newest
+from .names import ARCHIVE_GROUPS, check_topic, read_partition, read_timed_file, timed_file
 from .store import Store
 
 __all__ = ["ArchivedGroups", "check_time", "read_groups", "write_groups"]
@@ -26,6 +27,22 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 _LARGEST_OFFSET = 2**63 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """A file: the offsets by group, topic, and number of the partition."""
+
+    groups: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+    def __post_init__(self) -> None:
+        for topics in self.groups.values():
+            for topic, offsets in topics.items():
+                check_topic(topic)
+                for number, offset in offsets.items():
+                    read_partition(topic, number)
+                    if not 0 <= offset <= _LARGEST_OFFSET:
+                        raise ValueError(f"{offset} is no offset")
+
+
 def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
     """
     Return the newest committed offsets, or those of a time; none if the archive has none of then.
@@ -35,15 +52,15 @@ def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
         ShoalError: The store does not answer.
 
     """
-    newest = newest_time(store, ARCHIVE_GROUPS, by_ms=by_ms)
-    if newest is None:
-        return {}
-    path = f"{ARCHIVE_GROUPS}/{timed_file(newest)}"
-    values = read_json(store, path, _LARGEST_BYTES)
-    try:
-        return _groups(values.get("groups"))
-    except (ValueError, UnsafeName) as error:
-        raise DamagedObject(f"{store.url}/{path}", str(error)) from None
+    found = read_newest(_Groups, store, ARCHIVE_GROUPS, _LARGEST_BYTES, by_ms)
+    return {
+        name: {
+            TopicPartition(topic, int(number)): offset
+            for topic, offsets in topics.items()
+            for number, offset in offsets.items()
+        }
+        for name, topics in (found.groups if found else {}).items()
+    }
 
 
 def check_time(store: Store, by_ms: int | None) -> None:
@@ -84,33 +101,10 @@ def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:
         topics = values.setdefault(name, {})
         for partition, offset in offsets.items():
             topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    data = encode({"groups": values})
+    data = encode(_Groups(values))
     if len(data) > _LARGEST_BYTES:
         raise ConfigError(
             f"the committed offsets of {len(groups):,} groups take {len(data):,} bytes, and a file of an "
             f"archive has at most {_LARGEST_BYTES:,}. Select fewer groups by --groups"
         )
     store.write(f"{ARCHIVE_GROUPS}/{timed_file(written_ms)}", data)
-
-
-def _groups(values: object) -> ArchivedGroups:
-    return {
-        name: {
-            TopicPartition(check_topic(topic), read_partition(topic, number)): _offset(offset)
-            for topic, offsets in _objects(topics)
-            for number, offset in _objects(offsets)
-        }
-        for name, topics in _objects(values)
-    }
-
-
-def _objects(values: object) -> Sequence[tuple[str, object]]:
-    if not isinstance(values, dict):
-        raise ValueError(f"{values!r:.100} is no JSON object")
-    return list(values.items())
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _LARGEST_OFFSET:
-        raise ValueError(f"{value!r:.100} is no offset")
-    return value

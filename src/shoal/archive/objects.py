@@ -6,11 +6,11 @@ Listings are as old as the last look. Descriptions never change, so each is read
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from .description import DamagedObject, listed, read_small
+from .description import DamagedObject, listed, read_json
 from .names import ObjectName
 from .segment import SegmentFacts
 from .store import Store, StoredFile
@@ -23,6 +23,8 @@ _LOOK_BACK = 16
 #: Greater than each generation and attempt in a name.
 _ANY = 10**10
 _ANY_OFFSET = 2**63 - 1
+
+_MISSING = "it is missing, and its description is there"
 
 
 class PartitionObjects:
@@ -41,10 +43,6 @@ class PartitionObjects:
         self.path = path
         self.store = store
         self._facts: dict[ObjectName, SegmentFacts] = {}
-        self.names: list[ObjectName] = []
-        self.uncounted: list[str] = []
-        self._sizes: dict[str, int] = {}
-        self._highest_generation = -1
         self.look()
 
     def look(self) -> None:
@@ -53,8 +51,8 @@ class PartitionObjects:
             (each, found) for each in listed(self.store, self.path) if (found := ObjectName.parse(each.name))
         ]
         counted = {name for _, (name, suffix) in parsed if suffix == "json"}
-        self.names = sorted(counted)
-        self.uncounted = sorted(each.name for each, (name, _) in parsed if name not in counted)
+        self.names: list[ObjectName] = sorted(counted)
+        self.uncounted: list[str] = sorted(each.name for each, (name, _) in parsed if name not in counted)
         self._sizes = {each.name: each.size for each, _ in parsed}
         self._highest_generation = max((name.generation for _, (name, _) in parsed), default=-1)
 
@@ -80,52 +78,47 @@ class PartitionObjects:
             DamagedObject: The description cannot be read, or the object was cut short.
 
         """
-        known = self._facts.get(name)
-        if known is not None:
-            return known
-        data = read_small(self.store, f"{self.path}/{name}.json")
-        try:
-            found = SegmentFacts.decode(data)
-        except ValueError as error:
-            raise DamagedObject(self.where(name, "json"), str(error)) from None
-        if found.next_offset <= name.base_offset:
-            raise DamagedObject(
-                self.where(name, "json"), f"next_offset {found.next_offset} is not behind its name's"
-            )
-        size = self._sizes.get(f"{name}.log")
-        if size is None:
-            raise DamagedObject(self.where(name), "it is missing, and its description is there")
-        if size != found.log_bytes:
-            raise DamagedObject(
-                self.where(name), f"it has {size:,} bytes, but its description {found.log_bytes:,}"
-            )
-        self._facts[name] = found
-        return found
+        if name not in self._facts:
+            found = read_json(SegmentFacts, self.store, f"{self.path}/{name}.json")
+            if found.next_offset <= name.base_offset:
+                reason = f"next_offset {found.next_offset} is not behind its name's"
+                raise DamagedObject(self.where(name, "json"), reason)
+            self._check_size(name, "log", found.log_bytes)
+            self._facts[name] = found
+        return self._facts[name]
 
-    def open(self, name: ObjectName, suffix: str, size: int) -> StoredFile:
+    def _check_size(self, name: ObjectName, suffix: str, size: int) -> None:
+        found = self._sizes.get(f"{name}.{suffix}")
+        if found is None:
+            raise DamagedObject(self.where(name, suffix), _MISSING)
+        if found != size:
+            reason = f"it has {found:,} bytes, but its description {size:,}"
+            raise DamagedObject(self.where(name, suffix), reason)
+
+    def open(self, name: ObjectName, suffix: str) -> StoredFile:
         """
-        Open a file of an object, whose description has its size.
+        Open a file of an object.
 
         Raises:
-            DamagedObject: The file is missing, or has another size.
+            DamagedObject: The file is missing.
 
         """
-        where = self.where(name, suffix)
         try:
-            file = self.store.open(f"{self.path}/{name}.{suffix}")
+            return self.store.open(f"{self.path}/{name}.{suffix}")
         except FileNotFoundError:
-            raise DamagedObject(where, "it is missing, and its description is there") from None
-        if file.size != size:
-            file.close()
-            raise DamagedObject(where, f"it has {file.size:,} bytes, but its description {size:,}")
-        return file
+            raise DamagedObject(self.where(name, suffix), _MISSING) from None
+
+    @property
+    def last(self) -> SegmentFacts | None:
+        """The description of the object that reaches furthest; None without any."""
+        names = self._candidates(self.names[-_LOOK_BACK:])
+        return max(map(self.facts, names), key=lambda each: each.next_offset, default=None)
 
     @property
     def end_offset(self) -> int | None:
         """The end of the last object; None without any."""
-        if not self.names:
-            return None
-        return max(self.facts(name).next_offset for name in self._candidates(self.names[-_LOOK_BACK:]))
+        last = self.last
+        return None if last is None else last.next_offset
 
     def _candidates(self, names: Sequence[ObjectName]) -> list[ObjectName]:
         """
@@ -155,8 +148,8 @@ class PartitionObjects:
             while (found := self.at(offset)) is not None:
                 name, until = found
                 facts = self.facts(name)
-                if facts.index_bytes and self._sizes.get(f"{name}.txnindex") != facts.index_bytes:
-                    raise DamagedObject(self.where(name, "txnindex"), "it is missing, or was cut short")
+                if facts.index_bytes:
+                    self._check_size(name, "txnindex", facts.index_bytes)
                 offset = max(offset + 1, min(until, facts.next_offset))
         except DamagedObject as error:
             return error
@@ -189,43 +182,34 @@ class PartitionObjects:
             DamagedObject: An object is missing: the next one does not follow on this offset.
 
         """
-        behind = bisect_right(self.names, (offset, _ANY, _ANY))
-        before = self.names[max(0, behind - _LOOK_BACK) : behind]
-        covering = [each for each in self._candidates(before) if self.facts(each).next_offset > offset]
-        if not covering:
-            return self._next(offset, behind)
-        found = max(covering, key=lambda each: (each.generation, each.base_offset))
-        return found, self._until(found, behind)
-
-    def overlapping(self, name: ObjectName) -> Iterator[ObjectName]:
-        """Yield the other objects that have some of an object's offsets: one of the two writers was late."""
-        place, behind = bisect_left(self.names, name), self.facts(name).next_offset
-        for each in self._candidates(self.names[max(0, place - _LOOK_BACK) : place]):
-            if self.facts(each).next_offset > name.base_offset:
-                yield each
-        for each in self.names[place + 1 : place + 1 + _LOOK_BACK]:
-            if each.base_offset < behind:
-                yield each
-
-    def _next(self, offset: int, place: int) -> tuple[ObjectName, int] | None:
-        if place >= len(self.names):
+        place = bisect_right(self.names, (offset, _ANY, _ANY))
+        if covering := self._having(offset, offset + 1):
+            found = max(covering, key=lambda each: (each.generation, each.base_offset))
+        elif place == len(self.names):
             return None
-        following = self.names[place]
-        if self.facts(following).follows > offset:
-            raise DamagedObject(
-                self.where(following),
-                f"no object has the offsets from {offset} to {self.facts(following).follows - 1}, which "
-                "come before it",
-            )
-        return following, self._until(following, place + 1)
-
-    def _until(self, name: ObjectName, place: int) -> int:
-        later = self.names[place : place + _LOOK_BACK]
-        return min(
-            (
-                each.base_offset
-                for each in later
-                if each.generation > name.generation and each.base_offset > name.base_offset
-            ),
-            default=_ANY_OFFSET,
+        else:
+            found = self.names[place]
+            if (begin := self.facts(found).follows) > offset:
+                reason = f"no object has the offsets from {offset} to {begin - 1}, which come before it"
+                raise DamagedObject(self.where(found), reason)
+        later = (
+            each.base_offset
+            for each in self.names[place : place + _LOOK_BACK]
+            if each.generation > found.generation and each.base_offset > found.base_offset
         )
+        return found, min(later, default=_ANY_OFFSET)
+
+    def overlapping(self, name: ObjectName) -> list[ObjectName]:
+        """Return the other objects that have some of an object's offsets: one of two writers was late."""
+        found = self._having(name.base_offset, self.facts(name).next_offset)
+        return [each for each in found if each != name]
+
+    def _having(self, first: int, end: int) -> list[ObjectName]:
+        """Return the objects that have some of the offsets from the first up to an end."""
+        place = bisect_right(self.names, (first, _ANY, _ANY))
+        before = self._candidates(self.names[max(0, place - _LOOK_BACK) : place])
+        later = self.names[place : place + _LOOK_BACK]
+        return [
+            *(each for each in before if self.facts(each).next_offset > first),
+            *(each for each in later if each.base_offset < end),
+        ]

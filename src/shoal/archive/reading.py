@@ -24,7 +24,6 @@ from .aborted import AbortedEntry, read_index
 from .description import DamagedObject
 from .names import ObjectName
 from .objects import PartitionObjects
-from .overlaps import first_difference
 from .segment import digest_of
 from .store import StoredFile
 
@@ -185,7 +184,7 @@ class PartitionReader:
         with self._opening(earlier, end) as before, self._opening(later, end) as after:
             before.seek(begin)
             after.seek(begin)
-            offset = first_difference(_headers(before), _headers(after))
+            offset = _first_difference(_headers(before), _headers(after))
         if offset is not None:
             raise DamagedObject(
                 where,
@@ -206,7 +205,7 @@ class PartitionReader:
     def _open(self, name: ObjectName, until: int) -> _Opened:
         objects, facts = self.objects, self.objects.facts(name)
         where = objects.where(name)
-        file = objects.open(name, "log", facts.log_bytes)
+        file = objects.open(name, "log")
         try:
             _verify(file, where, facts.log_digest)
             entries = self._read_index(name) if facts.index_bytes else []
@@ -216,11 +215,10 @@ class PartitionReader:
         return _Opened(name, where, file, entries, min(until, facts.next_offset), 0, name.base_offset)
 
     def _read_index(self, name: ObjectName) -> Sequence[AbortedEntry]:
-        facts = self.objects.facts(name)
-        with closing(self.objects.open(name, "txnindex", facts.index_bytes)) as file:
+        with closing(self.objects.open(name, "txnindex")) as file:
             data = file.read_at(0, file.size)
         try:
-            if digest_of(data) != facts.index_digest:
+            if digest_of(data) != self.objects.facts(name).index_digest:
                 raise ValueError("its digest differs from its description")
             return read_index(data)
         except ValueError as error:
@@ -267,6 +265,23 @@ def _headers(opened: _Opened) -> Iterator[BatchHeader]:
     while data := opened.read(_ANY_BYTES):
         for batch in split(data):
             yield batch.header
+
+
+def _first_difference(earlier: Iterator[BatchHeader], later: Iterator[BatchHeader]) -> int | None:
+    """
+    Return the base offset of the first batch that compaction does not explain; None without one.
+
+    A task writes only while its lease lasts, but a lease can end between its last look and the last file.
+    Then two objects have the same offsets, of the same log. Compaction may have removed batches, or records
+    of a batch, before the later one was written; it keeps the base offsets of the others.
+    """
+    for header in later:
+        same = next((each for each in earlier if each.base_offset >= header.base_offset), None)
+        if same is None or same.base_offset != header.base_offset:
+            return header.base_offset
+        if header.crc != same.crc and header.records_count >= same.records_count:
+            return header.base_offset
+    return None
 
 
 def _verify(file: StoredFile, where: str, digest: str) -> None:

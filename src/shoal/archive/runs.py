@@ -10,11 +10,12 @@ object has a digest in its description.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import xxhash
 
-from .description import DamagedObject, encode, newest_time, read_json
+from .description import DamagedObject, encode, now_ms, read_newest
 from .directory import Archive, ArchivedTopic
 from .names import ARCHIVE_RUNS, timed_file
 from .objects import PartitionObjects
@@ -25,48 +26,63 @@ __all__ = ["write_run"]
 _LARGEST_BYTES = 64 * 1024 * 1024
 
 
-def write_run(archive: Archive, topics: Iterable[ArchivedTopic], *, started_ms: int, ended_ms: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What the archive has of one partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int | None
+    next_offset: int | None
+    objects: int
+    bytes: int
+    digest: str
+
+    @classmethod
+    def of(cls, topic: ArchivedTopic, partition: int, objects: PartitionObjects) -> _Extent:
+        sizes = objects.sizes()
+        listed = "".join(f"{name} {size}\n" for name, size in sorted(sizes.items()))
+        return cls(
+            topic.topic,
+            topic.directory_id,
+            partition,
+            objects.start_offset,
+            objects.end_offset,
+            len(objects.names),
+            sum(sizes.values()),
+            xxhash.xxh3_128(listed.encode()).hexdigest(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    started_ms: int
+    ended_ms: int
+    partitions: Sequence[_Extent]
+
+
+def write_run(archive: Archive, topics: Iterable[str], started_ms: int, ended_ms: int | None = None) -> None:
     """
     Write the manifest of a run, unless the newest one has the same extents.
 
     Args:
-        topics: The topics that the run archived, sorted by name.
+        topics: The names of the topics that the run archived.
         started_ms: The beginning of the run.
-        ended_ms: Its end, which the file is named by.
+        ended_ms: Its end, which the file is named by; None for now.
 
     Raises:
         DamagedObject: A description cannot be read.
         ShoalError: The store does not answer, or refuses.
 
     """
-    extents = archive.each_partition(topics, _extent)
-    if extents == _newest_extents(archive):
-        return
-    values = {"started_ms": started_ms, "ended_ms": ended_ms, "partitions": extents}
-    archive.store.write(f"{ARCHIVE_RUNS}/{timed_file(ended_ms)}", encode(values))
-
-
-def _newest_extents(archive: Archive) -> object:
-    newest = newest_time(archive.store, ARCHIVE_RUNS)
-    if newest is None:
-        return None
+    found = archive.topics()
+    archived = [found[name] for name in sorted(topics) if name in found]
+    ended_ms = now_ms() if ended_ms is None else ended_ms
+    run = _Run(started_ms, ended_ms, archive.each_partition(archived, _Extent.of))
     try:
-        found = read_json(archive.store, f"{ARCHIVE_RUNS}/{timed_file(newest)}", _LARGEST_BYTES)
+        before = read_newest(_Run, archive.store, ARCHIVE_RUNS, _LARGEST_BYTES)
     except DamagedObject:
-        return None  # another manifest is worth more than an error about this one
-    return found.get("partitions")
-
-
-def _extent(topic: ArchivedTopic, partition: int, objects: PartitionObjects) -> Mapping[str, object]:
-    sizes = objects.sizes()
-    listed = "".join(f"{name} {size}\n" for name, size in sorted(sizes.items()))
-    return {
-        "topic": topic.name,
-        "topic_id": topic.directory_id,
-        "partition": partition,
-        "start_offset": objects.start_offset,
-        "next_offset": objects.end_offset,
-        "objects": len(objects.names),
-        "bytes": sum(sizes.values()),
-        "digest": xxhash.xxh3_128(listed.encode()).hexdigest(),
-    }
+        before = None  # another manifest is worth more than an error about this one
+    if before is None or before.partitions != run.partitions:
+        archive.store.write(f"{ARCHIVE_RUNS}/{timed_file(ended_ms)}", encode(run))

@@ -12,11 +12,10 @@ import secrets
 import struct
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -27,7 +26,7 @@ from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
-from .store import MOST_CACHED_BYTES, Store, leave_cache, storage_failed
+from .store import Store, spare_cache, storage_failed
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
@@ -72,39 +71,11 @@ class SegmentFacts:
     aborted_later: tuple[tuple[int, int], ...]
     written_ms: int
 
-    def encode(self) -> bytes:
-        """Return the JSON."""
-        return description.encode({each.name: getattr(self, each.name) for each in fields(self)})
-
-    @classmethod
-    def decode(cls, data: bytes) -> SegmentFacts:
-        """
-        Read the JSON.
-
-        Raises:
-            ValueError: The JSON is no description of a segment.
-
-        """
-        values = description.decode(data)
-        aborted = values.get("aborted_later")
-        if not isinstance(aborted, list) or not all(_is_pair(each) for each in aborted):
-            raise ValueError("aborted_later is no list of pairs")
-        given: dict[str, Any] = {"aborted_later": tuple((each[0], each[1]) for each in aborted)}
-        for each in fields(cls):
-            if each.name == "aborted_later":
-                continue
-            value = values.get(each.name)
-            wanted = str if each.name.endswith("_digest") else int
-            if type(value) is not wanted:
-                raise ValueError(f"{each.name} is missing, or has another type")
-            if isinstance(value, int) and not -1 <= value <= _LARGEST_OFFSET:
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(value) is int and not -1 <= value <= _LARGEST_OFFSET:
                 raise ValueError(f"{each.name} {value} is out of range")
-            given[each.name] = value
-        return cls(**given)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value)
 
 
 def digest_of(data: bytes) -> str:
@@ -126,9 +97,7 @@ class OpenSegment:
 
     """
 
-    def __init__(
-        self, file: Path, offset: int, aborted: OpenAborted, *, follows: int, is_read_again: bool = True
-    ) -> None:
+    def __init__(self, file: Path, offset: int, aborted: OpenAborted, *, follows: int) -> None:
         """
         Begin without batches.
 
@@ -137,21 +106,18 @@ class OpenSegment:
             offset: The offset of the partition from which batches come.
             aborted: The partition's aborted transactions.
             follows: The offset up to which the archive has the partition.
-            is_read_again: Whether the file is uploaded. If not, the file itself becomes the object.
 
         """
-        self._is_read_again = is_read_again
         self._file = file
         self._aborted = aborted
         self._follows = follows
         self._base_offset = self.next_offset = offset
         self._index = bytearray()
         self._digest = xxhash.xxh3_128()
-        self.size = self.batches = self.records = self._cached = 0
+        self.size = self.batches = self.records = 0
         self._least_ms = self._newest_ms = self._leader_epoch = -1
         self.began_at = time.monotonic()
         self.is_closed = False
-        self._name: ObjectName | None = None
         #: The name of the ``.log`` that the archive has, and its description.
         self._published: tuple[ObjectName, SegmentFacts] | None = None
 
@@ -238,17 +204,11 @@ class OpenSegment:
                 left = view
                 while left:
                     left = left[file.write(left) :]
-                self._spare_cache(file.fileno(), len(view))
+                spare_cache(file.fileno(), self.size, self.size + len(view))
         except OSError as error:
             raise storage_failed(f"the local disk ({self._file.parent})", error) from error
         self._digest.update(view)
         self.size += len(view)
-
-    def _spare_cache(self, descriptor: int, size: int) -> None:
-        self._cached += size
-        if self._cached >= MOST_CACHED_BYTES and not self._is_read_again:
-            leave_cache(descriptor, self.size + size)
-            self._cached = 0
 
     def pass_over(self, offset: int) -> None:
         """Let the segment end at a later offset: the source has no batch before it."""
@@ -260,7 +220,7 @@ class OpenSegment:
         """
         Write the segment's files; this closes it, and may be tried again.
 
-        A later attempt continues behind a ``.log`` that was written: a store that takes no small file for an
+        A later attempt continues behind the files that were written: a store that takes no small file for an
         hour, such as a full disk, does not get another ``.log`` at each attempt.
 
         Args:
@@ -275,16 +235,15 @@ class OpenSegment:
         self.is_closed = True
         is_again = self._published is not None
         if self._published is None:
-            if self._name is None or not store.is_local:
-                # Random: whatever an earlier attempt has left, or still sends, has another name.
-                self._name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
-            store.write(f"{directory}/{self._name}.log", self._file)
-            self._published = self._name, self._facts()
+            # Random: whatever an earlier attempt has left, or still sends, has another name.
+            name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
+            store.write(f"{directory}/{name}.log", self._file)
+            self._published = name, self._facts()
         name, facts = self._published
         if self._index:
             _write_small(store, f"{directory}/{name}.txnindex", bytes(self._index), is_again=is_again)
         may_count()
-        _write_small(store, f"{directory}/{name}.json", facts.encode(), is_again=is_again)
+        _write_small(store, f"{directory}/{name}.json", description.encode(facts), is_again=is_again)
         return name, facts
 
     def _facts(self) -> SegmentFacts:
@@ -313,8 +272,8 @@ class OpenSegment:
 def _write_small(store: Store, path: str, data: bytes, *, is_again: bool) -> None:
     """Write a file; an earlier attempt may have done it although its answer was lost."""
     if is_again:
-        with suppress(FileNotFoundError):
-            if description.read_small(store, path, len(data)) == data:
+        with suppress(FileNotFoundError), closing(store.open(path)) as file:
+            if file.read_at(0, len(data)) == data:
                 return
     store.write(path, data)
 

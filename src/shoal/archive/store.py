@@ -29,12 +29,11 @@ from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = [
     "ANSWERS_WITHIN_S",
-    "MOST_CACHED_BYTES",
     "Listed",
     "Store",
     "StoredFile",
-    "leave_cache",
     "open_store",
+    "spare_cache",
     "storage_failed",
 ]
 
@@ -55,7 +54,7 @@ ANSWERS_WITHIN_S = 60.0
 _COPY_BYTES = 8 * 1024 * 1024
 
 #: The bytes of a file that may be in the page cache.
-MOST_CACHED_BYTES = 8 * 1024 * 1024
+_MOST_CACHED_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -143,7 +142,6 @@ class _LocalFile:
 
     def __init__(self, path: Path, where: str) -> None:
         self._where = where
-        self._cached = 0
         self._file = path.open("rb", buffering=0)
         self.size = os.fstat(self._file.fileno()).st_size
 
@@ -152,25 +150,27 @@ class _LocalFile:
             data = os.pread(self._file.fileno(), size, position)
         except OSError as error:
             raise storage_failed(self._where, error) from error
-        self._cached += len(data)
-        if self._cached >= MOST_CACHED_BYTES:
-            leave_cache(self._file.fileno(), position + len(data))
-            self._cached = 0
+        spare_cache(self._file.fileno(), position, position + len(data))
         return data
 
     def close(self) -> None:
-        leave_cache(self._file.fileno(), self.size)
+        spare_cache(self._file.fileno(), 0, self.size + _MOST_CACHED_BYTES)
         self._file.close()
 
 
-def leave_cache(descriptor: int, end: int) -> None:
+def spare_cache(descriptor: int, begin: int, end: int) -> None:
     """
-    Drop the pages of a file up to a position from the page cache, and have the disk take those that are new.
+    Drop the pages of a file from the page cache from time to time, and have the disk take those that are new.
 
     An archive is larger than memory, and passes once. Its pages are soon used again for the rest of it: new
     ones would cost more CPU than all else, since a hypervisor may have to find memory for each.
+
+    Args:
+        begin: The position from which the file was read or written just now.
+        end: The position behind that.
+
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and begin // _MOST_CACHED_BYTES < end // _MOST_CACHED_BYTES:
         os.posix_fadvise(descriptor, 0, end, os.POSIX_FADV_DONTNEED)
 
 
@@ -299,18 +299,19 @@ def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     parts = urlsplit(url)
     path = unquote(parts.path)
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    given = dict(credentials.arguments)
     if parts.scheme.lower() == "s3":
         # By its URL, pyarrow would try a silent store for minutes, and shoal itself waits and says so.
         if not {"region", "endpoint_override"} & options.keys():
             options["region"] = resolve_s3_region(parts.netloc)
-        return S3FileSystem(**credentials.given(), **options), f"{parts.netloc}{path}"
-    if not credentials.given():
+        return S3FileSystem(**given, **options), f"{parts.netloc}{path}"
+    if not given:
         found: tuple[Any, str] = FileSystem.from_uri(url)
         return found
     account = (parts.hostname or "").partition(".")[0]
     if options.pop("enable_tls", "true") == "false":
         options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-    return AzureFileSystem(account, **credentials.given(), **options), f"{parts.username}{path}"
+    return AzureFileSystem(account, **given, **options), f"{parts.username}{path}"
 
 
 def _answer(where: str, question: Callable[[], T]) -> T:

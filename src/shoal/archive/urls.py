@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from ..errors import ConfigError
 
 __all__ = ["LOCAL_SCHEME", "check_url", "is_directory_url", "shown_url"]
+
+LOCAL_SCHEME = "file"
+
+_FROM_ELSEWHERE = "Credentials come from the environment, a role, or the properties file"
 
 #: The parameters of a URL, by its scheme. None of them is a secret.
 _PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -21,9 +25,9 @@ _PARAMETERS: Mapping[str, frozenset[str]] = MappingProxyType(
         "gs": frozenset({"endpoint_override", "scheme", "retry_limit_seconds"}),
         "abfss": frozenset({"blob_storage_authority", "dfs_storage_authority", "enable_tls"}),
         "hdfs": frozenset({"replication"}),
+        LOCAL_SCHEME: frozenset(),
     }
 )
-LOCAL_SCHEME = "file"
 
 
 def is_directory_url(text: str) -> bool:
@@ -44,36 +48,33 @@ def check_url(option: str, url: str) -> None:
         ConfigError: The scheme is unknown, or the URL has a secret or a parameter that it may not have.
 
     """
-    if "://" not in url:
-        return
-    parts = urlsplit(url)
-    scheme = parts.scheme.lower()
-    where = f"{option} {scheme}://…"
-    if scheme != LOCAL_SCHEME and scheme not in _PARAMETERS:
-        raise ConfigError(f"{where}: no such kind of directory. Use s3, gs, abfss, hdfs, file, or a path")
-    if parts.password is not None or (parts.username is not None and scheme != "abfss"):
-        raise ConfigError(
-            f"{where}: the URL has a user or password. URLs are shown and logged, so remove them. "
-            "Credentials come from the environment, a role, or the properties file"
-        )
+    if "://" in url:
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower()
+        problem = _problem(scheme, parts)
+        if problem is not None:
+            raise ConfigError(f"{option} {scheme}://…: {problem}")
+
+
+def _problem(scheme: str, parts: SplitResult) -> str | None:
+    if scheme not in _PARAMETERS:
+        return "no such kind of directory. Use s3, gs, abfss, hdfs, file, or a path"
     parameters = parse_qs(parts.query, keep_blank_values=True)
-    if any("@" in value for values in parameters.values() for value in values):
-        raise ConfigError(
-            f"{where}: a parameter of the URL has a user or password. URLs are shown and logged, so remove "
-            "them. Credentials come from the environment, a role, or the properties file"
-        )
-    if unknown := parameters.keys() - _PARAMETERS.get(scheme, frozenset()):
-        allowed = ", ".join(sorted(_PARAMETERS.get(scheme, ()))) or "none"
-        raise ConfigError(
-            f"{where}: the URL may not have the parameter {min(unknown)!r}. Its parameters may be: "
-            f"{allowed}. Credentials come from the environment, a role, or the properties file"
+    names_user = parts.password is not None or (parts.username is not None and scheme != "abfss")
+    if names_user or any("@" in value for values in parameters.values() for value in values):
+        return f"the URL has a user or password. URLs are shown and logged, so remove them. {_FROM_ELSEWHERE}"
+    if unknown := parameters.keys() - _PARAMETERS[scheme]:
+        allowed = ", ".join(sorted(_PARAMETERS[scheme])) or "none"
+        return (
+            f"the URL may not have the parameter {min(unknown)!r}. Its parameters may be: {allowed}. "
+            f"{_FROM_ELSEWHERE}"
         )
     if parts.fragment:
-        raise ConfigError(f"{where}: the URL may not have a '#'. Write %23 for one in a name")
-    if scheme != LOCAL_SCHEME and {".", ".."} & set(unquote(parts.path).split("/")):
+        return "the URL may not have a '#'. Write %23 for one in a name"
+    if scheme == LOCAL_SCHEME:
+        is_here = parts.netloc in ("", "localhost")
+        return None if is_here else f"{parts.netloc!r} is another machine. Use file:///PATH"
+    if {".", ".."} & set(unquote(parts.path).split("/")):
         # A store lists objects by their names, but its client opens another object for such a name.
-        raise ConfigError(f"{where}: a store has no '.' and no '..'. Remove them from the path")
-    if not parts.netloc and scheme != LOCAL_SCHEME:
-        raise ConfigError(f"{where}: the URL has no bucket. Use {scheme}://BUCKET/PATH")
-    if scheme == LOCAL_SCHEME and parts.netloc not in ("", "localhost"):
-        raise ConfigError(f"{where}: {parts.netloc!r} is another machine. Use file:///PATH")
+        return "a store has no '.' and no '..'. Remove them from the path"
+    return None if parts.netloc else f"the URL has no bucket. Use {scheme}://BUCKET/PATH"

@@ -304,11 +304,9 @@ class Cluster:
             self._connecting = self._begun = None
 
     def _open_socket(self, address: Address, timeout_s: float) -> socket.socket:
-        directory = self.config.directory
-        if directory is None:
+        if self.config.directory is None:
             return open_socket(address, timeout_s)
-        config = self.config
-        return connect_archive(directory, config.store_credentials, config.groups_by_ms, config.archive_id)
+        return connect_archive(self.config.open_archive(), self.config.directory, self.config.groups_by_ms)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..archive.credentials import STORE_PROPERTIES, StoreCredentials, read_credentials
+from ..archive.credentials import STORE_PROPERTIES, read_credentials
+from ..archive.directory import Archive
 from ..archive.urls import check_url, is_directory_url
 from ..errors import ConfigError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
@@ -229,10 +230,25 @@ class ClientConfig:
             )
         return config, warnings
 
+    def open_archive(self, *, creates: bool = False) -> Archive:
+        """
+        Open the archive that this is; with ``creates``, make it if the directory is empty.
+
+        Raises:
+            ConfigError: The directory is no archive, or another one than :attr:`archive_id` says.
+            ShoalError: The store does not answer, or refuses.
+
+        """
+        assert self.directory is not None, "it is an archive"
+        credentials = self.security.store if self.security else None
+        if creates:
+            return Archive.create(self.directory, credentials)
+        return Archive.open(self.directory, credentials, self.archive_id)
+
     @property
-    def store_credentials(self) -> StoreCredentials | None:
-        """The credentials of an archive's store; None for the environment's."""
-        return self.security.store if self.security else None
+    def has_acls(self) -> bool:
+        """Whether it has topics and groups that ACLs protect; an archive has files."""
+        return self.directory is None
 
     @property
     def request_timeout_s(self) -> float:

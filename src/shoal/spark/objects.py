@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shoal.archive.directory import Archive, ArchivedTopic
+from shoal.archive.directory import ArchivedTopic
 from shoal.archive.objects import PartitionObjects
 from shoal.client.config import ClientConfig
 from shoal.mirroring.model.ranges import CopyRange
@@ -21,12 +21,11 @@ def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[Cop
         ShoalError: A description is damaged, an object is missing, or the store does not answer.
 
     """
-    assert config.directory is not None, "it is an archive"
-    archive = Archive.open(config.directory, config.store_credentials)
+    archive = config.open_archive()
     wanted = {each.source: each for each in ranges}
 
     def cut(topic: ArchivedTopic, number: int, objects: PartitionObjects) -> list[CopyRange]:
-        return list(_cut(wanted[TopicPartition(topic.name, number)], objects))
+        return list(_cut(wanted[TopicPartition(topic.topic, number)], objects))
 
     topics = [topic for _, topic in sorted(archive.topics().items())]
     return [piece for pieces in archive.each_partition(topics, cut, wanted) for piece in pieces]

@@ -80,18 +80,6 @@ def test_later_run_writes_nothing_if_nothing_has_changed(
     assert archiving.files() == 1
 
 
-def test_round_leaves_out_the_groups_of_mirrors_and_those_not_selected(
-    groups: Groups, tmp_path: Path
-) -> None:
-    groups.two.topic()
-    archiving = Archiving(groups, tmp_path / "archive", "g|shoal.*")
-    groups.commit("source", "g", 4)
-    groups.commit("source", "h", 4)
-    groups.commit("source", groups.two.settings.group, 4)
-    archiving.rounds.round(groups.topics)
-    assert read_groups(archiving.store).keys() == {"g"}
-
-
 def test_group_whose_coordinator_fails_keeps_its_archived_offsets(
     groups: Groups, archiving: Archiving
 ) -> None:

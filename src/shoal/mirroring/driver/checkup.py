@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...archive.credentials import StoreCredentials
 from ...archive.description import NoArchive
-from ...archive.directory import Archive
-from ...archive.urls import shown_url
 from ...client.broker_state import controller_ahead_ms
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
@@ -65,7 +62,7 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
     """Yield sentences about a cluster that answers, or about an archive."""
     config = cluster.config
     if config.directory is not None:
-        yield from _archive_warnings(config.directory, config.store_credentials)
+        yield from _archive_warnings(config)
         return
     unreachable = unreachable_brokers(cluster, config.bootstrap)
     remedy = f"Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
@@ -88,13 +85,14 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
         )
 
 
-def _archive_warnings(directory: str, credentials: StoreCredentials | None) -> Iterator[str]:
+def _archive_warnings(config: ClientConfig) -> Iterator[str]:
     with contextlib.suppress(NoArchive):  # the plan says so
-        damages, uncounted = Archive.open(directory, credentials).examine()
+        archive = config.open_archive()
+        damages, uncounted = archive.examine()
         yield from map(str, damages)
         if uncounted:
             yield (
-                f"files of {shown_url(directory)} do not count, since their .json is missing "
+                f"files of {archive.store.url} do not count, since their .json is missing "
                 f"({len(uncounted):,}, such as {uncounted[0]}): a failed upload or a killed task left them. "
                 "You may delete them while no mirror writes there"
             )

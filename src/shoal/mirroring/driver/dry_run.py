@@ -241,7 +241,7 @@ class _DryRunner:
         """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""
         for acl in acls:
             config = self._options.source if acl.cluster == "source" else self._options.destination
-            if config.directory is None:
+            if config.has_acls:
                 yield acl
             elif config.keeper is not None and acl.resource_type == "group":
                 yield replace(acl, cluster="destination")
@@ -254,7 +254,7 @@ class _DryRunner:
             for topic in changes.topics.values()
             if not topic.creation and topic.deleted is None
         }
-        if not names or options.source.directory or options.destination.directory:
+        if not names or not (options.source.has_acls and options.destination.has_acls):
             return ()
         clusters = self._source, self._destination
         return tuple(compare_followers(options, changes.group, *clusters, names))
@@ -273,9 +273,8 @@ class _DryRunner:
         )
 
     def _destination_before_2_8(self) -> bool:
-        if self._options.destination.directory is not None:
-            return False
-        return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
+        connection = self._destination.any_connection()
+        return connection.speaks(ApiKey.PRODUCE) and connection.version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
 
     # Positions
 

@@ -30,7 +30,6 @@ from ..model.progress import PartitionIncident, Phase, Summary
 from ..model.reports import SmallBatches, stopped_report
 from ..model.text import first_few
 from ..positions import GroupPositions
-from ..prepare.archive import archive_run
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import prepare
@@ -100,7 +99,7 @@ class TopicMirror:
             following = Following(mirror)
             if options.sync:
                 following.look_at_once()
-        resources.callback(self._archive_run, schedule, started_ms)
+        resources.callback(self._conclude, prepared, schedule, started_ms)
         watches: list[Watch] = []
         if not options.once:
             watches += [Discovery(mirror, partial(self._add, schedule, lock, steering)), following]
@@ -114,10 +113,10 @@ class TopicMirror:
         self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
-    def _archive_run(self, schedule: PartitionSchedule, started_ms: int) -> None:
+    def _conclude(self, prepared: Prepared, schedule: PartitionSchedule, started_ms: int) -> None:
         """Write the manifest of an archive, once the tasks have ended."""
         try:
-            archive_run(self._options.destination, schedule.names.values(), started_ms)
+            prepared.conclude(schedule.names.values(), started_ms)
         except ShoalError as error:
             self._run.warn(f"the manifest of this run is not archived: {error}")
 

@@ -7,13 +7,14 @@ An archive takes whatever batches a cluster has, so nothing of the source's conf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from ...archive.description import DamagedObject, now_ms
 from ...archive.directory import Archive, ArchivedTopic
 from ...archive.names import UnsafeName, check_topic, is_cluster_id, topic_directory_id
 from ...archive.runs import write_run
 from ...client.cluster import Cluster
-from ...client.config import ClientConfig
 from ...errors import ConfigError, ShoalError
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from ..model.options import MirrorOptions
@@ -22,7 +23,7 @@ from .changes import Prepared, PreparedTopic
 from .descriptions import describe_topics
 from .topic_configs import Configs
 
-__all__ = ["archive_run", "archive_topics", "inspect_for_archive", "left_out"]
+__all__ = ["archive_topics", "inspect_for_archive", "left_out"]
 
 
 def inspect_for_archive(
@@ -53,27 +54,25 @@ def inspect_for_archive(
         ShoalError: The store does not answer, or refuses.
 
     """
-    directory = options.destination.directory
-    assert directory is not None, "the destination is an archive"
     if options.group is not None:
         raise ConfigError(
             f"--group {options.group!r}: the group of an archive has its name from the archive's id, so "
             "that no two mirrors write it. Leave the option out"
         )
-    open_archive = Archive.create if creates else Archive.open
-    archive = open_archive(directory, options.destination.store_credentials)
+    archive = options.destination.open_archive(creates=creates)
     _check_names(archive, names.values())
     group = options.group_between(source.metadata.cluster_id, archive.id)
     on_group(group)
     topics = source.metadata.topics
     if creates:
-        refused = archive_topics(archive, source, names, patience_s, unreadable)
-        if unreadable and unreadable.keys() >= names.keys():
+        described = archive_topics(archive, source, names, patience_s)
+        unreadable.update(described.unreadable)
+        if unreadable.keys() >= names.keys():
             raise next(iter(unreadable.values()))
-        if refused:
+        if described.refused:
             warnings.append(
-                f"topics {first_few(refused)} of {source} may not be described by this principal, so their "
-                "configurations are not archived. Allow DESCRIBE_CONFIGS on them"
+                f"topics {first_few(described.refused)} of {source} may not be described by this principal, "
+                "so their configurations are not archived. Allow DESCRIBE_CONFIGS on them"
             )
     return Prepared(
         group,
@@ -89,6 +88,7 @@ def inspect_for_archive(
         (*warnings, *left_out(unreadable)),
         DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         unreadable=unreadable,
+        conclude=partial(write_run, archive),
     )
 
 
@@ -111,36 +111,45 @@ def _check_names(archive: Archive, names: Iterable[str]) -> None:
             )
 
 
-def archive_topics(
-    archive: Archive,
-    source: Cluster,
-    names: Mapping[str, str],
-    patience_s: float,
-    unreadable: dict[str, ShoalError] | None = None,
-) -> Sequence[str]:
+class Described(NamedTuple):
     """
-    Describe topics in an archive, if they have changed; return those whose configurations are unknown.
+    The topics that an archive does not have as they are.
+
+    Attributes:
+        refused: Those whose configurations this principal may not read.
+        unreadable: Why the archive cannot have a topic, by its name at the source: the archive has a
+            description of it that is damaged, or its name may not be a part of a path.
+
+    """
+
+    refused: Sequence[str]
+    unreadable: Mapping[str, ShoalError]
+
+
+def archive_topics(
+    archive: Archive, source: Cluster, names: Mapping[str, str], patience_s: float
+) -> Described:
+    """
+    Describe topics in an archive, if they have changed.
 
     Args:
         source: Its metadata have the topics.
         names: The names in the archive by the names at the source.
         patience_s: Patience with transient errors.
-        unreadable: Receives the topics that the archive cannot have. Without it, the first of them is raised.
 
     Raises:
-        DamagedObject: The archive has a description of a topic that cannot be read.
-        UnsafeName: A name of the source may not be a part of a path.
+        ConfigError: Readers would take another creation of a topic.
+        ShoalError: The source or the store does not answer, or refuses.
 
     """
     described, refused = describe_topics(source, list(names), patience_s)
+    unreadable: dict[str, ShoalError] = {}
     for name, copy in names.items():
         try:
             archive.describe(_description(source, name, copy, described.get(name, {})))
         except (DamagedObject, UnsafeName) as error:
-            if unreadable is None:
-                raise
             unreadable[name] = error
-    return refused
+    return Described(refused, unreadable)
 
 
 def _description(source: Cluster, name: str, copy: str, configs: Configs) -> ArchivedTopic:
@@ -157,23 +166,3 @@ def _description(source: Cluster, name: str, copy: str, configs: Configs) -> Arc
         now_ms(),
         cluster_id if cluster_id and is_cluster_id(cluster_id) else None,
     )
-
-
-def archive_run(destination: ClientConfig, topics: Iterable[str], started_ms: int) -> None:
-    """
-    Write the manifest of a run that ends; nothing if the destination is no archive.
-
-    Args:
-        topics: The names in the archive.
-        started_ms: The beginning of the run.
-
-    Raises:
-        ShoalError: The store does not answer, or refuses; or a description is damaged.
-
-    """
-    if destination.directory is None:
-        return
-    archive = Archive.open(destination.directory, destination.store_credentials)
-    found = archive.topics()
-    archived = [found[name] for name in sorted(topics) if name in found]
-    write_run(archive, archived, started_ms=started_ms, ended_ms=now_ms())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...client.admin import NewTopic
@@ -63,6 +63,8 @@ class Prepared:
         producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
             sequence of a producer id.
         max_decompressed_bytes: The maximum size of a decompressed batch.
+        conclude: Called at the end of the run with the copies' names and its beginning, in milliseconds since
+            1970.
 
     """
 
@@ -74,3 +76,4 @@ class Prepared:
     producer_id_expiration_ms: int
     max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
     unreadable: Mapping[str, ShoalError] = field(default_factory=dict)
+    conclude: Callable[[Iterable[str], int], object] = lambda *_: None

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...archive.description import now_ms
-from ...archive.directory import Archive
 from ...archive.groups import ArchivedGroups, read_groups, write_groups
 from ...archive.store import Store
 from ...client.cluster import Cluster
@@ -37,10 +36,8 @@ class GroupArchive:
         self, source: Cluster, destination: ClientConfig, selection: GroupSelection, own_group: str
     ) -> None:
         """Prepare; nothing is read yet. The destination is an archive."""
-        assert destination.directory is not None, "the destination is an archive"
         self._source = source
-        self._directory = destination.directory
-        self._credentials = destination.store_credentials
+        self._destination = destination
         self._selection = selection
         self._own_group = own_group
         self._store: Store | None = None
@@ -50,7 +47,7 @@ class GroupArchive:
     def _open(self) -> Store:
         """Read the groups that the archive has."""
         if self._store is None:
-            store = Archive.open(self._directory, self._credentials).store
+            store = self._destination.open_archive().store
             self._archived = read_groups(store)
             self._groups = SelectedGroups(
                 self._source, self._selection, self._own_group, known=self._archived
@@ -90,7 +87,7 @@ class GroupArchive:
         return {each.counterpart: each.committed for each in report.offsets if each.counterpart is not None}
 
     def _report(self, group: ListedGroup, answer: Answer | None, topics: Mapping[str, str]) -> GroupReport:
-        report = report_of(group, answer, self._directory)
+        report = report_of(group, answer, self._destination.servers)
         if report.problem or not isinstance(answer, FetchedGroup):
             return report
         return replace(report, offsets=tuple(self._rows(group.name, answer, topics)))

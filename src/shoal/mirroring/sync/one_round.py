@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...archive.directory import Archive
 from ...archive.groups import check_time
 from ...client.cluster import Cluster
 from ...errors import ConfigError
@@ -78,8 +77,7 @@ def translate_offsets(
 
 
 def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
-    directory = mirror.source.directory
-    is_archive = directory is not None
+    is_archive = mirror.source.directory is not None
     if mirror.destination.directory is not None:
         raise ConfigError(
             f"--to {mirror.destination.servers!r} is a directory. shoal mirror --groups archives committed "
@@ -92,6 +90,5 @@ def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
             f"--until {mirror.until}: only the archived offsets of a time can be chosen. Use a time, and a "
             "directory for --from"
         )
-    if directory is not None:
-        archive = Archive.open(directory, mirror.source.store_credentials)
-        check_time(archive.store, mirror.source.groups_by_ms)
+    if is_archive:
+        check_time(mirror.source.open_archive().store, mirror.source.groups_by_ms)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from shoal.archive.reading import PartitionReader
 from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from tests import batches
 from tests.archive.archiving import Archiving, stored
-from tests.two_brokers import ABORT, COMMIT, History, lose_tail, wait_until
+from tests.two_brokers import ABORT, COMMIT, QUICK, History, answers, lose_tail, may_compact, wait_until
 
 
 @pytest.fixture
@@ -207,6 +210,44 @@ def test_task_stops_at_a_damaged_batch_and_archives_the_batches_before_it(tmp_pa
         wait_until(lambda: bool(archiving.driver.stopped))
         archiving.driver.end(task)
         assert archiving.end() == 3
+
+
+def without_records(response: FetchResponse) -> FetchResponse:
+    parts = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
+    return replace(response, partitions=parts)
+
+
+def test_task_archives_what_a_source_sends_late(archiving: Archiving) -> None:
+    """A broker that reads from remote storage may send empty answers for minutes."""
+    (history,) = archiving.brokers.topic()
+    history.plain(3, 2)
+    answers(archiving.brokers.source, ApiKey.FETCH, without_records, times=9)
+    archiving.to_the_end()
+    assert archiving.content() == stored(history.log)
+
+
+def test_task_passes_over_what_the_cleaner_removed_at_the_end(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    may_compact(archiving.brokers.source)
+    history.plain(3).gap_at_the_end(3)
+    archiving.to_the_end()
+    assert archiving.content() == stored(history.log)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_task_of_a_source_that_stays_silent_ends_with_an_incident(tmp_path: Path, continues: bool) -> None:
+    allowed = frozenset({IncidentKind.SOURCE_RETENTION} if continues else ())
+    timing = replace(QUICK, gap_patience_timeouts=0)
+    with Archiving.started(tmp_path / "archive", continue_after=allowed, timing=timing) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        answers(archiving.brokers.source, ApiKey.FETCH, without_records, 1_000_000)
+        task = archiving.start()
+        archiving.driver.want(0, end=3)
+        wait_until(lambda: archiving.driver.server.is_done or bool(archiving.driver.stopped))
+        archiving.driver.end(task)
+        assert archiving.incidents() == [IncidentKind.SOURCE_GAP.value]
+        assert bool(archiving.driver.stopped) is not continues
 
 
 def test_task_refuses_a_directory_that_is_not_the_drivers(archiving: Archiving) -> None:

@@ -2,201 +2,140 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-from ....client.cluster import Cluster, is_transient
+from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.fetch import Fetcher, FetchFrom
-from ....client.metadata import leader_in
 from ....client.wakeup import Wakeup, wait_for_answers
-from ....error_codes import ErrorCode, named_code
-from ....errors import CorruptBatch, ShoalError
-from ....protocol.fetch import FetchedPartition, FetchResponse
+from ....errors import ShoalError, raise_for
+from ....protocol.fetch import FetchedPartition
 from ....topic_partition import TopicPartition
 from ...control import WorkerControl
 from ...model.copy_options import CopySettings
 from ..throttle import Throttle
 from .partition import ArchivedPartition
-from .spool import Spool
 
-__all__ = ["Lanes"]
-
-#: Errors of a partition after which its leader, its topic or its log may be another one.
-_MOVED = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    }
-)
+__all__ = ["Answer", "Lanes"]
 
 _LEAST_BUFFER_BYTES = 1024 * 1024
 
 
-class _Lane:
-    """The fetches from one leader."""
+class Answer(NamedTuple):
+    """
+    A leader's answer about one partition.
 
-    def __init__(self, fetcher: Fetcher, throttle: Throttle) -> None:
-        self.fetcher = fetcher
-        self.throttle = throttle
-        self.partitions: dict[TopicPartition, ArchivedPartition] = {}
+    Attributes:
+        asked: The request.
+        fetched: Its part of the response, or the error in place of it.
+        has_next: Whether it has the partition's next batch, whole, if there is one. Only the first partition
+            of a full request always gets it.
 
-    def send(self) -> None:
-        """Request whatever its partitions need."""
-        fetcher, throttle = self.fetcher, self.throttle
-        throttle.look()
-        paused = throttle.paused
-        wanted = dict(fetcher.wanted)
-        for source, each in self.partitions.items():
-            if not each.needs_data or source.topic in paused:
-                continue
-            before = wanted.pop(source, None)
-            if before is None or before.offset != each.fetch_offset or before.topic_id != each.topic_id:
-                fetcher.ask(FetchFrom(source, each.fetch_offset, each.leader_epoch, -1, each.topic_id))
-        for source in wanted:
-            fetcher.forget(source)
-        if throttle.may_fetch():
-            fetcher.send(at_most_bytes=throttle.fetch_bytes)
+    """
+
+    asked: FetchFrom
+    fetched: FetchedPartition | ShoalError
+    has_next: bool = False
 
 
 class Lanes:
-    """All lanes of a task."""
+    """A fetcher for each leader, under one throttle."""
 
-    def __init__(self, source: Cluster, settings: CopySettings, control: WorkerControl, spool: Spool) -> None:
+    def __init__(self, source: Cluster, settings: CopySettings, control: WorkerControl) -> None:
         self._source = source
         self._settings = settings
-        self._control = control
-        self._spool = spool
-        self._lanes: dict[int, _Lane] = {}
+        self._throttle = Throttle(control)
+        self._fetchers: dict[int, Fetcher] = {}
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is under way."""
-        return not any(lane.fetcher.is_waiting for lane in self._lanes.values())
+        return not any(fetcher.is_waiting for fetcher in self._fetchers.values())
 
-    def send(self, partitions: Iterable[ArchivedPartition]) -> None:
-        """Send a fetch to each leader that has answered the one before."""
-        by_leader: dict[int, dict[TopicPartition, ArchivedPartition]] = defaultdict(dict)
-        for each in partitions:
-            leader = leader_in(self._source.known, each.source)
-            if leader is None:
-                each.forget()
-            else:
-                by_leader[leader][each.source] = each
-        for node_id in {*by_leader, *self._lanes}:
-            lane = self._lanes.get(node_id)
-            if lane is not None and lane.fetcher.is_waiting:
-                continue
-            mine = by_leader.get(node_id, {})
-            try:
-                if lane is None:
-                    if not any(each.needs_data for each in mine.values()):
-                        continue
-                    lane = self._lanes[node_id] = self._open(node_id, len(by_leader))
-                lane.partitions = mine
-                lane.send()
-            except ShoalError as error:
-                self._drop(node_id, mine.values(), error)
+    @property
+    def leaders(self) -> Collection[int]:
+        """The leaders that something was fetched from."""
+        return self._fetchers.keys()
 
-    def _open(self, node_id: int, lanes: int) -> _Lane:
+    def send(self, leader: int, partitions: Collection[ArchivedPartition], leaders: int) -> None:
+        """
+        Request whatever partitions of a leader need, if it has answered the request before.
+
+        Args:
+            leader: Its node id.
+            partitions: All of its partitions.
+            leaders: The number of leaders that share the task's buffer.
+
+        Raises:
+            ShoalError: The leader cannot be reached.
+
+        """
+        fetcher, throttle = self._fetchers.get(leader), self._throttle
+        if fetcher is not None and fetcher.is_waiting:
+            return
+        throttle.look()
+        needed = [each for each in partitions if each.needs_data and each.source.topic not in throttle.paused]
+        if fetcher is None:
+            if not needed:
+                return
+            fetcher = self._fetchers[leader] = self._open(leader, leaders)
+        left = dict(fetcher.wanted)
+        for each in needed:
+            before = left.pop(each.source, None)
+            if before is None or before.offset != each.fetch_offset or before.topic_id != each.topic_id:
+                fetcher.ask(FetchFrom(each.source, each.fetch_offset, each.leader_epoch, -1, each.topic_id))
+        for source in left:
+            fetcher.forget(source)
+        if not throttle.may_fetch():
+            return
+        try:
+            fetcher.send(at_most_bytes=throttle.fetch_bytes)
+        except ShoalError:
+            self._drop(leader)
+            raise
+
+    def _open(self, leader: int, leaders: int) -> Fetcher:
         timing = self._settings.timing
-        fetcher = Fetcher(
-            self._source.connect(node_id),
-            buffer_bytes=max(_LEAST_BUFFER_BYTES, self._settings.fetch_buffer_bytes // max(1, lanes)),
+        return Fetcher(
+            self._source.connect(leader),
+            buffer_bytes=max(_LEAST_BUFFER_BYTES, self._settings.fetch_buffer_bytes // leaders),
             isolation_level=IsolationLevel.READ_COMMITTED,
             max_wait_ms=timing.fetch_max_wait_ms,
             timing=timing,
         )
-        return _Lane(fetcher, Throttle(self._control))
 
-    def _drop(self, node_id: int, partitions: Iterable[ArchivedPartition], error: ShoalError) -> None:
-        lane = self._lanes.pop(node_id, None)
-        if lane is not None:
-            lane.fetcher.close()
-        if not is_transient(error):
-            raise error
-        for each in partitions:
-            each.wait(str(error))
+    def _drop(self, leader: int) -> None:
+        self._fetchers.pop(leader).close()
 
-    def receive(
-        self, wakeup: Wakeup, timeout_s: float, on_moved: Callable[[ArchivedPartition], object]
-    ) -> None:
-        """
-        Wait for answers, and gather their batches.
-
-        Args:
-            on_moved: Called with each partition whose topic, leader or log may be another one.
-
-        """
+    def receive(self, wakeup: Wakeup, timeout_s: float) -> Iterator[Answer]:
+        """Wait for answers, and yield the part of each partition, or the error of its leader."""
         waiting = {
-            lane.fetcher.connection: node_id
-            for node_id, lane in self._lanes.items()
-            if lane.fetcher.is_waiting
+            fetcher.connection: leader for leader, fetcher in self._fetchers.items() if fetcher.is_waiting
         }
         for connection in wait_for_answers(waiting, wakeup, timeout_s):
-            node_id = waiting[connection]
-            lane = self._lanes[node_id]
+            fetcher = self._fetchers[waiting[connection]]
+            wanted = dict(fetcher.wanted)
             try:
-                response = lane.fetcher.receive()
+                response = fetcher.receive()
+                raise_for(response.error_code, f"fetching from {self._source}")
             except ShoalError as error:
-                self._drop(node_id, lane.partitions.values(), error)
-                for each in lane.partitions.values():
-                    on_moved(each)
+                self._drop(waiting[connection])
+                yield from (Answer(each, error) for each in wanted.values())
                 continue
-            if not response.error_code:
-                self._take(lane, response, on_moved)
+            for fetched in response.partitions:
+                asked = wanted.pop(TopicPartition(fetched.topic, fetched.partition), None)
+                if asked is not None:  # a source may list a partition twice
+                    self._throttle.spend(len(fetched.record_set))
+                    yield Answer(asked, fetched, has_next=fetcher.first_of_full == asked.partition)
 
-    def _take(
-        self, lane: _Lane, response: FetchResponse, on_moved: Callable[[ArchivedPartition], object]
-    ) -> None:
-        seen: set[TopicPartition] = set()
-        for fetched in response.partitions:
-            source = TopicPartition(fetched.topic, fetched.partition)
-            partition, asked = lane.partitions.get(source), lane.fetcher.wanted.get(source)
-            if partition is None or asked is None or source in seen or not partition.takes_batches:
-                continue
-            seen.add(source)
-            if asked.offset != partition.fetch_offset:
-                continue
-            code = ErrorCode.of(fetched.error_code)
-            if not code:
-                self._take_part(lane, partition, fetched)
-            elif code is ErrorCode.OFFSET_OUT_OF_RANGE or code in _MOVED:
-                on_moved(partition)
-            elif code.may_pass or code.retriable:
-                partition.wait(
-                    f"{self._source} to send offset {asked.offset}: {named_code(fetched.error_code)}"
-                )
-            else:
-                partition.stop(f"{self._source} refuses to be read: {named_code(fetched.error_code)}")
-            lane.throttle.spend(len(fetched.record_set))
-
-    def _take_part(self, lane: _Lane, partition: ArchivedPartition, fetched: FetchedPartition) -> None:
-        end = fetched.end_offset(committed=True)
-        offset = partition.fetch_offset
-        try:
-            if partition.take(fetched, end, self._spool) or offset >= end:
-                return
-        except CorruptBatch as error:
-            partition.stop(
-                f"{self._source} sent a batch at offset {partition.fetch_offset} damaged: {error.reason}"
-            )
-            return
-        except ShoalError as error:
-            partition.forget()
-            partition.wait(str(error))
-            return
-        if lane.fetcher.first_of_full != partition.source:
-            lane.fetcher.start_over(partition.source)  # the first of a full request gets its next batch whole
-        elif not len(fetched.record_set) and fetched.preferred_read_replica < 0:
-            partition.pass_over(end)  # compaction has removed everything before it
+    def put_first(self, source: TopicPartition) -> None:
+        """Let the next request to a partition's leader be a full one, with the partition first."""
+        for fetcher in self._fetchers.values():
+            if source in fetcher.wanted:
+                fetcher.start_over(source)
 
     def close(self) -> None:
         """Close all connections."""
-        for lane in self._lanes.values():
-            lane.fetcher.close()
-        self._lanes.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.close()

@@ -6,19 +6,17 @@ import time
 import uuid
 
 from ....archive.aborted import OpenAborted
-from ....archive.directory import Archive
-from ....archive.names import topic_directory_id
 from ....archive.objects import PartitionObjects
 from ....archive.segment import OpenSegment
 from ....client.backoff import Backoff
-from ....errors import PartitionStopped
+from ....errors import CorruptBatch, PartitionStopped
 from ....protocol.fetch import FetchedPartition
 from ....records import Decision
 from ....timing import Timing
 from ...control import WorkerControl
 from ...model.incidents import Incident, IncidentKind
 from ...model.reports import Assigned, CopyReport, Counters
-from ...model.text import offsets
+from ..trouble import Spell
 from .spool import Spool
 
 __all__ = ["ArchivedPartition"]
@@ -32,10 +30,12 @@ class ArchivedPartition:
         entry: The number of the document's entry by which the task has it.
         range: The offsets to archive.
         source: The partition at the source.
+        objects: What the archive has of it; None until the task has looked, so that its position is known.
         topic_id: The source's topic id, once the partition has begun; None if the source has none.
         leader_epoch: The epoch of the source's leader when it began.
+        position: The offset up to which the archive has it.
         segment: The segment that is open; None without batches that are not archived.
-        is_begun: Whether the archive was looked at, so that its position is known.
+        silence: The answers without records, though its log goes on; None if the last one had some.
         waiting_for: Why it waits; None if it does not.
         retry_at: When it is due again, on the monotonic clock.
         stopped: Why it stopped; None if it did not.
@@ -47,18 +47,18 @@ class ArchivedPartition:
         self.entry = assigned.entry
         self.range = assigned.range
         self.source = assigned.range.source
+        self.objects: PartitionObjects | None = None
         self.topic_id: uuid.UUID | None = None
         self.leader_epoch = -1
+        self.position = self._follows = assigned.range.start_offset
         self.segment: OpenSegment | None = None
-        self.is_begun = False
+        self.silence: Spell | None = None
         self.waiting_for = assigned.waiting_for
         self.retry_at = 0.0
         self.stopped: PartitionStopped | None = None
         self.counters = Counters.begun()
+        self._timing = timing
         self._backoff = Backoff(timing.first_retry_ms, timing.longest_retry_ms)
-        self._objects: PartitionObjects | None = None
-        self._position = assigned.range.start_offset
-        self._follows = self._position
         self._aborted = OpenAborted()
         self._end_offset: int | None = None
         self._held_back: int | None = None
@@ -68,73 +68,54 @@ class ArchivedPartition:
     # Where it stands
 
     @property
-    def position(self) -> int:
-        """The offset up to which the archive has it."""
-        return self._position
-
-    @property
     def fetch_offset(self) -> int:
         """The next offset to fetch."""
-        return self._position if self.segment is None else self.segment.next_offset
-
-    @property
-    def last_epoch(self) -> int:
-        """The source's leader epoch of the last archived batch; -1 without any."""
-        objects = self._objects
-        if objects is None or not objects.names:
-            return -1
-        return objects.facts(
-            max(objects.names, key=lambda each: objects.facts(each).next_offset)
-        ).leader_epoch
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.stopped is not None or self.is_done
+        return self.position if self.segment is None else self.segment.next_offset
 
     @property
     def is_done(self) -> bool:
         """Whether everything up to the end is archived."""
-        return self.is_begun and not self.range.is_open and self._position >= self.range.end_offset
+        return self.objects is not None and not self.range.is_open and self.position >= self.range.end_offset
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it does not pause after an error."""
+        return time.monotonic() >= self.retry_at
 
     @property
     def takes_batches(self) -> bool:
         """Whether batches may be added: its position is known, and no segment waits for the store."""
-        return self.is_begun and (self.segment is None or not self.segment.is_closed)
+        is_open = self.segment is None or not self.segment.is_closed
+        return self.objects is not None and self.stopped is None and is_open
 
     @property
     def needs_data(self) -> bool:
         """Whether to fetch more now."""
-        is_due = self.takes_batches and self.stopped is None and time.monotonic() >= self.retry_at
-        return is_due and self.fetch_offset < self.range.end_offset
+        return self.takes_batches and self.is_due and self.fetch_offset < self.range.end_offset
 
     # Its life
 
-    def begin(
-        self, archive: Archive, topic_id: uuid.UUID | None, cluster_id: str | None, leader_epoch: int
-    ) -> None:
-        """
-        Find the position: the end of the last object that counts.
-
-        Raises:
-            ShoalError: The store does not answer, or has what no archive has.
-
-        """
+    def begin(self, objects: PartitionObjects, topic_id: uuid.UUID | None, leader_epoch: int) -> None:
+        """Continue at the end of the last object that counts."""
         self.forget()
-        directory_id = topic_directory_id(topic_id, cluster_id)
-        objects = archive.objects(self.range.destination_topic, directory_id, self.source.partition)
         end = objects.end_offset
-        self._objects, self.topic_id, self.leader_epoch = objects, topic_id, leader_epoch
-        self._position = self._follows = self.range.start_offset if end is None else end
-        self.is_begun = True
+        self.objects, self.topic_id, self.leader_epoch = objects, topic_id, leader_epoch
+        self.position = self._follows = self.range.start_offset if end is None else end
 
     def forget(self) -> None:
         """Drop the open segment: another task may have the partition, or its log is another one."""
         if self.segment is not None:
             self.segment.drop()
-        self.segment = None
-        self.is_begun = False
+        self.segment = self.objects = None
         self._aborted = OpenAborted()
+
+    def meet_silence(self) -> Spell:
+        """Count an answer without records."""
+        if self.silence is None:
+            self.silence = Spell()
+        else:
+            self.silence.meet(self._timing)
+        return self.silence
 
     def wait(self, reason: str) -> None:
         """Pause, longer each time until something succeeds."""
@@ -149,73 +130,70 @@ class ArchivedPartition:
         if kind is not None:
             self.counters.incidents.append(Incident(kind, reason, lost))
 
+    def miss(self, kind: IncidentKind, reason: str, offset: int, *, may_continue: bool) -> None:
+        """Continue at a later offset, since the source does not have what is before it, or stop."""
+        lost = offset - self.fetch_offset
+        if may_continue:
+            self.counters.incidents.append(Incident(kind, reason, lost, continued=True))
+            self.pass_over(offset)
+        else:
+            self.stop(f"{reason}. Continue behind them by {kind.continuing}", kind, lost)
+
     # Batches
 
-    def take(self, fetched: FetchedPartition, end_offset: int, spool: Spool) -> bool:
+    def take(self, fetched: FetchedPartition, spool: Spool) -> bool:
         """
-        Gather the batches of a response; return whether there was a whole one.
+        Gather the batches of a response; return False if its log goes on, and it had no whole one.
 
         Raises:
-            CorruptBatch: The source sent a damaged batch. All before it are gathered.
             Disconnected: The local disk does not take them.
 
         """
-        self._end_offset = end_offset
-        self._held_back = max(0, fetched.high_watermark - end_offset)
-        if not len(fetched.record_set):
-            if self.fetch_offset >= end_offset:
-                self.waiting_for = None
-            return False
+        self._end_offset = end = fetched.end_offset(committed=True)
+        self._held_back = max(0, fetched.high_watermark - end)
+        before = self.fetch_offset
+        if len(fetched.record_set):
+            self._gather(fetched, spool)
+        is_empty = self.fetch_offset == before < end and self.stopped is None
+        if not is_empty:
+            self._succeed()
+        return not is_empty
+
+    def _gather(self, fetched: FetchedPartition, spool: Spool) -> None:
         if self.segment is None:
-            self.segment = OpenSegment(
-                spool.new_file(),
-                self._position,
-                self._aborted,
-                follows=self._follows,
-                is_read_again=self._objects is None or not self._objects.store.is_local,
-            )
+            file = spool.new_file()
+            self.segment = OpenSegment(file, self.position, self._aborted, follows=self._follows)
         self.counters.bytes_in += len(fetched.record_set)
         self._aborted.learn(fetched.aborted_transactions)
-        if not self.segment.take(fetched.record_set):
-            return False
-        self._succeed()
-        return True
+        try:
+            self.segment.take(fetched.record_set)
+        except CorruptBatch as error:
+            self.stop(f"the source sent a batch at offset {self.fetch_offset} damaged: {error.reason}")
+        if not self.segment.batches:
+            self.segment = None  # it has no file, either
 
     def pass_over(self, offset: int) -> None:
         """Go on at a later offset: the source has no batch before it."""
+        self.silence = None
         if self.segment is None:
-            self._position = max(self._position, offset)
+            self.position = max(self.position, offset)
         else:
             self.segment.pass_over(offset)
 
-    def skip_deleted(self, log_start: int, *, may_continue: bool) -> None:
-        """React to records that the source deleted before they were archived."""
-        first, lost = self.fetch_offset, log_start - self.fetch_offset
-        kind = IncidentKind.SOURCE_RETENTION
-        reason = f"the source deleted {offsets(first, log_start - 1)} before they were archived"
-        if not may_continue:
-            self.stop(f"{reason}. Continue behind them by {kind.continuing}", kind, lost)
-            return
-        self.counters.incidents.append(Incident(kind, reason, lost, continued=True))
-        self._position = log_start  # the open segment was published
-
-    def is_due(self, segment_bytes: int, segment_seconds: float) -> bool:
+    def is_full(self, segment_bytes: int, segment_seconds: float) -> bool:
         """Whether the open segment has to be archived now."""
         segment = self.segment
-        if segment is None or time.monotonic() < self.retry_at:
+        if segment is None or not self.is_due:
             return False
-        if not segment.batches:
-            return False
-        age_s = time.monotonic() - segment.began_at
         return (
             segment.is_closed
             or segment.size >= segment_bytes
-            or age_s >= segment_seconds
+            or time.monotonic() - segment.began_at >= segment_seconds
             or self.stopped is not None
             or segment.next_offset >= self.range.end_offset
         )
 
-    def publish(self, archive: Archive, control: WorkerControl) -> None:
+    def publish(self, control: WorkerControl) -> None:
         """
         Archive the open segment.
 
@@ -224,15 +202,15 @@ class ArchivedPartition:
             ShoalError: The store does not take it. It may be tried again.
 
         """
-        segment, objects = self.segment, self._objects
-        if segment is None or objects is None or not segment.batches:
+        segment, objects = self.segment, self.objects
+        if segment is None or objects is None:
             return
         control.check_lease()
         generation = max(control.generation, objects.next_generation)
-        name, facts = segment.publish(archive.store, objects.path, generation, control.check_lease)
+        name, facts = segment.publish(objects.store, objects.path, generation, control.check_lease)
         segment.drop()
         self.segment = None
-        self._position = self._follows = facts.next_offset
+        self.position = self._follows = facts.next_offset
         self._newest_ms = facts.newest_ms if facts.newest_ms >= 0 else None
         objects.note(name, facts)
         counters = self.counters
@@ -244,13 +222,11 @@ class ArchivedPartition:
 
     def _succeed(self) -> None:
         self._backoff.reset()
-        self.waiting_for = None
-
-    # Reports
+        self.waiting_for = self.silence = None
 
     def report(self) -> CopyReport | None:
         """Return a report with the counts; None if there is nothing new."""
-        position = self._position if self.is_begun else None
+        position = None if self.objects is None else self.position
         end = self._end_offset if self.range.is_open else self.range.end_offset
         if end is not None and position is not None:
             end = max(end, position)

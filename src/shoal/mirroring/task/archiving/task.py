@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection
 
 from ....archive.directory import Archive
+from ....archive.names import topic_directory_id
 from ....client.cluster import Cluster, is_transient, patiently
+from ....client.config import IsolationLevel
+from ....client.metadata import leader_in
 from ....client.offsets import EARLIEST, epoch_end_offsets, list_offsets
+from ....client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
 from ....client.wakeup import Wakeup
+from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
 from ...control import ControlConnection, WorkerControl
 from ...model.copy_options import CopySettings
 from ...model.incidents import IncidentKind
 from ...model.reports import Left, TaskReport
+from ...model.text import offsets
 from ...prepare.archive import archive_topics
 from ..session import Interval, TaskSession
-from .lanes import Lanes
+from .lanes import Answer, Lanes
 from .partition import ArchivedPartition
 from .spool import MOST_SPOOL_BYTES, Spool, open_spool
 
@@ -28,6 +35,9 @@ _WAIT_S = 0.25
 
 #: The time for which a task waits at its start for a store that does not answer.
 _STORE_PATIENCE_S = 120.0
+
+#: Codes that no retry of the same request heals, but a new beginning: the log or the lease is another one.
+_BEGIN_AGAIN = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.REBALANCE_IN_PROGRESS})
 
 
 def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
@@ -41,16 +51,9 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
         ConfigError: The directory is not the one that the driver uses.
 
     """
-    there = settings.destination
-    directory = there.directory
-    assert directory is not None, "the engine chooses this task for a directory"
     session = TaskSession(control, settings.timing)
     session.report()
-    archive = patiently(
-        lambda: Archive.open(directory, there.store_credentials, there.archive_id),
-        patience_s=_STORE_PATIENCE_S,
-        pause=control.wait,
-    )
+    archive = patiently(settings.destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
     wakeup = Wakeup()
     control.on_document(wakeup.wake)
     try:
@@ -77,11 +80,10 @@ class _ArchiveTask:
         self._session = session
         self._archive = archive
         self._source = source
+        self._spool = spool
         self._wakeup = wakeup
-        self._lanes = Lanes(source, settings, self._lease, spool)
+        self._lanes = Lanes(source, settings, self._lease)
         self._partitions: dict[TopicPartition, ArchivedPartition] = {}
-        #: The number of the newest entry that was begun: numbers only grow.
-        self._newest = 0
         #: The creations of topics whose descriptions the archive has: name, id, number of partitions.
         self._described: set[tuple[str, uuid.UUID | None, int]] = set()
         self._report_interval = Interval(settings.timing.report_interval_s)
@@ -92,46 +94,57 @@ class _ArchiveTask:
                 self._control.raise_if_orphan()
                 self._follow()
                 if self._lease.begin():
-                    self._forget(self._partitions.values())  # another mirror may have had the group
-                self._begin([each for each in self._partitions.values() if not each.is_begun])
-                self._lanes.send(each for each in self._partitions.values() if each.is_begun)
-                if self._lanes.is_empty:
-                    self._control.wait(_WAIT_S)
-                else:
-                    self._lanes.receive(self._wakeup, _WAIT_S, ArchivedPartition.forget)
+                    for each in self._partitions.values():
+                        each.forget()  # another mirror may have had the group
+                self._begin([each for each in self._partitions.values() if each.objects is None])
+                self._fetch()
                 self._publish_due()
-                self._leave([each for each in self._partitions.values() if each.is_over])
-                if self._report_interval.has_passed(time.monotonic()):
-                    self._report()
+                over = [each for each in self._partitions.values() if each.stopped or each.is_done]
+                self._leave(over)
+                self._report_now_and_then()
             self._leave(list(self._partitions.values()))
         finally:
             self._lanes.close()
 
     def _follow(self) -> None:
         """Take the partitions that are new in the document, and leave those that it lacks."""
-        assignment = self._control.assignment
-        gone = [
-            each
-            for source, each in self._partitions.items()
-            if source not in assignment or assignment[source].entry != each.entry
-        ]
-        if gone:
-            self._leave(gone)
-        new = [each for each in assignment.values() if each.entry > self._newest]
-        for each in new:
-            self._newest = max(self._newest, each.entry)
+        for each in self._control.take_new():
+            if (former := self._partitions.get(each.range.source)) is not None:
+                self._leave([former])
             self._partitions[each.range.source] = ArchivedPartition(each, self._settings.timing)
+        assignment = self._control.assignment
+        self._leave([each for source, each in self._partitions.items() if source not in assignment])
+
+    def _try(self, each: ArchivedPartition, step: Callable[[ArchivedPartition], object]) -> bool:
+        """Take a step with a partition; return whether it succeeded. It waits, or stops, after an error."""
+        try:
+            step(each)
+        except BrokerError as error:
+            self._lose(each, error)
+        except ShoalError as error:
+            if is_transient(error):
+                each.wait(str(error))
+            else:
+                each.stop(str(error))
+        else:
+            return True
+        return False
+
+    def _lose(self, each: ArchivedPartition, error: ShoalError) -> None:
+        """Let a partition begin again after an error that may pass; stop it after another one of its own."""
+        if is_transient(error) or (isinstance(error, BrokerError) and error.code in _BEGIN_AGAIN):
+            each.forget()
+            each.wait(str(error))
+        elif isinstance(error, BrokerError):
+            each.stop(str(error))
+        else:
+            raise error
 
     # Beginnings
 
-    def _forget(self, partitions: Iterable[ArchivedPartition]) -> None:
-        for each in partitions:
-            each.forget()
-
     def _begin(self, partitions: Collection[ArchivedPartition]) -> None:
         """Find the positions of partitions, and compare them with the source's log."""
-        now = time.monotonic()
-        due = [each for each in partitions if each.retry_at <= now and each.stopped is None]
+        due = [each for each in partitions if each.is_due and not each.stopped]
         if not due:
             return
         try:
@@ -143,68 +156,128 @@ class _ArchiveTask:
             for each in due:
                 each.wait(str(error))
             return
-        begun = [each for each in due if self._try(each, self._begin_one)]
-        self._compare(begun)
-
-    def _try(self, each: ArchivedPartition, step: Callable[[ArchivedPartition], object]) -> bool:
-        """Take a step with a partition; return whether it succeeded. It waits, or stops, after an error."""
-        try:
-            step(each)
-        except BrokerError as error:
-            each.forget()  # another task may have the partition
-            each.wait(str(error))
-        except ShoalError as error:
-            if is_transient(error):
-                each.wait(str(error))
-            else:
-                each.stop(str(error))
-        else:
-            return True
-        return False
+        self._compare([each for each in due if self._try(each, self._begin_one)])
 
     def _begin_one(self, each: ArchivedPartition) -> None:
         found = self._source.partition(each.source)
-        topic_id = self._source.topic_id(each.source.topic)
-        self._describe(each)
-        each.begin(self._archive, topic_id, self._source.metadata.cluster_id, found.leader_epoch)
+        topic = self._source.metadata.topics[each.source.topic]
+        self._describe(each, topic.topic_id, len(topic.partitions))
+        directory_id = topic_directory_id(topic.topic_id, self._source.metadata.cluster_id)
+        objects = self._archive.objects(each.range.destination_topic, directory_id, each.source.partition)
+        each.begin(objects, topic.topic_id, found.leader_epoch)
 
-    def _describe(self, each: ArchivedPartition) -> None:
+    def _describe(self, each: ArchivedPartition, topic_id: uuid.UUID | None, partitions: int) -> None:
         """Describe a topic that was created again, or has new partitions, since the driver did."""
         name = each.source.topic
-        topic = self._source.metadata.topics[name]
-        described = name, topic.topic_id, len(topic.partitions)
-        if described not in self._described:
-            names = {name: each.range.destination_topic}
-            archive_topics(self._archive, self._source, names, self._settings.timing.anyone_patience_s)
-            self._described.add(described)
+        if (described := (name, topic_id, partitions)) in self._described:
+            return
+        names = {name: each.range.destination_topic}
+        patience_s = self._settings.timing.anyone_patience_s
+        for error in archive_topics(self._archive, self._source, names, patience_s).unreadable.values():
+            raise error
+        self._described.add(described)
 
     def _compare(self, partitions: Collection[ArchivedPartition]) -> None:
         """Find out whether the source has lost, or deleted, what is archived, or what follows on it."""
-        epochs = {each.source: each.last_epoch for each in partitions if each.last_epoch >= 0}
-        ends = epoch_end_offsets(self._source, epochs)
-        starts = list_offsets(self._source, dict.fromkeys([each.source for each in partitions], EARLIEST))
-        may_continue = self._settings.continues_after(IncidentKind.SOURCE_RETENTION)
+        last = {each.source: each.objects.last for each in partitions if each.objects is not None}
+        epochs = {source: facts.leader_epoch for source, facts in last.items() if facts is not None}
+        ends = epoch_end_offsets(self._source, {each: epoch for each, epoch in epochs.items() if epoch >= 0})
+        starts = list_offsets(self._source, dict.fromkeys(last, EARLIEST))
         for each in partitions:
             end, start = ends.get(each.source), starts[each.source]
-            failed = next((found for found in (end, start) if isinstance(found, ShoalError)), None)
-            if failed is not None:
+            if isinstance(end, ShoalError) or isinstance(start, ShoalError):
                 each.forget()
-                each.wait(str(failed))
-            elif isinstance(end, int) and end < each.position:
-                self._stop_after_loss(each, end)
-            elif isinstance(start, int) and each.position < start:
-                if each.last_epoch < 0:
-                    each.pass_over(start)  # nothing is archived yet
-                else:
-                    each.skip_deleted(start, may_continue=may_continue)
+                each.wait(str(end if isinstance(end, ShoalError) else start))
+            elif end is not None and end < each.position:
+                each.stop(
+                    f"the source lost records from offset {end} on that are archived (an unclean election), "
+                    "and may have others there now. Archive the topic to another directory",
+                    IncidentKind.SOURCE_RESET,
+                    each.position - end,
+                )
+            elif each.position < start and last[each.source] is None:
+                each.pass_over(start)  # nothing is archived yet
+            elif each.position < start:
+                gone = offsets(each.position, start - 1)
+                reason = f"the source deleted {gone} before they were archived"
+                self._miss(each, IncidentKind.SOURCE_RETENTION, reason, start)
 
-    def _stop_after_loss(self, each: ArchivedPartition, end: int) -> None:
-        each.stop(
-            f"the source lost records from offset {end} on that are archived (an unclean election), and may "
-            f"have others there now. Archive the topic to another directory",
-            IncidentKind.SOURCE_RESET,
-            each.position - end,
+    def _miss(self, each: ArchivedPartition, kind: IncidentKind, reason: str, offset: int) -> None:
+        each.miss(kind, reason, offset, may_continue=self._settings.continues_after(kind))
+
+    # Batches
+
+    def _fetch(self) -> None:
+        """Send a fetch to each leader that has answered the one before, and gather what has come."""
+        by_leader: dict[int, list[ArchivedPartition]] = defaultdict(list)
+        for each in self._partitions.values():
+            if each.objects is None:
+                continue
+            leader = leader_in(self._source.known, each.source)
+            if leader is None:
+                each.forget()
+            else:
+                by_leader[leader].append(each)
+        for leader in {*by_leader, *self._lanes.leaders}:
+            led = by_leader.get(leader, [])
+            try:
+                self._lanes.send(leader, led, len(by_leader))
+            except ShoalError as error:
+                for each in led:
+                    self._lose(each, error)
+        if self._lanes.is_empty:
+            self._control.wait(_WAIT_S)
+        for answer in self._lanes.receive(self._wakeup, _WAIT_S):
+            self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
+        asked, fetched = answer.asked, answer.fetched
+        each = self._partitions.get(asked.partition)
+        if each is None or each.objects is None or not each.takes_batches:
+            return
+        if isinstance(fetched, ShoalError):
+            self._lose(each, fetched)
+        elif asked.offset != each.fetch_offset:
+            return
+        elif fetched.error_code:
+            where = f"fetching {each.source} at offset {asked.offset} from {self._source}"
+            self._lose(each, BrokerError(fetched.error_code, where))
+        else:
+            try:
+                if each.take(fetched, self._spool):
+                    return
+            except ShoalError as error:
+                self._lose(each, error)
+                return
+            if answer.has_next and fetched.preferred_read_replica < 0:
+                self._take_silence(each, fetched.end_offset(committed=True))
+            else:
+                self._lanes.put_first(each.source)
+
+    def _take_silence(self, each: ArchivedPartition, end: int) -> None:
+        """React to an answer without a whole batch, though the log goes on: only a cleaner leaves a gap."""
+        offset, spell, kind = each.fetch_offset, each.meet_silence(), IncidentKind.SOURCE_GAP
+        if spell.times < ANSWERS_OF_A_GAP:
+            each.wait(f"the source to send offset {offset}, or to return another empty response")
+            return
+        try:
+            look = look_for_gap(self._source, each.source, offset, IsolationLevel.READ_COMMITTED)
+        except ShoalError as error:
+            look = GapLook(None, False, str(error))
+        if look.end is not None and look.is_gap_to(offset + 1):
+            each.pass_over(look.end)
+            return
+        reason = (
+            f"since {spell.since:%Y-%m-%d %H:%M:%S} UTC the source's answers have no records at offset "
+            f"{offset}, though its log reaches to offset {end} ({look.why})"
         )
+        patience_s = self._settings.timing.gap_patience_timeouts * self._settings.source.request_timeout_s
+        if each.range.is_open or spell.lasted_s < patience_s:
+            each.wait(reason)
+        elif look.end is None:
+            each.stop(f"{reason}. Look for the cause at its broker. The next start continues there", kind)
+        else:
+            self._miss(each, kind, reason, each.range.end_offset)
 
     # Segments
 
@@ -212,17 +285,20 @@ class _ArchiveTask:
         """Archive the segments that are full or old, and the largest if the local disk has too many bytes."""
         settings = self._settings
         for each in self._partitions.values():
-            if each.is_due(settings.segment_bytes, settings.segment_s):
-                self._try(each, self._publish)
+            if each.is_full(settings.segment_bytes, settings.segment_s):
+                self._publish(each)
         gathered = {each: each.segment.size for each in self._partitions.values() if each.segment is not None}
         while gathered and sum(gathered.values()) > MOST_SPOOL_BYTES:
             largest = max(gathered, key=gathered.__getitem__)
-            if time.monotonic() >= largest.retry_at:
-                self._try(largest, self._publish)
+            if largest.is_due:
+                self._publish(largest)
             del gathered[largest]
 
     def _publish(self, each: ArchivedPartition) -> None:
-        each.publish(self._archive, self._lease)
+        self._try(each, lambda each: each.publish(self._lease))
+        self._report_now_and_then()
+
+    def _report_now_and_then(self) -> None:
         if self._report_interval.has_passed(time.monotonic()):
             self._report()
 
@@ -232,11 +308,10 @@ class _ArchiveTask:
 
     def _leave(self, partitions: Collection[ArchivedPartition]) -> None:
         """Archive what is gathered of partitions, and report that this task writes them no more."""
-        for each in partitions:
-            if each.segment is not None:
-                self._try(each, self._publish)
         if not partitions:
             return
+        for each in partitions:
+            self._publish(each)
         self._report()
         leaves = {}
         for each in partitions:
