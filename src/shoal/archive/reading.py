@@ -30,7 +30,7 @@ from .store import StoredFile
 __all__ = ["PartitionReader", "ReadBatches"]
 
 _ANY_BYTES = sys.maxsize
-_HEAD = struct.Struct(">qiib")
+_HEAD = struct.Struct(">qi4xb")
 _LENGTH = _DELTA = struct.Struct(">i")
 
 #: The least length of a batch by its magic: that of a record without key and value, in the first two.
@@ -74,13 +74,12 @@ class _Opened:
     def seek(self, offset: int) -> None:
         """Go to the batch that has an offset, or the next one."""
         while self.offset < offset and self.position < self.file.size:
-            position, begins_at, behind = 0, self.position, self.offset
-            for following, _, next_offset in _batches(self._piece(self.file.piece_bytes), behind):
+            begins_at = self.position
+            for following, _, next_offset in _batches(self._piece(self.file.piece_bytes), self.offset):
                 if next_offset > offset:
-                    self.position, self.offset = begins_at + position, offset
+                    self.offset = offset
                     return
-                position, self.offset = following, next_offset
-            self.position = begins_at + position
+                self.position, self.offset = begins_at + following, next_offset
 
     def read(self, most_bytes: int) -> memoryview:
         """Return the next batches that begin before :attr:`until`, at most a piece, and go behind them."""
@@ -119,7 +118,7 @@ def _batches(data: bytes, offset: int) -> Iterator[tuple[int, int, int]]:
     """
     position, end = 0, len(data)
     while end - position >= _HEAD.size:
-        base, length, _, magic = _HEAD.unpack_from(data, position)
+        base, length, magic = _HEAD.unpack_from(data, position)
         following = position + LOG_OVERHEAD + length
         if not 0 <= magic <= 2 or length < _LEAST_LENGTHS[magic] or following > end:
             return

@@ -28,7 +28,7 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What the archive has of one partition."""
+    """The extent of one partition in the archive."""
 
     topic: str
     topic_id: str

@@ -217,7 +217,7 @@ def without_records(response: FetchResponse) -> FetchResponse:
     return replace(response, partitions=parts)
 
 
-def test_task_archives_what_a_source_sends_late(archiving: Archiving) -> None:
+def test_task_archives_records_that_a_source_sends_late(archiving: Archiving) -> None:
     """A broker that reads from remote storage may send empty answers for minutes."""
     (history,) = archiving.brokers.topic()
     history.plain(3, 2)
@@ -226,7 +226,7 @@ def test_task_archives_what_a_source_sends_late(archiving: Archiving) -> None:
     assert archiving.content() == stored(history.log)
 
 
-def test_task_passes_over_what_the_cleaner_removed_at_the_end(archiving: Archiving) -> None:
+def test_task_passes_over_offsets_that_the_cleaner_removed_at_the_end(archiving: Archiving) -> None:
     (history,) = archiving.brokers.topic()
     may_compact(archiving.brokers.source)
     history.plain(3).gap_at_the_end(3)

@@ -30,12 +30,12 @@ class ArchivedPartition:
         entry: The number of the document's entry by which the task has it.
         range: The offsets to archive.
         source: The partition at the source.
-        objects: What the archive has of it; None until the task has looked, so that its position is known.
+        objects: Its objects in the archive; None until the task has looked, so that its position is known.
         topic_id: The source's topic id, once the partition has begun; None if the source has none.
         leader_epoch: The epoch of the source's leader when it began.
         position: The offset up to which the archive has it.
         segment: The segment that is open; None without batches that are not archived.
-        silence: The answers without records, though its log goes on; None if the last one had some.
+        silence: The answers without records before its log's end; None if the last answer had some.
         waiting_for: Why it waits; None if it does not.
         retry_at: When it is due again, on the monotonic clock.
         stopped: Why it stopped; None if it did not.
@@ -143,7 +143,7 @@ class ArchivedPartition:
 
     def take(self, fetched: FetchedPartition, spool: Spool) -> bool:
         """
-        Gather the batches of a response; return False if its log goes on, and it had no whole one.
+        Gather the batches of a response; return False if it had no whole one, and is not the log's end.
 
         Raises:
             Disconnected: The local disk does not take them.

@@ -255,7 +255,7 @@ class _ArchiveTask:
                 self._lanes.put_first(each.source)
 
     def _take_silence(self, each: ArchivedPartition, end: int) -> None:
-        """React to an answer without a whole batch, though the log goes on: only a cleaner leaves a gap."""
+        """React to an answer without a whole batch before the log's end: only a cleaner leaves a gap."""
         offset, spell, kind = each.fetch_offset, each.meet_silence(), IncidentKind.SOURCE_GAP
         if spell.times < ANSWERS_OF_A_GAP:
             each.wait(f"the source to send offset {offset}, or to return another empty response")
