@@ -10,7 +10,6 @@ import pytest
 
 from shoal.client.config import IsolationLevel
 from shoal.client.coordinator import MemberId
-from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.control import WorkerControl
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -21,7 +20,7 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition
 from tests import batches
-from tests.two_brokers import Held, TwoBrokers, Watched, answers, wait_until
+from tests.two_brokers import TwoBrokers, Watched, answers, wait_until
 
 #: A position from which the first record lies behind a gap: its map has to be committed.
 POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, "rules", 0)
@@ -90,40 +89,6 @@ def test_commit_that_is_given_up_before_it_is_sent_is_not_sent_in_a_later_genera
     assert len(sent) == 1
 
 
-def test_commit_that_a_plan_has_begun_has_its_time_at_the_end_of_a_window(
-    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late_s, clock = 0.0, time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    brokers = brokers.with_timing(last_commit_patience_s=60.0, plan_patience_s=0.0)
-    control, copy = Watched(), copy_of(brokers)
-    with commits_of(brokers, control) as commits:
-        late_s = 30.0  # since the last commit at an interval
-        stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
-        queue_behind_a_gap(copy)
-        commits.plan([copy])
-        stall.wait_for_one()
-        control.stop_requested = True
-        threading.Timer(0.2, stall.release).start()
-        commits.the_rest([copy])
-    assert not copy.progress.doubts
-
-
-def test_plan_is_committed_though_a_commit_of_another_partition_was_refused(brokers: TwoBrokers) -> None:
-    other, copy = copy_of(brokers, 0), copy_of(brokers, 1)
-    brokers.source.faults.add(
-        ApiKey.OFFSET_COMMIT, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, partition=0, times=None
-    )
-    brokers = brokers.with_timing(commit_interval_s=0.0)
-    with commits_of(brokers, Watched()) as commits:
-        queue_behind_a_gap(other)
-        queue_behind_a_gap(copy)
-        commits.now_and_then([other], time.monotonic())
-        commits.plan([copy])
-    assert copy.progress.is_planned(0)
-    assert copy.state.is_aligned
-
-
 def test_commits_before_gaps_follow_at_their_interval(brokers: TwoBrokers) -> None:
     brokers = brokers.with_timing(plan_interval_s=0.5)
     copies = copy_of(brokers), copy_of(brokers, 1)
@@ -135,17 +100,3 @@ def test_commits_before_gaps_follow_at_their_interval(brokers: TwoBrokers) -> No
             commits.plan([each])
         assert time.monotonic() - began_at >= 0.5
         assert all(each.progress.is_planned(0) for each in copies)
-
-
-def test_settle_waits_no_longer_than_for_a_plan(brokers: TwoBrokers) -> None:
-    # An hour would be the test's end.
-    brokers = brokers.with_timing(last_commit_patience_s=3600.0, plan_patience_s=0.1, commit_interval_s=0.0)
-    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
-    copy = copy_of(brokers)
-    with commits_of(brokers, Watched()) as commits:
-        queue_behind_a_gap(copy)
-        commits.now_and_then([copy], time.monotonic())
-        stall.wait_for_one()
-        commits.settle()
-        assert copy.progress.doubts
-    stall.release()

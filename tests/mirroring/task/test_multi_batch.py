@@ -12,7 +12,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import progress
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
@@ -34,7 +34,6 @@ from tests.two_brokers import (
     Watched,
     batches_of,
     let_pass,
-    lose_tail,
 )
 
 DAY_MS = 86_400_000
@@ -110,37 +109,6 @@ def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
     assert len(sent.requests[0][0]) == 3  # the first request has some of each
     assert max(map(sum, (sent.counts(partition=number) for number in (1, 2)))) == 5
     assert 5 <= max(sent.counts(partition=0)) <= 15
-
-
-def test_topics_are_probed_together(brokers: TwoBrokers, sent: Sent) -> None:
-    names = [f"topic-{number}" for number in range(5)]
-    for name in names:
-        brokers.topic(name)[0].plain(*[1] * 5)
-    asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
-    brokers.run(brokers.ranges(*names))
-    assert asked.hits == QUESTIONS + len(sent.requests)
-    assert {each for name in names for each in sent.counts(name)} == {5}
-
-
-def test_stock_broker_receives_one_batch_in_each_request(sent: Sent) -> None:
-    with TwoBrokers.started() as brokers:
-        brokers = brokers.with_settings(multi_batch=True)
-        (history,) = brokers.topic()
-        history.plain(*[1] * 10)
-        assert brokers.run().complete
-        assert sent.counts() == [1] * 10
-        assert sent.is_marked("topic") == {False}
-        assert_exact(brokers, history)
-
-
-def test_at_least_once_sends_one_batch_in_each_request(
-    brokers: TwoBrokers, history: History, sent: Sent
-) -> None:
-    history.plain(*[1] * 5)
-    brokers.destination.log("topic").store(memoryview(batches.batch(3)))  # another writer's
-    assert brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE).run().complete
-    assert sent.counts() == [1] * 5
-    assert sent.is_marked("topic") == {False}
 
 
 def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
@@ -224,23 +192,6 @@ def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
 
 
 # Exactly once
-
-
-@pytest.mark.parametrize("survive", [0, 1, 19, 20, 49, 50])
-def test_successor_of_a_killed_leader_with_some_of_the_batches_receives_the_rest(
-    brokers: TwoBrokers, history: History, sent: Sent, survive: int
-) -> None:
-    """A follower fetches by bytes, so it may have only some batches of a request."""
-    history.plain(*[2] * 50)
-    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    assert brokers.destination.log("topic").log_end_offset == 100
-    lose_tail(brokers.destination, "topic", survive * 2)
-    assert brokers.run().complete
-    assert_exact(brokers, history)
-    assert sum(sent.counts()) == 50 + 50 - survive
 
 
 def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:

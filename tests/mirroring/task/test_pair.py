@@ -26,7 +26,6 @@ from tests.two_brokers import (
     ABORT,
     COMMIT,
     NOW_MS,
-    Acting,
     History,
     Killed,
     Mortal,
@@ -35,11 +34,8 @@ from tests.two_brokers import (
     answers,
     leads_elsewhere,
     let_pass,
-    may_compact,
     wait_until,
 )
-
-DAY_MS = 86_400_000
 
 #: So small that a response has few batches, and one topic takes several.
 SMALL_BUFFER = 65_536 + 400
@@ -53,20 +49,6 @@ def fill(histories: list[History], base_timestamp: int = NOW_MS) -> None:
         history.gap(3).empty().plain(1, 1).transaction(1, ends=ABORT)
 
 
-@pytest.fixture(params=[NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
-def topics(request: pytest.FixtureRequest, brokers: TwoBrokers) -> Iterator[tuple[str, list[History]]]:
-    """Yield topics with the same histories, one after the other; young batches are sent five at a time."""
-    return alike_topics(brokers, request.param)
-
-
-def alike_topics(brokers: TwoBrokers, base_timestamp: int) -> Iterator[tuple[str, list[History]]]:
-    for number in itertools.count():
-        name = f"topic-{number}"
-        histories = brokers.topic(name, 2)
-        fill(histories, base_timestamp)
-        yield name, histories
-
-
 def assert_exact(brokers: TwoBrokers, topic: str, histories: list[History]) -> None:
     for number, history in enumerate(histories):
         assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
@@ -78,16 +60,6 @@ def each_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     send_by(request.param, monkeypatch)
 
 
-#: One of each kind: lost on the way, lost on the way back, not written, perhaps
-#: written, a sequence that does not follow, bytes that look damaged.
-FAILURES: list[dict[str, Any]] = [
-    {"drop": "before"},
-    {"drop": "after"},
-    {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
-    {"error": ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "effect": "after"},
-    {"error": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "effect": "after"},
-    {"error": ErrorCode.CORRUPT_MESSAGE},
-]
 OTHER_FAILURES: list[dict[str, Any]] = [
     # A code that heals has a line in the table of reactions, and is tried here by that.
     *(
@@ -109,24 +81,6 @@ OTHER_FAILURES: list[dict[str, Any]] = [
 
 def named(fault: dict[str, Any]) -> str:
     return "-".join(getattr(value, "name", value) for value in fault.values())
-
-
-@pytest.mark.usefixtures("each_sender")
-@pytest.mark.parametrize("fault", FAILURES, ids=named)
-def test_task_after_a_failure_of_any_produce_request_continues(
-    brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
-) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    for request, (topic, histories) in enumerate(topics):
-        let_pass(brokers.destination, ApiKey.PRODUCE, request)
-        failure = brokers.destination.faults.add(ApiKey.PRODUCE, partition=1, **fault)
-        result = brokers.run(brokers.ranges(topic))
-        brokers.destination.faults.clear()
-        assert result.complete
-        assert result.stopped == ()
-        assert_exact(brokers, topic, histories)
-        if not failure.hits:
-            break  # a run has no more requests
 
 
 @pytest.mark.usefixtures("each_sender")
@@ -175,24 +129,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sendings:
     return Sendings(SentRequests(monkeypatch))
 
 
-def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: History, sent: Sendings) -> None:
-    history.plain(*[1] * 20)
-    brokers.run()
-    assert max(each.requests_before_it for each in sent) == 4
-    assert brokers.copied() == history.committed
-
-
 # Delays of one partition that must not delay others
-
-
-def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBrokers, sent: Sendings) -> None:
-    histories = brokers.topic("topic", 8)
-    for history in histories:
-        history.plain(1, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-    brokers.run()
-    assert_exact(brokers, "topic", histories)
-    assert [sum(each.request == number for each in sent) for number in range(3)] == [8, 8, 8]
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
@@ -216,57 +153,6 @@ def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, 
 # Leaders that disappear
 
 
-def test_batch_that_stops_its_partition_waits_for_retries_before_it(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 2)
-    history.store(history.batch(1, flags=5))
-    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    (stopped,) = brokers.start().result().stopped
-    assert stopped.offset == 3
-    assert brokers.copied() == history.committed
-
-
-SOURCE_FAILURES: list[dict[str, Any]] = [
-    {"drop": "before"},
-    {"drop": "after"},
-    {"drop": "within"},
-    {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
-    {"error": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
-    {"error": ErrorCode.KAFKA_STORAGE_ERROR},
-    {"error": ErrorCode.OFFSET_NOT_AVAILABLE},
-    {"error": ErrorCode.CORRUPT_MESSAGE},
-]
-
-
-@pytest.mark.parametrize("fault", SOURCE_FAILURES, ids=named)
-def test_task_after_a_failure_of_any_fetch_continues(brokers: TwoBrokers, fault: dict[str, Any]) -> None:
-    brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
-    for request, (topic, histories) in enumerate(alike_topics(brokers, NOW_MS)):
-        let_pass(brokers.source, ApiKey.FETCH, request)
-        failure = brokers.source.faults.add(ApiKey.FETCH, partition=1, **fault)
-        assert brokers.run(brokers.ranges(topic)).complete
-        brokers.source.faults.clear()
-        assert_exact(brokers, topic, histories)
-        if not failure.hits:
-            break
-
-
-@pytest.mark.parametrize("side", ["source", "destination"])
-def test_task_waits_for_a_broker_that_restarts_during_the_copy(
-    brokers: TwoBrokers, history: History, side: str
-) -> None:
-    fill([history])
-    broker: Broker = getattr(brokers, side)
-    control = Acting(4, broker.stop)
-    running = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER).start(control=control)
-    wait_until(lambda: bool(control.waits))
-    broker.start()
-    assert running.result().complete
-    assert brokers.copied() == history.committed
-
-
 @pytest.mark.parametrize("times", [1, 3])
 def test_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: History, times: int) -> None:
     history.plain(3, 2)
@@ -285,13 +171,6 @@ def without_records(response: FetchResponse, **changes: Any) -> FetchResponse:
 def test_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, lambda each: without_records(each, preferred_read_replica=2))
-    assert brokers.run().complete
-    assert brokers.copied() == history.committed
-
-
-def test_occasional_answers_without_records_are_no_gap(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2)
-    answers(brokers.source, ApiKey.FETCH, without_records, times=4)
     assert brokers.run().complete
     assert brokers.copied() == history.committed
 
@@ -359,29 +238,6 @@ def test_silence_of_a_source_ends_though_its_pair_ends_again_and_again(
     answers(brokers.source, ApiKey.FETCH, silent, 1_000_000)
     (stopped,) = brokers.impatient().start().result().stopped
     assert re.search(r"offset.*0.*answers have no records", str(stopped))
-
-
-def test_gap_behind_dropped_batches_that_no_commit_has_passed_ends_a_range(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers = brokers.impatient().with_timing(commit_interval_s=60.0)
-    may_compact(brokers.source)
-    history.plain(1).transaction(2, ends=ABORT).gap_at_the_end(3)
-    assert brokers.start().result().complete
-    assert brokers.copied() == history.committed
-    assert brokers.position().source_offset == history.next_offset
-
-
-def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers = brokers.impatient()
-    may_compact(brokers.source)
-    history.plain(1)
-    history.store(history.batch(1, flags=0x10, producer_id=9, producer_epoch=0))
-    history.gap_at_the_end(3)
-    assert brokers.read_uncommitted().start().result().complete
-    assert len(brokers.copied()) == 2
 
 
 # Batches that cannot be copied, and damaged ones
@@ -519,36 +375,6 @@ def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBroke
 
 
 # Errors without an explanation
-
-
-@pytest.mark.parametrize(
-    ("api", "side"),
-    [
-        (ApiKey.FETCH, "source"),
-        (ApiKey.LIST_OFFSETS, "source"),
-        (ApiKey.OFFSET_FOR_LEADER_EPOCH, "source"),
-        (ApiKey.OFFSET_FETCH, "source"),
-        (ApiKey.OFFSET_COMMIT, "source"),
-        (ApiKey.LIST_OFFSETS, "destination"),
-        (ApiKey.INIT_PRODUCER_ID, "destination"),
-        (ApiKey.PRODUCE, "destination"),
-    ],
-)
-def test_unknown_server_error_is_retried_and_named(
-    brokers: TwoBrokers, history: History, api: ApiKey, side: str
-) -> None:
-    if api is not ApiKey.INIT_PRODUCER_ID:  # asked for before the first batch alone
-        history.plain(3)
-        brokers.run()
-    history.plain(3, 2)
-    fault = getattr(brokers, side).faults.add(api, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
-    control = Watched()
-    result = brokers.start(control=control).result()
-    assert (result.complete, result.stopped) == (True, ())
-    assert fault.hits == 4
-    assert brokers.copied() == history.committed
-    if api is not ApiKey.OFFSET_COMMIT:  # nothing reports between two tries of a task's last commit
-        assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in control.waited_for)
 
 
 def test_unknown_error_code_of_fetch_keeps_its_number(brokers: TwoBrokers, history: History) -> None:

@@ -9,11 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from tests import batches
 from tests.copying import TaskResult
@@ -24,7 +22,6 @@ from tests.two_brokers import (
     RunningTask,
     TwoBrokers,
     Watched,
-    answers,
     let_pass,
     wait_until,
 )
@@ -154,19 +151,6 @@ def test_recreated_source_topic_is_copied_as_a_whole_behind_the_former_one(
 # The source, in other circumstances
 
 
-def test_source_topic_recreated_while_the_connection_is_lost_stops_the_partition(two: TwoBrokers) -> None:
-    fill(two.topic()[0], b"old", 40)
-    let_pass(two.destination, ApiKey.PRODUCE, 5)
-    held = two.destination.faults.add(ApiKey.PRODUCE, delay_s=PAUSE_S / 2)
-    running = two.start()
-    assert two.destination.faults.wait_for(held)
-    recreate(two.source, 40)
-    two.source.faults.add(ApiKey.FETCH, drop="before")
-    (stopped,) = running.result().stopped
-    assert stopped.cause is IncidentKind.SOURCE_RESET
-    assert split_values(two)[1] == []
-
-
 class Paused(Watched):
     """A task's control under which its process pauses, as by SIGSTOP, before it takes a certain answer."""
 
@@ -201,20 +185,6 @@ def test_source_topic_recreated_while_the_task_pauses_stops_the_partition(two: T
     former, new = split_values(two)
     assert former == numbered(b"old", len(former))
     assert new == []
-
-
-@pytest.mark.parametrize("two", ["by id"], indirect=True)
-def test_source_topic_recreated_between_two_fetches_is_copied_as_a_whole(two: TwoBrokers) -> None:
-    control = Watched()
-    brokers = going_on(two, IncidentKind.SOURCE_RESET)
-    fill(brokers.topic()[0], b"old", 5)
-    running = brokers.start(OPEN, control)
-    wait_until(lambda: len(values(two)) == 5)
-    recreate(two.source, 20)
-    wait_until(lambda: len(values(two)) >= 25)
-    control.request_stop()
-    assert running.result().stopped == ()
-    assert split_values(two) == (numbered(b"old", 5), numbered(b"new", 20))
 
 
 # The destination
@@ -311,30 +281,3 @@ def test_records_before_a_request_that_lands_in_a_recreated_destination_topic_ar
 
 
 # Errors about topic ids
-
-
-@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
-@pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.PRODUCE])
-def test_partition_after_an_error_about_its_topic_id_continues(
-    brokers: TwoBrokers, history: History, api: ApiKey, code: ErrorCode
-) -> None:
-    """A broker may learn of a topic later than the one that answered for the metadata."""
-    fill(history, b"old", 5)
-    broker = brokers.source if api is ApiKey.FETCH else brokers.destination
-    broker.faults.add(api, error=code, times=3)
-    control = Watched()
-    assert brokers.start(control=control).result().stopped == ()
-    assert values(brokers) == numbered(b"old", 5)
-    assert any(code.name in reason for reason in control.waited_for)
-
-
-def test_partition_after_a_fetch_session_refused_for_its_topic_ids_continues(
-    brokers: TwoBrokers, history: History
-) -> None:
-    def refused(response: FetchResponse) -> FetchResponse:
-        return replace(response, error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, partitions=())
-
-    fill(history, b"old", 5)
-    answers(brokers.source, ApiKey.FETCH, refused, times=2)
-    assert brokers.run().stopped == ()
-    assert values(brokers) == numbered(b"old", 5)

@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from shoal.client.coordinator import MemberId
-from shoal.client.fetch import Fetcher
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.steering import TaskSteering
 from shoal.mirroring.task.task import follow_documents
-from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests import batches
@@ -143,35 +140,6 @@ def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver
     assert brokers.copied("two") == two.committed
 
 
-def test_topic_paused_in_the_middle_stays_and_continues_there(brokers: TwoBrokers, driver: Driver) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    with Running(brokers, driver, open_ranges("topic")):
-        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-        driver.steer(paused=frozenset({"topic"}))
-        # The fetch that was on its way may still bring something.
-        history.plain(1)
-        before = records_in(brokers.destination, "topic")
-        wait_until(lambda: stays(brokers, "topic", records_in(brokers.destination, "topic")))
-        before = records_in(brokers.destination, "topic")
-        history.plain(4)
-        assert stays(brokers, "topic", before)
-        driver.steer()
-        wait_until(lambda: records_in(brokers.destination, "topic") == 8)
-    assert brokers.copied() == history.committed
-
-
-def test_pause_of_all_topics_holds_and_ends(brokers: TwoBrokers, driver: Driver) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    driver.steer(paused=PAUSED)
-    with Running(brokers, driver, open_ranges("topic")):
-        assert stays(brokers, "topic", 0)
-        driver.steer()
-        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-    assert brokers.copied() == history.committed
-
-
 def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic()[0].plain(3)
     driver.steer(paused=PAUSED)
@@ -179,29 +147,6 @@ def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver:
         wait_until(lambda: running.control.steering.paused == PAUSED)
         driver.server.request_stop()
         running.task.result(timeout_s=10)
-
-
-def test_mirror_goes_on_after_a_pause_in_which_brokers_closed_its_connections(
-    brokers: TwoBrokers, driver: Driver
-) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    driver.steer(paused=PAUSED)
-    with Running(brokers, driver, open_ranges("topic")):
-        assert stays(brokers, "topic", 0)
-        for broker, request in ((brokers.source, ApiKey.FETCH), (brokers.destination, ApiKey.PRODUCE)):
-            broker.faults.add(request, drop="before")
-        driver.steer()
-        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-
-
-def test_bounded_task_ends_although_a_limit_is_used_up(brokers: TwoBrokers, driver: Driver) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    driver.steer(limit=1_000_000)
-    with driver.connect() as control:
-        assert brokers.run(brokers.ranges(), control).complete
-    assert brokers.copied() == history.committed
 
 
 @pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
@@ -310,48 +255,11 @@ def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver
 # The protocol
 
 
-def test_task_without_partitions_yet_is_steered_with_them(driver: Driver) -> None:
-    with driver.connect() as control:
-        driver.steer(paused=PAUSED)
-        assert not control.steering.is_on
-        driver.want(*open_ranges("topic"))
-        wait_until(lambda: bool(control.assignment))
-        assert control.steering.paused
-
-
 def test_task_receives_only_its_own_topics(driver: Driver) -> None:
     with driver.connect() as control:
         driver.want(*open_ranges("mine"))
         driver.steer(paused=frozenset({"mine", "other"}))
         wait_until(lambda: control.steering.paused == {"mine"})
-
-
-def test_newest_steering_counts(driver: Driver) -> None:
-    with driver.connect() as control:
-        driver.want(*open_ranges("topic"))
-        for limit in range(1, 50):
-            driver.steer(limit=limit)
-        driver.steer(paused=PAUSED)
-        wait_until(lambda: control.steering == TaskSteering(PAUSED))
-
-
-def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
-    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[int | None] = []
-    send = Fetcher.send
-
-    def watch(fetcher: Fetcher, at_most_bytes: int | None = None) -> bool:
-        sent.append(at_most_bytes)
-        return send(fetcher, at_most_bytes)
-
-    monkeypatch.setattr(Fetcher, "send", watch)
-    (history,) = brokers.topic()
-    history.plain(3)
-    with driver.connect() as control:
-        monkeypatch.setattr(control.allowance, "take", lambda _: pytest.fail("nothing is limited"))
-        assert brokers.run(brokers.ranges(), control).complete
-    assert set(sent) == {None}
 
 
 def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import Any
 
 import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -18,12 +16,8 @@ from tests.two_brokers import (
     Acting,
     History,
     TwoBrokers,
-    Watched,
-    answers,
     batches_of,
     let_pass,
-    may_compact,
-    wait_until,
 )
 
 
@@ -39,74 +33,7 @@ def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history:
     assert [each.header.codec_id for each in arrived] == list(Codec)
 
 
-@pytest.mark.parametrize("end", range(11))
-def test_range_ends_at_its_end_within_a_batch(brokers: TwoBrokers, history: History, end: int) -> None:
-    history.plain(3, 4, 3)
-    assert brokers.run([CopyRange("topic", 0, "topic", 0, end)]).complete
-    assert brokers.position().source_offset == end
-    assert brokers.copied() == history.committed[:end]
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-@pytest.mark.parametrize("end", [3, 4, 7, 8])
-def test_range_that_ends_in_a_gap_is_complete(brokers: TwoBrokers, history: History, end: int) -> None:
-    history.plain(3).gap(5).plain(2)
-    assert brokers.run([CopyRange("topic", 0, "topic", 0, end)]).complete
-    assert brokers.position().source_offset == end
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
-def test_range_that_ends_after_the_last_record_is_complete(brokers: TwoBrokers, history: History) -> None:
-    brokers = brokers.impatient()
-    may_compact(brokers.source)
-    history.plain(3).gap_at_the_end(4)
-    assert brokers.run().complete
-    assert brokers.position().source_offset == 7
-    history.plain(2)
-    brokers.run()
-    assert brokers.copied() == history.committed
-
-
 # Commits
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    ],
-)
-@pytest.mark.parametrize("before_it", [0, 1])
-def test_commit_refused_for_a_while_is_retried(
-    brokers: TwoBrokers, history: History, code: ErrorCode, before_it: int
-) -> None:
-    history.plain(1, 2)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, before_it)
-    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=code, times=2)
-    assert brokers.run().complete
-    assert brokers.position().source_offset == 3
-    assert brokers.copied() == history.committed
-
-
-@pytest.mark.parametrize("how", [{"error": ErrorCode.NOT_COORDINATOR}, {"drop": "before"}, {"drop": "after"}])
-def test_commits_that_fail_during_the_copy_stop_no_partition(
-    brokers: TwoBrokers, history: History, how: dict[str, Any]
-) -> None:
-    history.plain(*[1] * 30)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
-    fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=4, **how)
-    often = brokers.with_timing(commit_interval_s=0.0).with_settings(fetch_buffer_bytes=65_536 + 300)
-    assert often.run().complete
-    assert fault.hits == 4
-    assert brokers.position().source_offset == 30
-    assert brokers.copied() == history.committed
 
 
 def test_fenced_task_commits_nothing_and_fails(brokers: TwoBrokers, history: History) -> None:
@@ -173,38 +100,6 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
 
 
 # Metadata
-
-
-def test_task_without_a_leader_waits_and_reports_it(brokers: TwoBrokers, history: History) -> None:
-    brokers = brokers.with_timing(quiet_report_interval_s=0.0)
-
-    def leaderless(response: Any) -> Any:
-        for topic in response.topics:
-            for partition in topic.partitions:
-                partition.error_code, partition.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
-        return response
-
-    history.plain(1, 2)
-    for broker in (brokers.source, brokers.destination):
-        answers(broker, ApiKey.METADATA, leaderless, times=3)
-    control = Watched()
-    assert brokers.run(control=control).complete
-    assert any("LEADER_NOT_AVAILABLE" in reason for reason in control.waited_for)
-    assert brokers.copied() == history.committed
-
-
-def test_missing_topic_is_awaited_while_others_continue(brokers: TwoBrokers) -> None:
-    history = brokers.topic("topic")[0]
-    history.plain(2)
-    brokers.source.create_topic("later")
-    later = History(brokers.source.log("later")).plain(3)
-    control = Watched()
-    running = brokers.start(brokers.ranges("later", "topic"), control)
-    wait_until(lambda: brokers.copied("topic") == history.committed)
-    wait_until(lambda: bool(control.waits))
-    brokers.destination.create_topic("later")
-    assert running.result().complete
-    assert brokers.copied("later") == later.committed
 
 
 def test_ended_task_leaves_no_fetch_buffer_to_the_process(brokers: TwoBrokers, history: History) -> None:

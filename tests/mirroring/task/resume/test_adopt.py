@@ -9,14 +9,12 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
-from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from shoal.verify import Outcome
 from tests import batches
 from tests.copying import TaskResult
 from tests.group_member import GroupMember
@@ -34,10 +32,9 @@ from tests.two_brokers import (
     answers,
     batches_of,
     die_after,
-    lose_tail,
     wait_until,
 )
-from tests.verifying import Item, cut, encode, lay_out, partition
+from tests.verifying import Item, cut, encode, lay_out
 
 #: Take over copies that begin later than the source.
 LATER = frozenset({IncidentKind.SOURCE_RETENTION})
@@ -120,14 +117,6 @@ def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
     assert re.search(r"\b6 records before .* offset 10\b", refused(adopting))
 
 
-def test_copy_that_began_later_continues_exactly_once_if_that_is_allowed(
-    adopting: TwoBrokers, history: History
-) -> None:
-    varied(history, 4, 4, 4, 4)
-    recut(adopting, history.committed[6:14], 3)
-    mirrors_exactly(adopting.with_settings(continue_after=LATER), history, skipped=6)
-
-
 def test_copy_that_began_later_is_an_incident_with_its_missing_records(
     adopting: TwoBrokers, history: History
 ) -> None:
@@ -178,39 +167,6 @@ def test_copy_that_lost_its_beginning_to_retention_continues(adopting: TwoBroker
     adopting.destination.log("topic").delete_records(8)
     completes(adopting)
     assert adopting.copied() == history.committed[8:]
-
-
-def test_copy_of_transactions_continues_behind_the_last_committed_record(
-    adopting: TwoBrokers, history: History
-) -> None:
-    varied(history, 2).transaction(2, 3, ends=COMMIT).transaction(2, ends=ABORT)
-    recut(adopting, history.committed, 3)
-    varied(history, 2)
-    mirrors_exactly(adopting, history)
-
-
-def test_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4, 4)
-    recut(adopting, history.committed[:9], 3, 2)
-    completes(adopting)
-    report = partition(adopting)
-    assert (report.outcome, report.records) == (Outcome.EQUAL, 12)
-    assert (report.source_skipped, report.destination_skipped) == (None, None)
-
-
-def test_copy_of_committed_transactions_at_the_destination_continues(
-    adopting: TwoBrokers, history: History
-) -> None:
-    varied(history, 2, 3)
-    items = [Item(*each) for each in history.committed]
-    log = adopting.destination.log("topic")
-    there = History(log)
-    store_in_transaction(there, items[:3], ends=COMMIT)
-    store_in_transaction(there, items[3:], ends=COMMIT)
-    completes(adopting)
-    varied(history, 2)
-    completes(adopting)
-    assert adopting.position().destination_offset == 5 + 2 + 2
 
 
 def store_in_transaction(there: History, items: Sequence[Item], *, ends: int | None) -> None:
@@ -282,24 +238,6 @@ def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     assert "Nothing was written" in said
 
 
-def test_foreign_record_at_the_end_is_refused(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, [*history.committed[:6], Content(NOW_MS, None, b"foreign", ())], 3)
-    assert "destination offsets 6" in refused(adopting)
-
-
-def test_foreign_record_at_the_beginning_is_refused(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, [Content(NOW_MS, None, b"foreign", ()), *history.committed[:6]], 3)
-    assert "destination offsets 0" in refused(adopting)
-
-
-def test_copy_of_other_records_is_refused(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, [Content(NOW_MS + number, None, b"%d" % number, ()) for number in range(5)], 3)
-    assert "a faithful copy" in refused(adopting)
-
-
 def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
     adopting: TwoBrokers, history: History
 ) -> None:
@@ -314,20 +252,6 @@ def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_take
     history.transaction(2, ends=ABORT)
     completes(uncommitted)
     assert uncommitted.copied() == history.uncommitted
-
-
-def test_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:6])
-    adopting.destination.log("topic").delete_records(6)
-    assert "--adopt: " in refused(adopting)
-
-
-def test_copy_of_which_the_source_has_nothing_left_is_refused(adopting: TwoBrokers, history: History) -> None:
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:6])
-    history.log.delete_records(8)
-    assert "--adopt: " in refused(adopting)
 
 
 def test_copy_whose_records_are_in_the_source_several_times_is_refused(
@@ -350,31 +274,6 @@ def test_later_start_with_another_place_before_it_is_refused(adopting: TwoBroker
     history.log.delete_records(1)
     recut(adopting, history.committed[3:4])
     assert "in no other place" in refused(adopting)
-
-
-def test_later_start_whose_first_record_alone_comes_again_is_adopted(
-    adopting: TwoBrokers, history: History
-) -> None:
-    twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
-    history.plain(1)
-    for _ in range(3):
-        twin[:8] = history.next_offset.to_bytes(8)
-        history.store(twin, shown=True)
-        varied(history, 2)
-    recut(adopting, history.committed[4:9], 2)
-    mirrors_exactly(adopting.with_settings(continue_after=LATER), history, skipped=4)
-
-
-def test_destination_that_lost_adopted_records_gets_them_again_once(
-    adopting: TwoBrokers, history: History
-) -> None:
-    varied(history, 4, 4, 4)
-    recut(adopting, history.committed[:9], 3, 2, 2)
-    completes(adopting)
-    lose_tail(adopting.destination, "topic", 7)
-    going_on = adopting.with_settings(continue_after=frozenset({IncidentKind.DESTINATION_LOSS}))
-    completes(going_on)
-    assert adopting.copied() == history.committed
 
 
 def test_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
@@ -439,7 +338,6 @@ def test_copy_with_a_running_mirror_is_refused(adopting: TwoBrokers, history: Hi
 def test_comparison_reports_its_progress_and_ends_with_its_task(
     adopting: TwoBrokers, history: History
 ) -> None:
-    adopting = adopting.with_timing(adopt_look_s=0.01)
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     held = Held(adopting.destination, ApiKey.FETCH)
@@ -453,28 +351,6 @@ def test_comparison_reports_its_progress_and_ends_with_its_task(
     mirrors_exactly(adopting, history)
 
 
-def test_broker_error_during_a_comparison_does_not_stop_the_partition(
-    adopting: TwoBrokers, history: History
-) -> None:
-    varied(history, 4, 4)
-    recut(adopting, history.committed[:6])
-    for broker in (adopting.source, adopting.destination):
-        broker.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
-        broker.faults.add(ApiKey.LIST_OFFSETS, drop="before", times=1)
-    mirrors_exactly(adopting, history)
-
-
-def test_copy_that_differs_does_not_delay_the_others(adopting: TwoBrokers) -> None:
-    histories = adopting.topic("topic", 3)
-    for history in histories:
-        varied(history, 4, 4)
-    recut(adopting, [Content(NOW_MS, None, b"foreign", ())])
-    result = adopting.start().result()
-    assert [each.partition for each in result.stopped] == [0]
-    assert adopting.copied(partition=1) == histories[1].committed
-    assert adopting.copied(partition=2) == histories[2].committed
-
-
 def test_others_are_copied_while_a_copy_is_compared(adopting: TwoBrokers) -> None:
     compared, other = (varied(each, 4, 4) for each in adopting.topic("topic", 2))
     recut(adopting, compared.committed[:6])
@@ -485,19 +361,3 @@ def test_others_are_copied_while_a_copy_is_compared(adopting: TwoBrokers) -> Non
     held.release()
     assert running.result().complete
     assert adopting.copied(partition=0) == compared.committed
-
-
-def test_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
-    adopting: TwoBrokers, history: History
-) -> None:
-    """Both sides hold other records before those that they have in common."""
-    varied(history, 4, 4, 20)
-    completes(adopting)
-    last = bytearray(batches_of(adopting.source.log("topic"))[-1].view)
-    adopting.source.topics.delete(adopting.source.topics.topic("topic"))
-    adopting.forget_pairs()
-    adopting.source.create_topic("topic", 1)
-    new = History(adopting.source.log("topic"), history.base_timestamp - 60_000).plain(3)
-    last[:8] = new.next_offset.to_bytes(8)
-    new.store(last, shown=True)
-    assert "not shown to be a faithful copy" in refused(adopting)
