@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -146,6 +148,17 @@ def test_archive_shows_a_topic_that_is_described_later(restoring: Restoring) -> 
         assert "later" not in archive.refresh().topics
         Archive.open(restoring.archive.store.url).describe(described(name="later"))
         assert "later" in archive.refresh(["later"]).topics
+
+
+def test_archive_shows_the_newest_creation_of_a_topic(restoring: Restoring) -> None:
+    restoring.add(plain(3))
+    with Cluster(restoring.source) as archive:
+        archive.refresh(["orders"])
+        assert list_offsets(archive, {ORDERS: LATEST}) == {ORDERS: 3}
+        restoring.archive.describe(replace(described(), directory_id=str(UUID(int=2)), written_ms=2))
+        archive.refresh(["nothing", "orders"])  # an unknown name lets it list the topics again
+        assert archive.topic_id("orders") == UUID(int=2)
+        assert list_offsets(archive, {ORDERS: LATEST}) == {ORDERS: 0}
 
 
 def groups_options(restoring: Restoring, until: int | None = None) -> MirrorOptions:

@@ -10,35 +10,13 @@ from pathlib import Path
 
 from rig.dump import dump_partition
 from rig.jars import tool_command
-from shoal.records import Codec, RecordBatch
+from shoal.records import RecordBatch
 from shoal.records.aborted import Marker, read_marker
-from tests import batches
-from tests.archive.archives import add, new_archive, objects_of, plain
 from tests.archive.archiving import Archiving
 from tests.two_brokers import batches_of
 from tests.world.source import SourcePartition
 
 _TOOL = "org.apache.kafka.tools.DumpLogSegments"
-
-
-def test_dump_log_segments_reads_batches_and_index(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    transaction = batches.batch(
-        [b"v"], base_offset=5, flags=batches.TRANSACTIONAL, producer_id=7, producer_epoch=0
-    )
-    fetched = (
-        plain(3)
-        + bytes(batches.batch(2, base_offset=3, codec=Codec.ZSTD))
-        + bytes(transaction + batches.marker(0, 7, base_offset=6))
-        + bytes(batches.batch(4, base_offset=7, holes=[1]))
-    )
-    name, _ = add(archive, fetched, tmp_path, aborted=[(7, 5)])
-    directory = tmp_path / "archive" / objects_of(archive).path
-    dumped = dump_partition(directory, deep=True)
-    assert all(each.is_valid for each in dumped)
-    assert [each.base_offset for each in dumped] == [0, 3, 5, 6, 7]
-    assert sum(each.size for each in dumped) == len(fetched)
-    assert dump_indexes([directory / f"{name}.txnindex"]) == [(7, 5, 6)]
 
 
 def dump_indexes(files: Sequence[Path]) -> list[tuple[int, int, int]]:
@@ -82,7 +60,7 @@ def test_dump_log_segments_reads_a_hundred_segments_of_every_kind_of_batch(tmp_p
         objects, found = archiving.objects(), batches_of(log)
         assert len(objects.names) == 100
         directory = tmp_path / "archive" / objects.path
-        dumped = dump_partition(directory)
+        dumped = dump_partition(directory, deep=True)
         assert all(each.is_valid for each in dumped)
         assert [(each.last_offset, each.size) for each in dumped] == [
             (each.header.last_offset, each.header.size) for each in found

@@ -104,6 +104,19 @@ def connect(archive: Archive, url: str, groups_by_ms: int | None = None) -> sock
 
 
 @dataclass(slots=True)
+class _Listing:
+    """The topics of an archive, the same for all connections: none has an older creation than another."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
+    damaged: Mapping[str, ShoalError] = field(default_factory=dict)
+    at: float = float("-inf")
+
+
+_listings: dict[str, _Listing] = {}
+
+
+@dataclass(slots=True)
 class _Partition:
     reader: PartitionReader
     looked_at: float
@@ -125,9 +138,9 @@ class _Served:
         groups = GroupAnswers(archive.store, groups_by_ms)
         self._url = url
         self._client = client
-        self._topics: Mapping[str, ArchivedTopic] = {}
-        self._listed_at = float("-inf")
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._listing = _listings.setdefault(url, _Listing())
+        #: By topic, creation and number.
+        self._partitions: dict[tuple[str, str, int], _Partition] = {}
         self._answers: Mapping[int, Callable[[Any], Any]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
@@ -183,16 +196,18 @@ class _Served:
 
     def _find(self, name: str) -> ArchivedTopic | None:
         """Return a topic; the listing may be old if it has the topic."""
-        is_known = name in self._topics or name in self._archive.damaged
-        if not is_known or time.monotonic() - self._listed_at > _FRESH_S:
-            self._topics = self._archive.topics()
-            self._listed_at = time.monotonic()
-            _problems.pop((self._url, None), None)
-            for each in self._topics:
-                _problems.pop((self._url, TopicPartition(each, _ALL)), None)
-            for each, error in self._archive.damaged.items():
-                _problems[self._url, TopicPartition(each, _ALL)] = error
-        return self._topics.get(name)
+        listing = self._listing
+        with listing.lock:
+            is_known = name in listing.topics or name in listing.damaged
+            if not is_known or time.monotonic() - listing.at > _FRESH_S:
+                listing.topics, listing.damaged = self._archive.topics(), self._archive.damaged
+                listing.at = time.monotonic()
+                _problems.pop((self._url, None), None)
+                for each in listing.topics:
+                    _problems.pop((self._url, TopicPartition(each, _ALL)), None)
+                for each, error in listing.damaged.items():
+                    _problems[self._url, TopicPartition(each, _ALL)] = error
+        return listing.topics.get(name)
 
     def _api_versions(self, request: Any) -> Any:
         message = response_class(ApiKey.API_VERSIONS)
@@ -206,7 +221,7 @@ class _Served:
         message = response_class(ApiKey.METADATA)
         if request.topics is None:
             self._find("")  # lists all
-            names = [*self._topics, *self._archive.damaged]
+            names = [*self._listing.topics, *self._listing.damaged]
         else:
             names = list(dict.fromkeys(each.name for each in request.topics))
         return message(
@@ -219,7 +234,7 @@ class _Served:
     def _described(self, name: str) -> Any:
         message = response_class(ApiKey.METADATA).MetadataResponseTopic
         topic = self._find(name)
-        if topic is None and name not in self._archive.damaged:
+        if topic is None and name not in self._listing.damaged:
             return message(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # One that cannot be read has one partition here, about which each answer is why. So a reader of all
         # topics learns of it.
@@ -261,7 +276,7 @@ class _Served:
                 for configs, source in ((topic.defaults, _DEFAULT), (topic.configs, _SET_ON_TOPIC))
                 for key, value in configs.items()
             ]
-        elif kind == _TOPIC_RESOURCE and name not in self._archive.damaged:
+        elif kind == _TOPIC_RESOURCE and name not in self._listing.damaged:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
 
@@ -269,16 +284,15 @@ class _Served:
 
     def _partition(self, topic: str, number: int) -> _Partition | None:
         """Return a partition whose listing is fresh; None if the archive has no such partition."""
-        partition, now = TopicPartition(topic, number), time.monotonic()
-        known = self._partitions.get(partition)
         found = self._find(topic)
-        if topic in self._archive.damaged:
-            raise self._archive.damaged[topic]
+        if topic in self._listing.damaged:
+            raise self._listing.damaged[topic]
         if found is None or not 0 <= number < found.partitions:
             return None
+        key, now = (topic, found.directory_id, number), time.monotonic()
+        known = self._partitions.get(key)
         if known is None:
-            objects = self._archive.objects(topic, found.directory_id, number)
-            known = self._partitions[partition] = _Partition(PartitionReader(objects), now)
+            known = self._partitions[key] = _Partition(PartitionReader(self._archive.objects(*key)), now)
         elif now - known.looked_at > _FRESH_S:
             known.reader.objects.look()
             known.looked_at = now

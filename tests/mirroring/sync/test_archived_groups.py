@@ -7,21 +7,15 @@ from pathlib import Path
 import pytest
 
 from shoal.archive.directory import Archive
-from shoal.archive.groups import read_groups, write_groups
+from shoal.archive.groups import read_groups
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.sync.archived_groups import GroupArchive
-from shoal.mirroring.sync.follower import GroupFollower
 from shoal.mirroring.sync.report import Action
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.archive.archives import add, new_archive, plain
 from tests.mirroring.sync.conftest import Groups, row_of
 
 
@@ -90,45 +84,3 @@ def test_group_whose_coordinator_fails_keeps_its_archived_offsets(
     assert report.groups[0].has_failed
     assert read_groups(archiving.store) == {"g": {TopicPartition("topic", 0): 4}}
     assert archiving.files() == 1
-
-
-def test_follower_of_an_archiving_mirror_writes_the_offsets_at_its_end(
-    groups: Groups, tmp_path: Path
-) -> None:
-    groups.two.topic()
-    archive = Archive.create(str(tmp_path / "archive"))
-    groups.commit("source", "g", 4)
-    settings = groups.two.settings
-    directory = ClientConfig.given("destination", str(tmp_path / "archive"), None)
-    options = MirrorOptions(settings.source, directory, TopicSelection("topic"), groups=".*", once=True)
-    warnings: list[str] = []
-    metrics = Metrics()
-    follower = GroupFollower.of(options, metrics, warnings.append)
-    assert follower is not None
-    follower.begin(settings.group, lambda: groups.topics)
-    follower.finish()
-    assert warnings == []
-    assert read_groups(archive.store) == {"g": {TopicPartition("topic", 0): 4}}
-    assert metrics.groups is not None
-    assert metrics.groups.actions == {Action.WRITTEN.value: 1}
-
-
-def test_follower_of_a_restore_sets_the_archived_offsets(groups: Groups, tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    add(archive, plain(3, 2), tmp_path)
-    write_groups(archive.store, {"g": {TopicPartition("orders", 0): 4}}, 1_000)
-    settings = groups.two.settings
-    source = ClientConfig.given("source", str(tmp_path / "archive"), None)
-    options = MirrorOptions(source, settings.destination, TopicSelection("orders"), groups=".*", once=True)
-    groups.two.destination.create_topic("orders", 1)
-    restoring = groups.two.with_settings(source=options.source)
-    assert restoring.run([CopyRange("orders", 0, "orders", 0, 5)]).stopped == ()
-    warnings: list[str] = []
-    follower = GroupFollower.of(options, Metrics(), warnings.append)
-    assert follower is not None
-    follower.begin(settings.group, lambda: {"orders": "orders"})
-    follower.finish()
-    assert warnings == []
-    committed = groups.committed("destination", "g", "orders")
-    assert committed is not None
-    assert committed.offset == 4
