@@ -13,7 +13,7 @@ from shoal.archive.directory import Archive
 from shoal.errors import ShoalError
 from shoal.records import Codec
 from shoal.spark.options import ReadOptions
-from shoal.spark.record_rows import RECORDS
+from shoal.spark.rows import RECORDS
 from shoal.spark.source import BatchReader, StreamReader
 from tests import batches
 from tests.archive.archives import add, described, new_archive, objects_of, plain
