@@ -131,3 +131,15 @@ def test_named_code_unknown_code_keeps_its_number(code: int, name: str) -> None:
 def test_known_code_is_unchanged() -> None:
     assert all(ErrorCode.of(int(code)) is code for code in ErrorCode)
     assert pickle.loads(pickle.dumps(ErrorCode.CORRUPT_MESSAGE)) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_notebook_shows_the_message_above_the_traceback() -> None:
+    try:
+        try:
+            raise RuntimeError("Spark\n\tat java.lang.Thread")
+        except RuntimeError as error:
+            raise ShoalError("the topic is gone") from error
+    except ShoalError as error:
+        lines = error._render_traceback_()
+    assert lines[0] == "ShoalError: the topic is gone"
+    assert any("java.lang.Thread" in line for line in lines[1:])

@@ -29,7 +29,6 @@ from shoal.mirroring.monitoring.page import About
 from shoal.mirroring.monitoring.shown import exposition
 from shoal.net.address import Address
 from shoal.printable import logger, printable, printable_lines, printable_values
-from shoal.spark.first_sentence import ReportedError
 from tests.mirroring.monitoring.page.page_reports import ServedPage, partition_of, report_of
 
 #: Sets a terminal's title, clears its screen, and forges a line.
@@ -99,7 +98,7 @@ def test_errors_have_no_control_characters_in_any_log_of_spark(error: ShoalError
     assert SAFE in str(error)
     assert not set(HOSTILE) & set(str(error)) - set(SAFE)
     # Spark logs an error of a Python process as its traceback, after copying and pickling it.
-    reported = "".join(traceback.format_exception(ReportedError(pickle.loads(pickle.dumps(error)))))
+    reported = "".join(traceback.format_exception(pickle.loads(pickle.dumps(error))))
     assert SAFE in reported
     assert not set(HOSTILE) & set(reported) - set(SAFE)
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import shoal
+from shoal.errors import ConfigError
 from shoal.mirroring.model.position import ProducerIdentity
-from shoal.spark.first_sentence import ReportedError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.planning import TaskPartition
@@ -76,7 +76,7 @@ def test_task_with_credentials_is_refused_if_spark_does_not_authenticate(
 ) -> None:
     runs_in(LOCAL, monkeypatch)
     with pytest.raises(
-        ReportedError, match=r"^spark\.authenticate.*'false'.*spark\.shoal\.allowUnauthenticated=true"
+        ConfigError, match=r"^spark\.authenticate.*'false'.*spark\.shoal\.allowUnauthenticated=true"
     ) as refused:
         run(kind, options)
     assert PASSWORD not in str(refused.value)
@@ -99,7 +99,7 @@ def test_task_with_credentials_is_refused_by_the_settings_of_its_session(
     settings: dict[str, str] | None, missing: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs_in(settings, monkeypatch)
-    with pytest.raises(ReportedError, match=f"^{missing} 'false': ") if missing else nullcontext():
+    with pytest.raises(ConfigError, match=f"^{missing} 'false': ") if missing else nullcontext():
         read(BatchReader, cluster("kafka."))
 
 
@@ -130,7 +130,7 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
 ) -> None:
     kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(settings))))
     options = {**cluster("kafka.", login), "subscribe": "topic"}
-    with pytest.raises(ReportedError, match=r"'false'.*Spark's") if is_refused else nullcontext():
+    with pytest.raises(ConfigError, match=r"'false'.*Spark's") if is_refused else nullcontext():
         getattr(kind(options), of)(BYTES)
     allowed = pickle.loads(cloudpickle.dumps(shoal.data_source(session({**settings, **ALLOWED}))))
     getattr(allowed(options), of)(BYTES)
@@ -139,7 +139,7 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
 @pytest.mark.parametrize("of", ["writer", "streamWriter"])
 def test_session_that_would_reveal_credentials_plans_no_writing_task(of: str) -> None:
     kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(LOCAL))))
-    with pytest.raises(ReportedError, match=r"'false'.*Spark's"):
+    with pytest.raises(ConfigError, match=r"'false'.*Spark's"):
         getattr(kind(cluster("kafka.")), of)(BYTES, False)
 
 

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError
 from shoal.spark.datasource import ShoalDataSource
-from shoal.spark.first_sentence import ReportedError
 from shoal.spark.options import ReadOptions
 from shoal.spark.rows import HEADERS
 from shoal.spark.source import BatchReader, StreamReader
@@ -108,5 +107,5 @@ def test_rows_with_headers_show_open_transactions_only_uncommitted(brokers: TwoB
 
 def test_rows_with_headers_are_not_written(brokers: TwoBrokers) -> None:
     written = ShoalDataSource({"kafka.bootstrap.servers": brokers.destination.bootstrap})
-    with pytest.raises(ReportedError, match=r"rows.*rows=bytes"):
+    with pytest.raises(ConfigError, match=r"rows.*rows=bytes"):
         written.writer(HEADERS, False)

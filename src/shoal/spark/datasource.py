@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.position import ProducerIdentity
-from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
@@ -29,7 +28,6 @@ from shoal.spark.write_rows import new_writer
 __all__ = ["ShoalDataSource", "data_source"]
 
 
-@sentence_first
 class ShoalDataSource(DataSource):
     """
     The data source ``format("shoal")``: batches and records of Kafka topics, in a cluster or an archive.

@@ -10,7 +10,6 @@ from pyspark.sql.types import Row
 
 from shoal.errors import ShoalError
 from shoal.mirroring.model.position import ProducerIdentity
-from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.trust import refuse_in_task, refuse_speculation_in_task
 from shoal.spark.write_rows import write_rows
@@ -26,7 +25,6 @@ class WrittenPartitions(WriterCommitMessage):
     partitions: tuple[TopicPartition, ...] = ()
 
 
-@sentence_first
 class _Sink:
     """The base of both writers. Spark pickles it for the tasks: options, and one identity for all tasks."""
 
@@ -59,7 +57,6 @@ class _Sink:
             seen |= partitions
 
 
-@sentence_first
 class Writer(_Sink, DataSourceWriter):
     """The writer of ``df.write``."""
 
@@ -68,7 +65,6 @@ class Writer(_Sink, DataSourceWriter):
         self._check_tasks(messages)
 
 
-@sentence_first
 class StreamWriter(_Sink, DataSourceStreamWriter):
     """The writer of ``df.writeStream``."""
 

@@ -18,7 +18,6 @@ from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
 from shoal.records import RecordBatch
-from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
     HAS_LIMITS,
     ReadAllAvailable,
@@ -72,7 +71,6 @@ def _batches(
             yield batch
 
 
-@sentence_first
 class BatchReader(DataSourceReader):
     """
     The reader of ``spark.read``: the records between two offsets of each partition.
@@ -95,7 +93,6 @@ class BatchReader(DataSourceReader):
         return _rows(partition, self._options)
 
 
-@sentence_first
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
     The reader of ``spark.readStream``: micro-batches, each up to the end offsets at the time of its plan.
