@@ -23,7 +23,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -69,7 +68,6 @@ class SparkEngine:
         """
         self._options = options
         self._on_warning = on_warning
-        self._cpu_before = _cpu_seconds()
         self._context: SparkContext
         self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
@@ -144,11 +142,6 @@ class SparkEngine:
 
     def _our_errors(self) -> contextlib.AbstractContextManager[None]:
         return our_errors(self._log_file)
-
-    def cpu_used(self) -> tuple[float, float]:
-        """Return the CPU seconds of our Python processes and of Spark's JVMs since this object was made."""
-        python_s, jvm_s = _cpu_seconds()
-        return python_s - self._cpu_before[0], jvm_s - self._cpu_before[1]
 
     def stop(self) -> None:
         """Delete the key of the tasks, and stop Spark if :meth:`start` started it."""
@@ -340,36 +333,3 @@ def _text_of(error: Exception) -> str:
 
 def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
-
-
-def _cpu_seconds() -> tuple[float, float]:
-    """
-    Return the CPU seconds of our Python processes and of Spark's JVM on this machine.
-
-    A process that has ended counts with the parent that waited for it.
-
-    """
-    own = psutil.Process()
-    python_s = _seconds(own, with_children=False)
-    jvm_s = 0.0
-    for child in own.children():
-        with contextlib.suppress(psutil.Error):
-            if child.name() == "java":
-                jvm_s += _seconds(child, with_children=False)
-                times = child.cpu_times()
-                python_s += times.children_user + times.children_system
-                for each in child.children(recursive=True):
-                    if each.name() == "java":  # an executor of a local cluster
-                        jvm_s += _seconds(each, with_children=False)
-                    else:
-                        python_s += _seconds(each, with_children=True)
-    return python_s, jvm_s
-
-
-def _seconds(process: psutil.Process, *, with_children: bool) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    own = times.user + times.system
-    return float(own + times.children_user + times.children_system if with_children else own)

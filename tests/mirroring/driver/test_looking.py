@@ -45,9 +45,6 @@ class Idle:
     def run(self, job: CopyJob, stop: threading.Event) -> None:
         wait_until(lambda: job.control.stop_requested)
 
-    def cpu_used(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
     def stop(self) -> None:
         """Nothing was started."""
 

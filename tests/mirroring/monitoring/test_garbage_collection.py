@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from rig import java
+from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.progress import GarbageCollection
-from shoal.mirroring.monitoring.processes import CollectionCounter
+from shoal.mirroring.monitoring.processes import LocalProcesses, collections_of
 from tests.two_brokers import wait_until
 
 PROCESS = 4711
@@ -48,57 +49,35 @@ def counters_file(counters: Mapping[str, int]) -> bytes:
     return header + struct.pack("<iiqii", 0, 0, 0, 32, len(entries)) + b"".join(entries)
 
 
-def collector(number: int, pauses: int, ticks: int, last: tuple[int, int]) -> dict[str, int]:
-    name = f"sun.gc.collector.{number}"
-    return {
-        f"{name}.invocations": pauses,
-        f"{name}.time": ticks,
-        f"{name}.lastEntryTime": last[0],
-        f"{name}.lastExitTime": last[1],
-    }
-
-
-def publish(directory: Path, *collectors: dict[str, int]) -> None:
+def publish(directory: Path, *collectors: tuple[int, int]) -> None:
     counters = {"java.threads.live": 5, "sun.os.hrt.frequency": 1000}
-    for each in collectors:
-        counters |= each
+    for number, (pauses, ticks) in enumerate(collectors):
+        name = f"sun.gc.collector.{number}"
+        counters |= {f"{name}.invocations": pauses, f"{name}.time": ticks, f"{name}.lastExitTime": 950}
     (directory / str(PROCESS)).write_bytes(counters_file(counters))
 
 
-def test_counter_adds_up_all_collectors(tmp_path: Path) -> None:
-    publish(tmp_path, collector(0, 4, 250, (900, 950)), collector(1, 1, 500, (100, 600)))
-    counter = CollectionCounter(PROCESS, from_now=False, directory=tmp_path)
-    assert counter() == GarbageCollection(5, 0.75)
-
-
-def test_counter_from_now_excludes_earlier_collections(tmp_path: Path) -> None:
-    publish(tmp_path, collector(0, 4, 250, (100, 350)))
-    counter = CollectionCounter(PROCESS, from_now=True, directory=tmp_path)
-    assert counter() == GarbageCollection(0, 0.0)
-    publish(tmp_path, collector(0, 5, 750, (400, 900)))
-    assert counter() == GarbageCollection(1, 0.5)
-
-
-def test_jvm_without_a_file_is_unknown(tmp_path: Path) -> None:
-    assert CollectionCounter(PROCESS, from_now=True, directory=tmp_path)() is None
+def test_collections_are_those_of_all_collectors(tmp_path: Path) -> None:
+    publish(tmp_path, (4, 250), (1, 500))
+    assert collections_of(PROCESS, tmp_path) == GarbageCollection(5, 0.75)
 
 
 def test_truncated_counter_file_does_not_raise(tmp_path: Path) -> None:
-    publish(tmp_path, collector(0, 4, 250, (900, 950)))
+    publish(tmp_path, (4, 250))
     whole = (tmp_path / str(PROCESS)).read_bytes()
     for size in range(len(whole)):
         (tmp_path / str(PROCESS)).write_bytes(whole[:size])
-        assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+        assert collections_of(PROCESS, tmp_path) is None
     (tmp_path / str(PROCESS)).write_bytes(b"another JVM's" * 10)
-    assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+    assert collections_of(PROCESS, tmp_path) is None
 
 
 def test_counters_in_a_directory_of_another_user_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(tmp_path, collector(0, 4, 250, (900, 950)))
+    publish(tmp_path, (4, 250))
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() is None
+    assert collections_of(PROCESS, tmp_path) is None
 
 
 @pytest.mark.integration
@@ -112,12 +91,12 @@ def test_real_jvm_publishes_two_collections(tmp_path: Path) -> None:
     ) as jvm:
         assert jvm.stdin
         assert jvm.stdout
-        wait_until(lambda: CollectionCounter(jvm.pid, from_now=False)() is not None)
-        counter = CollectionCounter(jvm.pid, from_now=True)
+        wait_until(lambda: collections_of(jvm.pid) is not None)
+        processes = LocalProcesses()
         jvm.stdin.write(b"\n")
         jvm.stdin.flush()
         assert jvm.stdout.readline() == b"collected\n"
-        counted = counter()
+        (counted,) = [each.gc for each in processes() if each.name == process_name(jvm.pid)]
         jvm.kill()
     assert counted is not None
     assert counted.pauses >= 2

@@ -71,8 +71,5 @@ class Engine(Protocol):
 
         """
 
-    def cpu_used(self) -> tuple[float, float]:
-        """Return the CPU seconds since the engine object was made: of Python, and of the engine's own."""
-
     def stop(self) -> None:
         """End the processes that :meth:`start` started, or a start that is under way in another thread."""

@@ -340,7 +340,7 @@ class MirrorRun:
                 # Tasks end, and commit, before the engine stops and the mirror leaves its group.
                 control.request_stop()
                 control.wait_until_idle(END_PATIENCE_S)
-                cpu_s = self._engine.cpu_used()
+                cpu_s = self._processes.cpu_used()
                 jvm_gc = self._processes.garbage_collection()
                 self._engine.stop()
         if place.failure is not None:

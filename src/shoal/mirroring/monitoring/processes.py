@@ -22,6 +22,7 @@ in ticks of ``sun.os.hrt.frequency`` a second. The concurrent work of G1 and ZGC
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import os
@@ -31,7 +32,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -39,54 +39,35 @@ from ...timing import DEFAULT_TIMING, Timing
 from ..control.protocol import process_name
 from ..model.progress import GarbageCollection, ProcessRole, ProcessUsage
 
-__all__ = ["CollectionCounter", "LocalProcesses"]
+__all__ = ["LocalProcesses", "collections_of"]
 
 _MAGIC = bytes.fromhex("cafec0c0")
 _FREQUENCY = "sun.os.hrt.frequency"
 _COLLECTOR = "sun.gc.collector."
+_NONE = GarbageCollection(0, 0.0)
 
 
-class CollectionCounter:
+def collections_of(process_id: int, directory: Path | None = None) -> GarbageCollection | None:
     """
-    Counts the garbage collections of one JVM.
+    Return the garbage collections of a JVM since its start; None if it publishes no counters.
 
     Args:
         process_id: The process id of the JVM.
-        from_now: Count from now on; else since the JVM's start.
-        directory: The directory of the JVM's file; None for that of this process' user.
+        directory: The directory of its file; None for that of this process' user.
 
     """
-
-    def __init__(self, process_id: int, *, from_now: bool, directory: Path | None = None) -> None:
-        self._process_id = process_id
-        self._directory = directory
-        self._before = (self._read() if from_now else None) or GarbageCollection(0, 0.0)
-
-    def __call__(self) -> GarbageCollection | None:
-        """Return the counts; None if the JVM publishes no counters."""
-        now, before = self._read(), self._before
-        return now and GarbageCollection(now.pauses - before.pauses, now.time_s - before.time_s)
-
-    def _read(self) -> GarbageCollection | None:
-        try:
-            # HotSpot does not follow TMPDIR, and refuses a directory that another user has made, as we do.
-            directory = self._directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"  # noqa: S108
-            if directory.lstat().st_uid != os.geteuid():
-                return None  # another user's file may be a pipe without a writer
-            return _counted(_counters((directory / str(self._process_id)).read_bytes()))
-        except (OSError, KeyError, IndexError, ValueError, struct.error):
-            return None  # the file is missing, half written, or not HotSpot's
-
-
-def _counted(counters: Mapping[str, int]) -> GarbageCollection | None:
-    ticks_per_s = counters.get(_FREQUENCY)
-    collectors = [name.removesuffix(".time") for name in counters if name.endswith(".time")]
-    if not ticks_per_s or not collectors:
-        return None
-    return GarbageCollection(
-        sum(counters[f"{each}.invocations"] for each in collectors),
-        sum(counters[f"{each}.time"] for each in collectors) / ticks_per_s,
-    )
+    try:
+        # HotSpot does not follow TMPDIR, and refuses a directory that another user has made, as we do.
+        directory = directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"  # noqa: S108
+        if directory.lstat().st_uid != os.geteuid():
+            return None  # another user's file may be a pipe without a writer
+        counters = _counters((directory / str(process_id)).read_bytes())
+        collectors = [name.removesuffix(".time") for name in counters if name.endswith(".time")]
+        pauses = sum(counters[f"{each}.invocations"] for each in collectors)
+        ticks = sum(counters[f"{each}.time"] for each in collectors)
+        return GarbageCollection(pauses, ticks / counters[_FREQUENCY]) if collectors else None
+    except (OSError, KeyError, IndexError, ValueError, ZeroDivisionError, struct.error):
+        return None  # the file is missing, half written, or not HotSpot's
 
 
 def _counters(data: bytes) -> dict[str, int]:
@@ -109,8 +90,8 @@ class LocalProcesses:
     """
     The driver and its JVMs: Spark's own, and with ``local-cluster`` the executors'.
 
-    Their CPU time counts from the creation of this object, at the mirror's start. A call takes microseconds,
-    and any thread may call.
+    Their CPU time and collections count from the creation of this object, at the mirror's start. A call takes
+    microseconds, and any thread may call.
     """
 
     def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
@@ -118,12 +99,11 @@ class LocalProcesses:
         self._driver = psutil.Process()
         self._lock = threading.Lock()
         self._jvms: dict[int, psutil.Process] = {}
-        self._collections: dict[int, CollectionCounter] = {}
         self._looked_at = time.monotonic()
-        self._find_jvms(from_now=True)
-        self._before_s: Mapping[int, float] = {
-            each.pid: _cpu_s(each) for each in (self._driver, *self._jvms.values())
-        }
+        self._find_jvms()
+        processes = (self._driver, *self._jvms.values())
+        self._before: Mapping[int, ProcessUsage] = {each.pid: _usage(each) for each in processes}
+        self._python_before_s = self._python_s()
 
     def __call__(self) -> list[ProcessUsage]:
         """Return the current usage of each process that has not ended."""
@@ -132,13 +112,13 @@ class LocalProcesses:
             interval_s = timing.jvm_look_interval_s if self._jvms else timing.first_jvm_look_interval_s
             if time.monotonic() - self._looked_at >= interval_s:
                 self._looked_at = time.monotonic()
-                self._find_jvms(from_now=False)
-            usages = [self._usage(self._driver, ProcessRole.DRIVER)]
+                self._find_jvms()
+            usages = [self._since_the_start(self._driver)]
             for pid, jvm in list(self._jvms.items()):
                 try:
-                    usages.append(replace(self._usage(jvm, ProcessRole.JVM), gc=self._collections[pid]()))
+                    usages.append(self._since_the_start(jvm))
                 except psutil.Error:
-                    del self._jvms[pid], self._collections[pid]
+                    del self._jvms[pid]
         return usages
 
     def garbage_collection(self) -> GarbageCollection | None:
@@ -146,26 +126,52 @@ class LocalProcesses:
         known = [each.gc for each in self() if each.gc is not None]
         return functools.reduce(GarbageCollection.beside, known) if known else None
 
-    def _find_jvms(self, *, from_now: bool) -> None:
+    def cpu_used(self) -> tuple[float, float]:
+        """Return the CPU seconds since the start: of Python processes on this machine, and of JVMs."""
+        with self._lock:
+            self._find_jvms()
+        jvms_s = [each.cpu_s for each in self() if each.role is ProcessRole.JVM]
+        return self._python_s() - self._python_before_s, sum(jvms_s)
+
+    def _python_s(self) -> float:
+        """A process that has ended counts with the parent that waited for it."""
+        found_s = _cpu_s(self._driver)
+        for jvm in [each for each in self._driver.children() if each.pid in self._jvms]:
+            with contextlib.suppress(psutil.Error):
+                for each in (jvm, *jvm.children(recursive=True)):
+                    times = each.cpu_times()
+                    found_s += times.children_user + times.children_system
+                    found_s += 0.0 if each.pid in self._jvms else _cpu_s(each)
+        return found_s
+
+    def _find_jvms(self) -> None:
         for child in self._driver.children(recursive=True):
-            try:
-                if child.name() == "java" and child.pid not in self._jvms:
-                    self._jvms[child.pid] = child
-                    self._collections[child.pid] = CollectionCounter(child.pid, from_now=from_now)
-            except psutil.Error:
-                pass  # the process has ended
+            with contextlib.suppress(psutil.Error):
+                if child.name() == "java":
+                    self._jvms.setdefault(child.pid, child)
 
-    def _usage(self, process: Any, role: ProcessRole) -> ProcessUsage:
-        with process.oneshot():
-            return ProcessUsage(
-                process_name(process.pid),
-                role,
-                _cpu_s(process) - self._before_s.get(process.pid, 0.0),
-                process.memory_info().rss,
-                time.time(),
-            )
+    def _since_the_start(self, process: psutil.Process) -> ProcessUsage:
+        now, before = _usage(process), self._before.get(process.pid)
+        if before is None:
+            return now
+        gc, gc_before = now.gc, before.gc or _NONE
+        since = gc and GarbageCollection(gc.pauses - gc_before.pauses, gc.time_s - gc_before.time_s)
+        return replace(now, cpu_s=now.cpu_s - before.cpu_s, gc=since)
 
 
-def _cpu_s(process: Any) -> float:
+def _usage(process: psutil.Process) -> ProcessUsage:
+    is_driver = process.pid == os.getpid()
+    with process.oneshot():
+        return ProcessUsage(
+            process_name(process.pid),
+            ProcessRole.DRIVER if is_driver else ProcessRole.JVM,
+            _cpu_s(process),
+            process.memory_info().rss,
+            time.time(),
+            None if is_driver else collections_of(process.pid),
+        )
+
+
+def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
