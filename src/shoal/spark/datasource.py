@@ -22,7 +22,7 @@ from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
-from shoal.spark.trust import refusal_of, refuse_in_plan
+from shoal.spark.trust import refusal_of, refuse_credentials
 from shoal.spark.write_rows import new_writer
 
 __all__ = ["ShoalDataSource", "data_source"]
@@ -48,8 +48,11 @@ class ShoalDataSource(DataSource):
 
     """
 
-    #: From :func:`data_source`: the reason why the session may not have credentials.
-    _refusal: str = ""
+    #: The reason why jobs may not have credentials; :func:`data_source` knows better.
+    _refusal: str = (
+        "shoal.ShoalDataSource does not know whether Spark's connections would reveal the credentials of the "
+        "cluster. Register shoal.data_source(spark) in its place"
+    )
 
     @classmethod
     def name(cls) -> str:
@@ -78,7 +81,7 @@ class ShoalDataSource(DataSource):
 
     def _read_options(self, *, streaming: bool) -> ReadOptions:
         options = ReadOptions.parse(self.options, streaming=streaming)
-        refuse_in_plan(self._refusal, options)
+        refuse_credentials(self._refusal, options.source)
         return options
 
     def _writing(self, schema: StructType) -> tuple[WriteOptions, ProducerIdentity]:
@@ -86,7 +89,7 @@ class ShoalDataSource(DataSource):
         if "batch" not in schema.names:
             raise ConfigError("these rows have no records to write. Read the rows with the option rows=bytes")
         options = WriteOptions.parse(self.options)
-        refuse_in_plan(self._refusal, options)
+        refuse_credentials(self._refusal, options.destination)
         return options, new_writer(options.destination)
 
 
@@ -94,9 +97,8 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
     """
     Return the class for this session's ``spark.dataSource.register``.
 
-    The class refuses credentials that the session's connections would reveal, while Spark plans a job. Spark
-    does not give a session's settings to the processes that plan, so the class contains the result of the
-    check. :class:`ShoalDataSource` alone can refuse the credentials only in its tasks.
+    While Spark plans a job, the class refuses credentials that the session's connections would reveal.
+    :class:`ShoalDataSource` refuses all credentials, since Spark does not give it the session's settings.
 
     Args:
         spark: The session that reads or writes.

@@ -73,11 +73,6 @@ class ReadOptions:
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
 
-    @property
-    def cluster(self) -> ClientConfig:
-        """The cluster that these options connect to."""
-        return self.source
-
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """
@@ -124,11 +119,6 @@ class WriteOptions:
     destination: ClientConfig
     rename: str | None
     allow_gaps: bool
-
-    @property
-    def cluster(self) -> ClientConfig:
-        """The cluster that these options connect to."""
-        return self.destination
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:

@@ -11,7 +11,7 @@ from pyspark.sql.types import Row
 from shoal.errors import ShoalError
 from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.options import WriteOptions
-from shoal.spark.trust import refuse_in_task, refuse_speculation_in_task
+from shoal.spark.trust import refuse_speculation_in_task
 from shoal.spark.write_rows import write_rows
 from shoal.topic_partition import TopicPartition
 
@@ -35,7 +35,6 @@ class _Sink:
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Write the batches of one task's rows. Runs in the task."""
         refuse_speculation_in_task()
-        refuse_in_task(self._options)
         destination = self._options.destination
         runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
         return WrittenPartitions(tuple(TopicPartition(run.topic, run.partition) for run in runs))

@@ -11,12 +11,8 @@ A mirror checks its session before it sends anything. Its tasks receive the seal
 control connection. The key that opens them reaches tasks on this machine in a file that only their user can
 read. On a cluster the key is in the pickled task.
 
-:func:`~shoal.spark.datasource.data_source` checks the session, too, and passes the result to the processes
-that plan a job. ``format("shoal")`` by the class alone cannot check the session at the plan: Spark does not
-send its settings to these processes. But it gives each task the settings of its session as local properties
-(``SQLExecution.withSQLConfPropagated``), so the tasks check them before they use their credentials. By then
-the driver has served the credentials for the time that the first task took to start. The check in the task
-ends the job, so that it does not serve them for longer.
+Spark does not send a session's settings to the processes that plan a job of ``format("shoal")``. So
+:func:`~shoal.spark.datasource.data_source` checks the session, and the class that it returns has the result.
 """
 
 from __future__ import annotations
@@ -24,7 +20,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark import SparkContext, TaskContext
 
@@ -32,15 +27,11 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 
-if TYPE_CHECKING:  # a mirror does not pay for the imports of the data source
-    from shoal.spark.options import ReadOptions, WriteOptions
-
 __all__ = [
     "is_on_this_machine",
     "key_for_tasks",
     "refusal_of",
-    "refuse_in_plan",
-    "refuse_in_task",
+    "refuse_credentials",
     "refuse_speculation",
     "refuse_speculation_in_task",
 ]
@@ -115,29 +106,20 @@ def refusal_of(master: str, setting_of: Callable[[str], str | None]) -> str:
     )
 
 
-def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
+def refuse_credentials(refusal: str, cluster: ClientConfig) -> None:
     """
     Refuse to plan a job whose tasks would contain credentials.
 
     Args:
         refusal: The result of :func:`refusal_of` for the session.
-        options: The options of the job.
+        cluster: The cluster that the tasks connect to.
 
     Raises:
         ConfigError: The session's connections reveal the credentials.
 
     """
-    if refusal and Credentials.of(options.cluster):
+    if refusal and Credentials.of(cluster):
         raise ConfigError(refusal)
-
-
-def refuse_in_task(options: ReadOptions | WriteOptions) -> None:
-    """Refuse a task that received options with credentials over connections that reveal them."""
-    context = TaskContext.get()
-    master = context.getLocalProperty("spark.master") if context else None
-    # The tasks of a DataFrame's RDD (``df.rdd``) have no settings.
-    if context and master:
-        refuse_in_plan(refusal_of(master, context.getLocalProperty), options)
 
 
 @contextlib.contextmanager
