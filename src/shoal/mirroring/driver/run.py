@@ -319,7 +319,7 @@ class MirrorRun:
                 self._retry(mirror)
             tasks.look()
 
-        with clusters, self.signals:  # again: an engine may have installed handlers of its own
+        with clusters:
             try:
                 metrics.enter(Phase.STARTING_TASKS)
                 self._looking.end_tasks, self._looking.look_after = control.request_stop, look_after

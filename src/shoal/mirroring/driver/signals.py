@@ -25,7 +25,7 @@ class Signals:
     """
     Handles a mirror's signals while it is entered, in the main thread; in other threads it does nothing.
 
-    The block may be entered again inside, since PySpark installs a SIGINT handler of its own when it starts.
+    PySpark installs a SIGINT handler of its own only if it starts in the main thread, which no mirror's does.
 
     Attributes:
         received: The name of the signal that ended the mirror; None before one came.
@@ -44,7 +44,7 @@ class Signals:
         self._stop = stop
         self._on_retry = on_retry
         self._interrupts = False
-        self._before: list[dict[signal.Signals, Any]] = []
+        self._before: dict[signal.Signals, Any] = {}
         self.received: str | None = None
 
     @contextlib.contextmanager
@@ -90,14 +90,12 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, self._end) for number in _ENDING}
-            before[_RETRYING] = signal.signal(_RETRYING, self._retry)
-            self._before.append(before)
+            self._before = {number: signal.signal(number, self._end) for number in _ENDING}
+            self._before[_RETRYING] = signal.signal(_RETRYING, self._retry)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in self._before.pop().items():
-                signal.signal(number, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -98,7 +98,7 @@ def spark_context(
     ``SparkContext._active_spark_context`` first. After a context has stopped, its JVM stays with the process,
     with its heap, Java options and log file.
 
-    The call installs PySpark's own SIGINT handler. Install yours after it.
+    In the main thread, the call installs PySpark's own SIGINT handler. Install yours after it.
 
     Args:
         master: A Spark master. ``local``, ``local[N]`` and ``local[*]`` become ``local[…,4]``, so that
