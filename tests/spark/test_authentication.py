@@ -18,8 +18,9 @@ from shoal.client.config import ClientConfig
 from shoal.client.security import PasswordLogin, Security
 from shoal.errors import ConfigError
 from shoal.net.address import Address
-from shoal.spark.launch.session import authentication_settings, spark_session
+from shoal.spark.launch.session import authentication_settings
 from shoal.spark.trust import key_for_tasks
+from tests.spark.sessions import spark_session
 
 NOBODY = 65534
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 import shoal
 from shoal.errors import ConfigError
-from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BYTES
+from tests.spark.sessions import spark_session
 
 PASSWORD = "hidden-7f"
 LOGIN = {

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shoal
 from shoal.errors import ConfigError
-from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BYTES
 from shoal.spark.trust import refuse_speculation_in_task
+from tests.spark.sessions import spark_session
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 #: Of a stream, on a machine that does much else.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.spark.launch.session import spark_session
 from shoal_broker import Broker
 from tests.docstring_examples import ADDRESS, OTHER_ADDRESS, broker_with_orders, failures_of
+from tests.spark.sessions import spark_session
 from tests.test_docstring_examples import ON_SPARK
 
 

@@ -19,7 +19,7 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.spark.launch import session
 from shoal.spark.launch.jvm import Abort, slim_java, start_jvm
-from shoal.spark.launch.session import retrying, spark_context, spark_session
+from shoal.spark.launch.session import retrying, spark_context
 from tests.two_brokers import wait_until
 
 TIMEOUT_S = 240
@@ -185,7 +185,7 @@ def test_java_of_a_slim_home_gets_everything_but_the_module(tmp_path: Path) -> N
 
 def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'driver\.memory'"):
-        spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
+        spark_context("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
 
 
 # A program in a process of its own: two starts that fail, one that works, and a task
@@ -195,7 +195,8 @@ import json, os, sys
 from pathlib import Path
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from shoal.errors import ConfigError
-from shoal.spark.launch.session import spark_session
+from pyspark.sql import SparkSession
+from shoal.spark.launch.session import spark_context
 
 class Reader(DataSourceReader):
     def read(self, partition):
@@ -213,17 +214,18 @@ log_file, state_dir = Path("logs/spark.log"), Path("state")
 refusals = []
 for master, conf in ("nonsense", {}), ("local", {"spark.driver.memory": "256m"}):
     try:
-        spark_session(master, conf, log_file, state_dir)
+        spark_context(master, conf, log_file, state_dir)
     except ConfigError as error:
         refusals.append(str(error))
-spark = spark_session("local[1]", {"spark.app.name": "mine"}, log_file, state_dir)
-again = spark_session("local[7]", {}, log_file, state_dir)
+context = spark_context("local[1]", {"spark.app.name": "mine"}, log_file, state_dir)
+again = spark_context("local[7]", {}, log_file, state_dir)
+spark = SparkSession(context)
 spark.dataSource.register(Source)
 row = spark.read.format("Source").load().collect()[0]
 runtime = spark._jvm.java.lang.Runtime.getRuntime()
 seen = {
     "refusals": refusals,
-    "same session": again.sparkContext is spark.sparkContext,
+    "same session": again is context,
     "master": spark.sparkContext.master,
     "name": spark.sparkContext.appName,
     "ui": spark.sparkContext.uiWebUrl,

@@ -31,14 +31,13 @@ import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.core.context import SparkContext
-from pyspark.sql import SparkSession
 
 from ...errors import ConfigError, ShoalError, Stopped
 from ..trust import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
 from .jvm import Abort, conf_dir, during, slim_java, start_jvm
 
-__all__ = ["driver_host", "spark_context", "spark_session"]
+__all__ = ["driver_host", "spark_context"]
 
 _DEFAULTS = {
     "spark.app.name": "shoal",
@@ -70,11 +69,6 @@ _AUTHENTICATED = {
 
 #: Of Spark's own launcher, which lives for a tenth of a second.
 _LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
-    """Start Spark with SQL as :func:`spark_context` does without, for ``format("shoal")``."""
-    return SparkSession(spark_context(master, conf, log_file, state_dir))
 
 
 def spark_context(
