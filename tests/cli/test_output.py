@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shoal.cli.live_line import line
 from shoal.cli.live_report import LiveReport
 from shoal.cli.output import stamp_lines
 from shoal.cli.plain_report import JsonReport, PlainReport, summary_rows
@@ -23,6 +22,7 @@ from shoal.mirroring.model.progress import (
     Progress,
     Summary,
 )
+from shoal.mirroring.monitoring.progress_line import line
 from tests.snapshots import Texts
 
 PROGRESS = Progress(
@@ -149,14 +149,6 @@ def test_line_begins_with_stopped_and_waiting_and_its_counts_add_up(texts: Texts
     shown = line(TROUBLE)
     texts(shown)
     assert sum(TROUBLE.states.values()) == TROUBLE.partitions
-
-
-@pytest.mark.parametrize("width", [30, 60, 80, 120])
-def test_line_cut_to_the_terminal_keeps_stopped_and_waiting(width: int) -> None:
-    shown = line(TROUBLE, width)
-    assert len(shown) <= width
-    assert shown.startswith("2 stopped, 12 waiting")
-    assert not shown.endswith(","), "whole parts are left out"
 
 
 def test_terminal_has_a_bar_only_while_a_mirror_with_an_end_copies() -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ..mirroring.model.progress import Phase, Progress, Summary
-from .live_line import line
+from ..mirroring.monitoring.progress_line import line
 from .output import first_line
 from .plain_report import PlainReport
 from .working import StatusLine
@@ -52,6 +52,6 @@ class LiveReport(PlainReport):
         if progress is None:
             return Phase.CHECKING.value, None
         if not progress.once or progress.phase != Phase.COPYING.value:
-            return line(progress, room), None
+            return line(progress)[:room], None
         total = progress.records + progress.lag_records
-        return line(progress, room), progress.records / total if total else 1.0
+        return line(progress)[:room], progress.records / total if total else 1.0

@@ -22,7 +22,7 @@ from ..mirroring.model.progress import (
     Summary,
 )
 from ..mirroring.model.text import first_few
-from .live_line import line
+from ..mirroring.monitoring.progress_line import line
 from .output import print_json, say, table
 
 __all__ = ["JsonReport", "News", "PlainReport", "summary_rows"]

@@ -20,8 +20,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from ..mirroring.monitoring.progress_line import clock
 from ..printable import printable
-from .live_line import clock
 
 __all__ = ["Done", "StatusLine", "Working", "amounts"]
 

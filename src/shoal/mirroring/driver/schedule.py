@@ -70,11 +70,6 @@ class PartitionSchedule:
         """The number of partitions of each source topic."""
         return {name: topic.partitions for name, topic in self.topics.items()}
 
-    @property
-    def shares(self) -> bool:
-        """Whether this mirror copies only the partitions that its group assigns to it."""
-        return self._share is not None
-
     def add(self, topic: PreparedTopic) -> list[TopicPartition]:
         """Add a topic that is new, or has new partitions; return these."""
         with self._lock:

@@ -26,6 +26,7 @@ from ..model.steering import SteeringStatus, check_expression, parse_limit, rate
 from ..model.text import first_few, once_each
 from ..model.topics import is_legal_name
 from ..monitoring.door import CommandAnswer
+from ..monitoring.progress_line import line
 from .running import Running
 
 __all__ = ["COMMANDS", "Steering", "topics_of"]
@@ -160,13 +161,8 @@ class Steering:
 
     def _status(self) -> CommandAnswer:
         progress, status = self._metrics.progress(), self.status
-        states = ", ".join(f"{count:,} {state}" for state, count in progress.states.items() if count)
         lines = [
-            f"phase: {progress.phase}",
-            f"partitions: {progress.partitions:,} ({states})",
-            f"records: {progress.records:,}, {progress.records_per_s:,.0f}/s",
-            f"bytes: {progress.bytes_out:,}, {progress.bytes_per_s:,.0f}/s",
-            f"lag: {'' if progress.lag_is_known else 'at least '}{progress.lag_records:,} records",
+            line(progress),
             *[f"{each.sentence}: {each.reason}" for each in progress.clusters_down.values()],
             *status.sentences,
         ]

@@ -1,38 +1,22 @@
-"""The progress line of a mirror: the most important part first, as wide as the terminal."""
+"""The progress of a mirror in one line, the most important part first: for terminals, logs and operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..mirroring.model.progress import Phase, Progress
+from ..model.progress import Phase, Progress
 
-__all__ = ["clock", "line", "phase_line"]
-
-#: Wider than any line: the terminal cuts the line then.
-_NO_LIMIT = 1_000_000
+__all__ = ["clock", "line"]
 
 #: The phases before the copying.
 _STARTING = {each.value for each in Phase} - {Phase.COPYING.value, Phase.STOPPING.value}
 
 
-def line(progress: Progress, width: int = _NO_LIMIT) -> str:
-    """
-    Return a line such as ``1 stopped, 2 waiting, 13/16 up to date, lag 200 records, 1,234 records/s``.
-
-    Parts are dropped from the end until the line fits. Stopped and waiting partitions come first.
-
-    """
+def line(progress: Progress) -> str:
+    """Return ``1 stopped, 2 waiting, 13/16 up to date, lag 200 records``, or ``finding positions, 0:12``."""
     if progress.phase in _STARTING:
-        return phase_line(progress)[:width]
-    parts = list(_parts(progress))
-    while len(parts) > 1 and len(", ".join(parts)) > width:
-        parts.pop()
-    return ", ".join(parts)
-
-
-def phase_line(progress: Progress) -> str:
-    """Return the phase before the copying, and its duration: ``finding positions, 0:12``."""
-    return f"{progress.phase}, {clock(progress.phase_s)}"
+        return f"{progress.phase}, {clock(progress.phase_s)}"
+    return ", ".join(_parts(progress))
 
 
 def _parts(progress: Progress) -> Iterator[str]:
