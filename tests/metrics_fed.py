@@ -86,7 +86,7 @@ def busy_metrics() -> Metrics:
     for follower in Follower:
         metrics.followed[follower] = FollowRound(1_700_000_000.0, False, 1, ("a difference",))
     offsets, actions = {"exact": 3, "ahead": 1}, {"unchanged": 3, "refused": 1}
-    metrics.set_groups(GroupsStatus(1_700_000_000.0, 2, offsets, actions))
+    metrics.groups = GroupsStatus(1_700_000_000.0, 2, offsets, actions)
     metrics.set_clusters({"source": None, "destination": None})
     metrics.steering = SteeringStatus(
         paused=frozenset({"logs"}),

@@ -110,7 +110,7 @@ def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_pat
     waiting = partition_of("waits", 0, end_offset=1500)
     waiting.update(waiting_for=HOSTILE)
     metrics.apply(report_of(row, waiting))
-    about = About(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,))
+    about = About(HOSTILE, HOSTILE, HOSTILE, [HOSTILE])
     report = tmp_path / "run.html"
     with ServedPage(Address("127.0.0.1", 0), str(report), about, metrics) as shown:
         assert shown.url is not None

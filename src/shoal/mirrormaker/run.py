@@ -81,7 +81,7 @@ class MirrorMaker:
         run = self._run
         with run.signals.interrupting():
             prepared = self._look()
-        run.show_group(prepared.group)
+        run.about.group = prepared.group
         directory = self._take_directory(prepared.group, resources)
         schedule = _SharedSchedule(run.metrics, run.warn)
         mirror = run.listen(schedule, prepared.group, resources)

@@ -21,7 +21,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from ..model.text import first_few
 from ..model.window import Until
 from ..monitoring.door import CommandAnswer, OnCommand
 from ..monitoring.metrics import Metrics
-from ..monitoring.page import MirrorPage
+from ..monitoring.page import About, MirrorPage
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.shown import show
 from ..prepare.changes import Prepared
@@ -78,6 +78,7 @@ class MirrorRun:
     One run of a mirror. The main thread runs it, and any thread may warn and notify.
 
     Attributes:
+        about: The identity of the mirror for page and report; the mirror adds its group and its warnings.
         metrics: The counts of this run.
         signals: The handlers of SIGINT, SIGTERM and SIGUSR1.
         warn: A function for warnings; from any thread.
@@ -119,8 +120,7 @@ class MirrorRun:
         self._processes = LocalProcesses(options.timing)
         self._starting: Future[Path] | None = None
         self._page: MirrorPage | None = None
-        self._group: str | None = None
-        self._warnings: list[str] = []
+        self.about = About(options.source.servers, options.destination.servers)
         self._started = time.monotonic()
         self._retry_requested = threading.Event()
         self._looking = Looking(self.metrics, self.signals, stop, on_notice, on_progress)
@@ -142,6 +142,7 @@ class MirrorRun:
             if any((options.metrics, options.ui, options.control, options.report)):
                 self._page = show(
                     options,
+                    self.about,
                     self.metrics,
                     self._processes,
                     lambda name, given: self.on_command(name, given),
@@ -174,16 +175,8 @@ class MirrorRun:
 
     def warn_in_report(self, sentence: str) -> None:
         """Warn, and keep the warning on the page and in the report."""
-        if self._group is not None:
-            self.show_group(self._group, [sentence])
+        self.about.warnings.append(sentence)
         self.warn(sentence)
-
-    def show_group(self, group: str, warnings: Iterable[str] = ()) -> None:
-        """Show the mirror's group, and further warnings, on the page and in the report."""
-        self._group = group
-        self._warnings += warnings
-        if self._page is not None:
-            self._page.show_group(group, self._warnings)
 
     def warn_of_unreachable(self, *clusters: Cluster) -> None:
         """Warn of brokers whose advertised addresses cannot be reached."""

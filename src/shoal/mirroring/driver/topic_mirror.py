@@ -69,7 +69,7 @@ class TopicMirror:
         with run.signals.interrupting():
             prepared = self._prepare(resources)
         group = prepared.group
-        run.show_group(group, prepared.warnings)
+        run.about.group = group
         schedule = PartitionSchedule(
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
@@ -156,7 +156,7 @@ class TopicMirror:
                 on_create=lambda: run.metrics.enter(Phase.CREATING),
             )
         for warning in prepared.warnings:
-            run.warn(warning)
+            run.warn_in_report(warning)
         return prepared
 
     def _warn_of_small_batches(self, found: SmallBatches) -> None:

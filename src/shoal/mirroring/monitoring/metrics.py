@@ -93,7 +93,6 @@ class Metrics:
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
         self._incidents: deque[PartitionIncident] = deque()
         self._incident_counts: Counter[str] = Counter({each.value: 0 for each in IncidentKind})
-        self._incidents_before = 0
         self._lost_before = 0
         self._reported: tuple[float, float] | None = None
         self._workers: dict[str, ProcessUsage] = {}
@@ -206,7 +205,6 @@ class Metrics:
         self._incidents.append(incident)
         if len(self._incidents) > _KEPT_INCIDENTS:
             oldest = self._incidents.popleft()
-            self._incidents_before += 1
             self._lost_before += lost_of(oldest)
 
     def set_clusters(self, clusters: Mapping[str, ClusterSilence | None]) -> None:
@@ -226,10 +224,6 @@ class Metrics:
     def _spread_silence(self) -> None:
         silence = self._silence
         self._partitions = {each: replace(row, silence=silence) for each, row in self._partitions.items()}
-
-    def set_groups(self, status: GroupsStatus) -> None:
-        """Set the state of the consumer groups that follow the records."""
-        self.groups = status
 
     # Values for views
 
@@ -321,7 +315,7 @@ class Metrics:
             lag_s=max((age for each in rows.values() if (age := each.lag_s) is not None), default=None),
             remaining_s=to_copy / records_per_s if records_per_s > 0 else None,
             incidents=tuple(self._incidents),
-            incidents_before=self._incidents_before,
+            incidents_before=sum(self._incident_counts.values()) - len(self._incidents),
             lost_before=self._lost_before,
             phase=self._phase.value,
             phase_s=now - self._phase_began,

@@ -26,6 +26,7 @@ __all__ = ["exposition", "health_routes", "metrics_routes", "show"]
 
 def show(
     options: MirrorOptions,
+    about: About,
     metrics: Metrics,
     processes: Processes,
     on_command: OnCommand,
@@ -37,6 +38,7 @@ def show(
     Show a mirror until its resources are closed; listen before anything is created.
 
     Args:
+        about: The identity of the mirror.
         processes: Returns the usage of the driver and its JVMs.
         on_command: Carries out the commands of an operator.
         notify: A function that receives the addresses.
@@ -45,7 +47,6 @@ def show(
         ConfigError: An address is taken, or the report cannot be written.
 
     """
-    about = About(options.source.servers, options.destination.servers)
     page = resources.enter_context(MirrorPage(options.report, about, metrics, processes, warn))
     door = Door(options.http, warn)
     of_metrics = metrics_routes(metrics, processes, by_topic=options.metrics_by is MetricsBy.TOPIC)

@@ -77,7 +77,7 @@ class GroupFollower:
         self._is_closed = False
         self._unlisted_since: float | None = None
         self._thread: threading.Thread | None = None
-        metrics.set_groups(GroupsStatus())
+        metrics.groups = GroupsStatus()
 
     @classmethod
     def of(
@@ -153,7 +153,7 @@ class GroupFollower:
                 report = one_round(topics, most_counted=MOST_COUNTED)
         except Exception as error:
             before = self._metrics.groups or GroupsStatus()
-            self._metrics.set_groups(replace(before, failure=str(error)))
+            self._metrics.groups = replace(before, failure=str(error))
             # A mirror runs for months: only an error that a later round cannot heal is a warning.
             if is_last or not (isinstance(error, ShoalError) and is_transient(error)):
                 self._warn(f"the offsets of consumer groups cannot follow: {error}")
@@ -172,7 +172,7 @@ class GroupFollower:
         }
         for sentence in sorted(refused):
             self._warn(sentence)
-        self._metrics.set_groups(_status_of(report))
+        self._metrics.groups = _status_of(report)
 
     def _warn_of_unlisted(self, warnings: Sequence[str], *, is_last: bool) -> None:
         """Warn of brokers whose groups no round has seen for some time."""

@@ -24,7 +24,7 @@ from shoal.result_file import check_result_file
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
 from tests.two_brokers import TwoBrokers, batches_of, wait_until
 
-ABOUT = About("west:9092", "east:9092", "shoal.west.east", ("topic a: keeps less",))
+ABOUT = About("west:9092", "east:9092", "shoal.west.east", ["topic a: keeps less"])
 ANYWHERE = Address("127.0.0.1", 0)
 
 
@@ -271,9 +271,11 @@ def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
 
 
 def test_late_values_are_shown_once_known() -> None:
-    with ServedPage(ANYWHERE, None, About("west:9092", "east:9092"), Metrics()) as watching:
+    about = About("west:9092", "east:9092")
+    with ServedPage(ANYWHERE, None, about, Metrics()) as watching:
         before = state(watching.address)
-        watching.show_group("group", ["topic a: keeps less"])
+        about.group = "group"
+        about.warnings.append("topic a: keeps less")
         wait_until(lambda: state(watching.address) != before and state(watching.address)["warnings"] != [])
         after = state(watching.address)
     assert (before["group"], before["warnings"]) == (None, [])

@@ -28,9 +28,13 @@ HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror=
 
 
 def watch(
-    metrics: Metrics, report: Path | None = None, address: Address | None = None, *warnings: str
+    metrics: Metrics,
+    report: Path | None = None,
+    address: Address | None = None,
+    *warnings: str,
+    group: str = "shoal.west.east",
 ) -> ServedPage:
-    about = About("west.example:9092", "east.example:9092", "shoal.west.east", warnings)
+    about = About("west.example:9092", "east.example:9092", group, [*warnings])
     ui = address or Address("127.0.0.1", 0)
     return ServedPage(ui, str(report) if report else None, about, metrics)
 
@@ -53,16 +57,14 @@ def busy() -> Metrics:
 
 def follow(metrics: Metrics, text: str = "") -> None:
     """Add a round over groups, configurations and ACLs, each with something to do."""
-    metrics.set_groups(
-        GroupsStatus(
-            at=time.time() - 30,
-            groups=7,
-            offsets={"exact": 11, "ahead": 2, "at least": 0},
-            actions={"unchanged": 11, "refused": 2},
-            left_alone=("billing",),
-            problems={f"shares{text}": f"share groups have no committed offsets{text}"},
-            untranslated=1,
-        )
+    metrics.groups = GroupsStatus(
+        at=time.time() - 30,
+        groups=7,
+        offsets={"exact": 11, "ahead": 2, "at least": 0},
+        actions={"unchanged": 11, "refused": 2},
+        left_alone=("billing",),
+        problems={f"shares{text}": f"share groups have no committed offsets{text}"},
+        untranslated=1,
     )
     difference = f"topic orders: retention.ms=1000 at the source{text}"
     metrics.followed[Follower.CONFIGS] = FollowRound(time.time() - 200, False, 1, (difference,))
@@ -199,8 +201,7 @@ def ground(browser: Browser) -> int:
 @pytest.mark.parametrize("width", [320, 400])
 def test_phone_shows_names_and_reasons_whole(browser: Browser, width: int) -> None:
     metrics = busy()
-    with watch(metrics) as shown:
-        shown.show_group("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
+    with watch(metrics, group="shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2) as shown:
         browser.resize(width)
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -255,7 +256,7 @@ def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browse
         assert "retention.ms=1000" in followed
         assert re.search(r"configurations: 1 .* 3 min", followed), followed
         assert re.search(r"ACLs, synced: no .* [\d.]+ s", followed), followed
-        metrics.set_groups(replace(metrics.groups or GroupsStatus(), failure="no answer"))
+        metrics.groups = replace(metrics.groups or GroupsStatus(), failure="no answer")
         browser.wait_for_text("The last translation failed: no answer", "#consumer_groups")
         assert browser.complaints() == []
         shown.end(ended())
@@ -406,7 +407,7 @@ def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> 
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token)
     (tmp_path / "token").chmod(0o600)
-    about = About("west.example:9092", "east.example:9092", "shoal.west.east", ())
+    about = About("west.example:9092", "east.example:9092", "shoal.west.east")
     access = HttpAccess(token_file=tmp_path / "token")
     ui = Address("127.0.0.1", 0)
     with ServedPage(ui, None, about, busy(), access=access) as shown:

@@ -13,8 +13,8 @@ import importlib.metadata
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from string import Template
 from types import TracebackType
@@ -102,10 +102,10 @@ _CHARTED = ("bytes_in", "bytes_out", "lag_records", "lag_s")
 _FRESH_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class About:
     """
-    The identity of a mirror.
+    The identity of a mirror, as far as it is known; the mirror adds to it.
 
     Attributes:
         source: The source's bootstrap servers, as the user wrote them.
@@ -118,7 +118,7 @@ class About:
     source: str
     destination: str
     group: str | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
 
 
 class MirrorPage:
@@ -143,7 +143,7 @@ class MirrorPage:
 
         Args:
             report: The file of the report.
-            about: The identity of the mirror, as far as it is known.
+            about: The identity of the mirror.
             metrics: The registry of the mirror.
             processes: Returns the usage of the driver and its JVMs.
             on_warning: Called if the report cannot be written at the end.
@@ -200,10 +200,6 @@ class MirrorPage:
         state = self._metrics.state(self._processes()).to_json_object(now)
         # The history has only numbers.
         return {**state, **printable_values(of_page), "history": self._history.columns()}
-
-    def show_group(self, group: str, warnings: Iterable[str]) -> None:
-        """Set the group and the warnings once the mirror is prepared; a later call replaces the warnings."""
-        self._about = replace(self._about, group=group, warnings=tuple(warnings))
 
     def end(self, summary: Summary) -> None:
         """Set the result of the mirror. Without this call, an error has ended it."""
