@@ -36,8 +36,8 @@ class _Sink:
         """Write the batches of one task's rows. Runs in the task."""
         refuse_speculation_in_task()
         destination = self._options.destination
-        runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
-        return WrittenPartitions(tuple(TopicPartition(run.topic, run.partition) for run in runs))
+        written = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
+        return WrittenPartitions(tuple(written))
 
     def _mapping(self, topic: str) -> str:
         return self._options.topic_mapping().destination_of(topic)

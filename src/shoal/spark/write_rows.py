@@ -14,7 +14,7 @@ looks every ten minutes: of old records it may forget between two requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -32,18 +32,7 @@ from shoal.mirroring.model.position import ProducerIdentity
 from shoal.records import ENTRY, Decision, RecordBatch, decide, fingerprint, split, stamp, verify_crc
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["WrittenRows", "new_writer", "write_rows"]
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRows:
-    """The rows of one partition that a task wrote: their offsets, and where the first one landed."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    next_offset: int
-    destination_start: int
+__all__ = ["new_writer", "write_rows"]
 
 
 def new_writer(destination: ClientConfig) -> ProducerIdentity:
@@ -65,9 +54,9 @@ def write_rows(
     name_of: Callable[[str], str],
     allow_gaps: bool,
     writer: ProducerIdentity,
-) -> Iterator[WrittenRows]:
+) -> Iterator[TopicPartition]:
     """
-    Write rows with bytes, each partition's in the order of its offsets.
+    Write rows with bytes, each partition's in the order of its offsets; yield the partitions of the rows.
 
     Args:
         rows: Each with ``topic``, ``partition`` and ``batch``; all of them are held in memory.
@@ -89,9 +78,8 @@ def write_rows(
         batches = [batch for _, _, batch in group]
         _check_order(topic, number, batches, allow_gaps)
         with Cluster(destination) as cluster:
-            landed = _write_partition(cluster, TopicPartition(name_of(topic), number), batches, writer)
-        first, last = batches[0].header, batches[-1].header
-        yield WrittenRows(topic, number, first.base_offset, last.next_offset, landed)
+            _write_partition(cluster, TopicPartition(name_of(topic), number), batches, writer)
+        yield TopicPartition(topic, number)
 
 
 def _only_batch(row: Any) -> RecordBatch:
@@ -129,8 +117,8 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
 
 def _write_partition(
     cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: ProducerIdentity
-) -> int:
-    """Write the batches that are missing, one request at a time; return the offset of the first batch."""
+) -> None:
+    """Write the batches that are missing, one request at a time."""
     cluster.refresh([partition.topic])
     patience_s = cluster.config.timing.write_patience_s
     # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
@@ -138,9 +126,8 @@ def _write_partition(
     last = patiently(lambda: _last_sequence(cluster, partition, writer.producer_id), patience_s=patience_s)
     start, end = patiently(lambda: bounds_of(cluster, partition), patience_s=patience_s)
     written = _already_written(cluster, partition, batches, start, end)
-    first = end - sum(each.header.records_count for each in batches[:written])
     if written == len(batches):
-        return first
+        return
     # Without a last sequence, it is the offset: a request that arrives late has the same.
     identity = writer if last is None else replace(writer, base=end - last - 1)
     leader = cluster.partition(partition).leader
@@ -155,7 +142,6 @@ def _write_partition(
             if sent.refused:
                 raise _refused(sent.refused[0], batch, partition, end, cluster)
             end += batch.header.records_count
-    return first
 
 
 def _stamped_lot(
