@@ -174,9 +174,9 @@ def test_phases_of_the_start_are_printed_once_each(
 ) -> None:
     passed = (Phase.CHECKING, Phase.STARTING_SPARK, Phase.STARTING_SPARK, Phase.COPYING)
     phases = [each.value for each in passed]
-    for report in (PlainReport(interval_s=100), JsonReport(interval_s=100)):
+    for report in (PlainReport(), JsonReport()):
         for number, phase in enumerate(phases):
-            report.progress(replace(PROGRESS, phase=phase, phase_s=float(number), elapsed_s=float(number)))
+            report.progress(replace(PROGRESS, phase=phase, phase_s=float(number), elapsed_s=number / 10))
     out, err = capsys.readouterr()
     texts(err.splitlines())
     objects = [json.loads(text) for text in out.splitlines()]
@@ -261,7 +261,7 @@ def test_summary_of_a_mirror_stopped_before_its_start_has_the_reason() -> None:
 
 
 def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    report = PlainReport(interval_s=10)
+    report = PlainReport()
     for elapsed_s in (1, 9, 10, 11, 19, 21):
         report.progress(replace(PROGRESS, elapsed_s=elapsed_s, states={"up to date": elapsed_s}))
     out, err = capsys.readouterr()
@@ -300,7 +300,7 @@ def test_warning_with_line_breaks_is_printed_on_one_line(
 
 
 def test_json_output_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonReport(interval_s=1) as report:
+    with JsonReport() as report:
         report.warning("beware")
         for elapsed_s in (0.5, 0.9, 1.6):
             report.progress(replace(PROGRESS, elapsed_s=elapsed_s, waiting={"a-0": "x"}))

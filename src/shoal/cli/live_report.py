@@ -42,7 +42,8 @@ class LiveReport(PlainReport):
         self._live.stop()
         super().summary(summary)
 
-    def _say(self, sentence: str) -> None:
+    def notice(self, sentence: str) -> None:
+        """Print a notice."""
         # Above the live line. With soft_wrap the terminal wraps, so that the line can be copied whole.
         self._console.print(f"shoal: {first_line(sentence)}", markup=False, highlight=False, soft_wrap=True)
 

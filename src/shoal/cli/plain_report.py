@@ -91,13 +91,12 @@ class PlainReport:
     Progress comes from a thread of its own.
     """
 
-    def __init__(self, interval_s: float = _PLAIN_INTERVAL_S) -> None:
-        self._interval_s = interval_s
-        self._next_s = interval_s
+    def __init__(self) -> None:
+        self._next_s = _PLAIN_INTERVAL_S
         self._idle_until_s = 0.0
         self._last: tuple[int, str] | None = None
         self._phase = Phase.COPYING.value
-        self._news = News(self._say)
+        self._news = News(self.notice)
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +120,7 @@ class PlainReport:
             return
         say(now[1])
         self._last = now
-        self._next_s = progress.elapsed_s + self._interval_s
+        self._next_s = progress.elapsed_s + _PLAIN_INTERVAL_S
         self._idle_until_s = progress.elapsed_s + _IDLE_INTERVAL_S
 
     def _enters(self, progress: Progress) -> bool:
@@ -131,13 +130,10 @@ class PlainReport:
 
     def warning(self, sentence: str) -> None:
         """Print a warning."""
-        self._say(f"warning: {sentence}")
+        self.notice(f"warning: {sentence}")
 
     def notice(self, sentence: str) -> None:
         """Print a notice, such as the address of the page."""
-        self._say(sentence)
-
-    def _say(self, sentence: str) -> None:
         say(sentence)
 
     def summary(self, summary: Summary) -> None:
@@ -148,8 +144,8 @@ class PlainReport:
 class JsonReport(PlainReport):
     """An object a second and one at the end on stdout."""
 
-    def __init__(self, interval_s: float = _JSON_INTERVAL_S) -> None:
-        super().__init__(interval_s)
+    def __init__(self) -> None:
+        super().__init__()
         self._next_s = 0.0
 
     def progress(self, progress: Progress) -> None:
@@ -157,7 +153,7 @@ class JsonReport(PlainReport):
         self._news.of(progress)
         if self._enters(progress) or progress.elapsed_s >= self._next_s:
             print_json(progress.to_json_object())
-            self._next_s = progress.elapsed_s + self._interval_s
+            self._next_s = progress.elapsed_s + _JSON_INTERVAL_S
 
     def summary(self, summary: Summary) -> None:
         """Print the summary at the end."""

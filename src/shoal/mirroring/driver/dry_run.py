@@ -41,6 +41,7 @@ from .starts import Starts, group_warnings
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
+#: Patience with brokers that do not respond.
 _PATIENCE_S = 30.0
 
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729). So did the authorizer that gives a producer
@@ -120,17 +121,11 @@ class DryRun:
     refusal: ShoalError | None = None
 
 
-def dry_run(
-    options: MirrorOptions,
-    *,
-    patience_s: float = _PATIENCE_S,
-    on_warning: Callable[[str], object] = lambda _: None,
-) -> DryRun:
+def dry_run(options: MirrorOptions, *, on_warning: Callable[[str], object] = lambda _: None) -> DryRun:
     """
     Inspect both clusters, as a mirror with these options would.
 
     Args:
-        patience_s: Patience with brokers that do not respond.
         on_warning: Called at once for each broker that cannot be reached.
 
     Raises:
@@ -141,9 +136,9 @@ def dry_run(
         for cluster in (source, destination):
             for warning in (*check_advertised(cluster), *cluster_warnings(cluster)):
                 on_warning(warning)
-        runner = _DryRunner(options, source, destination, patience_s)
+        runner = _DryRunner(options, source, destination)
         try:
-            changes = inspect_topics(options, source, destination, patience_s=patience_s)
+            changes = inspect_topics(options, source, destination, patience_s=_PATIENCE_S)
         except AccessRefused:
             raise
         except (BrokerError, ConfigError) as error:
@@ -154,13 +149,10 @@ def dry_run(
 
 
 class _DryRunner:
-    def __init__(
-        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
-    ) -> None:
+    def __init__(self, options: MirrorOptions, source: Cluster, destination: Cluster) -> None:
         self._options = options
         self._source = source
         self._destination = destination
-        self._patience_s = patience_s
 
     def refused(self, error: ShoalError) -> DryRun:
         """Return at least the needed ACLs: a missing one may be the reason."""
@@ -191,7 +183,7 @@ class _DryRunner:
         try:
             state = self._positions(changes, found)
             at_cut = starts_at_cut(
-                self._options, state, self._source, self._destination, patience_s=self._patience_s
+                self._options, state, self._source, self._destination, patience_s=_PATIENCE_S
             )
             found.topics = self._outlook(changes, state, at_cut, found)
             if found.holder:
@@ -280,12 +272,12 @@ class _DryRunner:
 
     def _positions(self, changes: Prepared, found: DryRun) -> GroupOffsets:
         """Return the group's positions, and note its member."""
-        if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
+        if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=_PATIENCE_S):
             return GroupOffsets({}, {}, {}, None)
         positions = GroupPositions(self._source, changes.group, MemberId)
-        state = patiently(positions.read_state, patience_s=self._patience_s)
+        state = patiently(positions.read_state, patience_s=_PATIENCE_S)
         partitions = partitions_of(self._source, list(changes.topics))
-        found.warnings += group_warnings(self._source, changes.group, state, partitions, self._patience_s)
+        found.warnings += group_warnings(self._source, changes.group, state, partitions, _PATIENCE_S)
         found.holder = describe_holder(self._source, changes.group)
         return state
 
@@ -303,7 +295,7 @@ class _DryRunner:
                 starts.decide(source, state, others, all_of_them=True),
                 window_ends(source, partitions, options.until),
             ),
-            patience_s=self._patience_s,
+            patience_s=_PATIENCE_S,
         )
         found.beginnings = begun.sentences
         found.warnings += self._partition_warnings(changes, positions, without)
