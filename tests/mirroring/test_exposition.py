@@ -34,36 +34,6 @@ def scrape(address: Address) -> Any:
     return urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
 
 
-def test_counts_of_a_partition_are_served() -> None:
-    metrics = busy_metrics()
-    metrics.apply(report(decisions={"copied": 2, "cropped": 1}))
-    served = {
-        name: value(metrics, f"shoal_{name}_total")
-        for name in ("records", "batches", "fetched_bytes", "produced_bytes", "retries")
-    }
-    assert served == {
-        "records": 8,
-        "batches": 5,
-        "fetched_bytes": 220,
-        "produced_bytes": 200,
-        "retries": 2,
-    }
-    assert value(metrics, "shoal_decisions_total", decision="copied") == 4
-    assert value(metrics, "shoal_decisions_total", decision="cropped") == 1
-    assert value(metrics, "shoal_decisions_total", SECOND, decision="dropped: control") == 3
-    assert value(metrics, "shoal_batches_total", SECOND) == 1
-
-
-def test_lag_is_served_in_records_and_in_seconds() -> None:
-    metrics = Metrics()
-    metrics.apply(report(newest_ms=int(time.time() * 1000) - 60_000))
-    metrics.apply(report(SECOND, source_offset=10))
-    assert value(metrics, "shoal_lag_records") == 5
-    assert value(metrics, "shoal_lag_seconds") == pytest.approx(60, abs=10)
-    assert value(metrics, "shoal_lag_records", SECOND) == 0
-    assert value(metrics, "shoal_lag_seconds", SECOND) == 0
-
-
 def test_unknown_values_are_not_served() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=None))
@@ -71,12 +41,6 @@ def test_unknown_values_are_not_served() -> None:
     assert value(metrics, "shoal_lag_seconds") is None
     assert value(metrics, "shoal_last_commit_timestamp_seconds") is None
     assert samples(metrics)["shoal_partitions", (("state", "unknown"),)] == 1
-
-
-def test_time_of_the_last_commit_is_served() -> None:
-    metrics = Metrics()
-    metrics.apply(report(committed_offset=5))
-    assert value(metrics, "shoal_last_commit_timestamp_seconds") == pytest.approx(time.time(), abs=10)
 
 
 def test_stuck_partitions_are_served_by_name_and_counted() -> None:

@@ -25,7 +25,6 @@ from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
-from tests.copying import Uncontrolled
 from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
@@ -752,12 +751,3 @@ def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, d
         member.leave()
     assert brokers.copied() == history.committed
     assert brokers.position().destination_offset == 3
-
-
-def test_wait_without_driver_lasts_its_time() -> None:
-    started = time.monotonic()
-    Uncontrolled().wait(0.02)
-    assert time.monotonic() - started >= 0.02
-    Uncontrolled().check_lease()
-    Uncontrolled().report(TaskReport())
-    assert Uncontrolled().membership() == MemberId()

@@ -8,29 +8,22 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
-from shoal.client.groups import describe_holder
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, ConfigError, Disconnected, GroupHeld
+from shoal.errors import ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
-from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
-from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.task.committer import can_heal
 from shoal.protocol.apis import ApiKey
 from shoal.state_directory import state_dir
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.clocks import Time
-from tests.two_brokers import config_of, second_node, wait_until
+from tests.two_brokers import config_of, wait_until
 
 OFTEN = Timing(heartbeat_interval_s=0.02)
 
@@ -106,64 +99,6 @@ def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None
         assert first.lock.lost is None
 
 
-def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
-    first = Mirror(broker)
-    with first, Mirror(broker) as again:
-        wait_until(lambda: first.lock.lost is not None)
-        assert isinstance(first.lock.lost, BrokerError)
-        assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
-        broker.create_topic("topic")
-        with Cluster(config_of("source", broker)) as cluster:
-            with pytest.raises(BrokerError, match="FENCED"):
-                commit(cluster, first.membership)
-            commit(cluster, again.membership)
-
-
-def test_fenced_mirror_whose_commit_has_no_instance_id_ends_by_its_heartbeat(broker: Broker) -> None:
-    broker.create_topic("topic")
-    partition = TopicPartition("topic", 0)
-    position = MirrorPosition(1, 1, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
-    first = Mirror(broker)
-    with first, Cluster(config_of("source", broker)) as cluster:
-        hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
-        assert broker.faults.wait_for(hold)  # so that the one before is over
-        with Mirror(broker) as again:
-            theirs = GroupPositions(cluster, "group", lambda: again.membership)
-            assert theirs.commit({partition: position}) == {}
-            with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID") as refused:
-                GroupPositions(cluster, "group", lambda: first.membership).commit(
-                    {partition: replace(position, source_offset=9)}
-                )
-            assert can_heal(refused.value)
-            assert first.lock.lost is None
-            broker.faults.remove(hold)
-            wait_until(lambda: first.lock.lost is not None)
-            assert isinstance(first.lock.lost, BrokerError)
-            assert first.lock.lost.code is ErrorCode.FENCED_INSTANCE_ID
-            renewed = len(again.renewed)
-            wait_until(lambda: len(again.renewed) > renewed + 2)
-            assert len({membership for membership, _ in again.renewed}) == 1
-            assert again.lock.lost is None
-            assert theirs.read([partition])[partition].source_offset == 1
-
-
-def test_group_is_held_after_taking_over_from_a_dead_process(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
-    dead = Mirror(broker)
-    dead.lock.acquire([], patience_s=5.0)
-    ours = "shoal process 2 on here"
-    monkeypatch.setattr(lock, "this_process", lambda: ours)
-    with Mirror(broker), Cluster(config_of("source", broker)) as cluster:
-        assert describe_holder(cluster, "group") == ours
-    dead.lock.release()
-
-
-def commit(cluster: Cluster, membership: MemberId) -> None:
-    assert commit_offsets(cluster, "group", {TopicPartition("topic", 0): Committed(1, "")}, membership) == {}
-
-
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
 )
@@ -174,61 +109,6 @@ def test_member_rejoins_after_a_rebalance(broker: Broker, code: ErrorCode) -> No
         beats = len(mirror.renewed)
         wait_until(lambda: len(mirror.renewed) > beats + 2)
         assert mirror.lock.lost is None
-
-
-@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ],
-)
-def test_group_that_changes_during_a_join_is_joined_again(
-    broker: Broker, api: ApiKey, code: ErrorCode
-) -> None:
-    broker.faults.add(api, error=code, times=1)
-    with Mirror(broker) as mirror:
-        broker.faults.add(ApiKey.HEARTBEAT, error=ErrorCode.UNKNOWN_MEMBER_ID)
-        fault = broker.faults.add(api, error=code, times=1)
-        assert broker.faults.wait_for(fault)
-        beats = len(mirror.renewed)
-        wait_until(lambda: len(mirror.renewed) > beats + 2)
-        assert mirror.lock.lost is None
-
-
-@pytest.mark.parametrize("drop", ["before", "after", "within"])
-@pytest.mark.parametrize(
-    "api", [ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FIND_COORDINATOR]
-)
-def test_lost_connection_keeps_the_group(broker: Broker, api: ApiKey, drop: str) -> None:
-    fault = broker.faults.add(api, drop=drop, times=2)  # type: ignore[arg-type]
-    with Mirror(broker) as mirror:
-        assert api is not ApiKey.HEARTBEAT or broker.faults.wait_for(fault, 2)
-        beats = len(mirror.renewed)
-        wait_until(lambda: len(mirror.renewed) > beats + 2)
-        assert mirror.lock.lost is None
-
-
-def test_moved_coordinator_is_found(broker: Broker) -> None:
-    with second_node(broker) as second:
-        mirror = Mirror(broker)
-        mirror.lock = GroupLock(
-            config_of("source", broker, second),
-            "group",
-            "first",
-            lambda *each: mirror.renewed.append(each),
-            OFTEN,
-        )
-        with mirror:
-            broker.stop()
-            second.groups.open()
-            beats = len(mirror.renewed)
-            wait_until(lambda: len(mirror.renewed) > beats + 2)
-            assert mirror.lock.lost is None
 
 
 def test_group_taken_by_another_after_the_session_is_lost(broker: Broker, clock: Time) -> None:
@@ -290,14 +170,6 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
 
 def mode_of(directory: Path) -> int:
     return stat.S_IMODE(directory.stat().st_mode)
-
-
-def test_readable_state_directory_is_made_private(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    identity = MirrorIdentity(tmp_path, is_given=False)
-    assert mode_of(tmp_path) == 0o700
-    assert identity.warning is None
-    identity.release()
 
 
 def test_created_parents_of_a_state_directory_are_private(tmp_path: Path) -> None:

@@ -130,16 +130,6 @@ def test_recreated_topic_is_mirrored_from_its_beginning(
     assert brokers.copied()[before:] == created_anew.committed
 
 
-def test_later_topic_is_mirrored_whole(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 2)
-    driver = begun(stack, brokers, {"topic": 2}, start=LATEST)
-    wait_until(lambda: len(driver.rows) == 2)
-    brokers.topic("later", 1)[0].plain(4)
-    driver.work.add(PreparedTopic("later", "later", 1, created=True))
-    wait_until(lambda: len(driver.rows) == 3)
-    assert driver.rows[0] == ("later", 0, 0, OPEN_END)
-
-
 def test_stopped_unready_or_deleted_partitions_are_not_wanted(brokers: TwoBrokers, stack: ExitStack) -> None:
     brokers.topic("topic", 3)
     driver = begun(stack, brokers, {"topic": 2, "deleted": 4})
@@ -148,18 +138,6 @@ def test_stopped_unready_or_deleted_partitions_are_not_wanted(brokers: TwoBroker
     waiting = driver.waiting()
     assert list(waiting) == [f"deleted-{number}" for number in range(4)]
     assert "it was deleted" in waiting["deleted-0"]
-
-
-def test_partition_without_start_offset_is_left_out_and_named(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 2)
-    brokers.source.faults.add(
-        ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE, partition=1
-    )
-    driver = begun(stack, brokers, {"topic": 2})
-    awaited(driver, ("topic", 0, 0, OPEN_END))
-    wait_until(lambda: "start offset" in driver.waiting().get("topic-1", ""))
-    brokers.source.faults.clear()
-    wait_until(lambda: len(driver.rows) == 2)
 
 
 def test_cluster_that_does_not_answer_is_asked_again(brokers: TwoBrokers, stack: ExitStack) -> None:
@@ -222,15 +200,6 @@ def test_as_many_tasks_are_of_use_as_can_run_and_fill_their_requests(
 
 
 # With an end
-
-
-def test_range_until_a_time_ends_before_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:
-    first, second = brokers.topic("topic", 2)
-    first.plain(3, 2)
-    second.plain(4)
-    first.plain(2, base_timestamp=NOW_MS + 60_000)
-    driver = begun(stack, brokers, {"topic": 2}, until=Until(NOW_MS + 50_000))
-    assert driver.rows == [("topic", 0, 0, 5), ("topic", 1, 0, 4)]
 
 
 def test_range_until_a_later_time_grows_up_to_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:

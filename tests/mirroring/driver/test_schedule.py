@@ -13,7 +13,6 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
-from tests.two_brokers import wait_until
 
 TOPIC = PreparedTopic("topic", "topic", 3, created=False)
 PARTITION = TopicPartition("topic", 0)
@@ -46,27 +45,6 @@ def test_schedule_reports_that_there_is_news(driver: Driver) -> None:
     driver.work.try_again([PARTITION])
     driver.work.add(TOPIC)
     assert len(news) == 3
-
-
-def test_ended_lease_is_over_until_renewed(driver: Driver) -> None:
-    def lapsed(control: ControlConnection) -> bool:
-        return control.interruptions > 0 or lease_is_over(control)
-
-    with driver.connect() as control:
-        control.check_lease()
-        driver.server.end_lease()
-        wait_until(lambda: lapsed(control))
-        driver.server.renew(MemberId("again", 2), 60.0)
-        wait_until(lambda: not lease_is_over(control))
-        assert control.interruptions == 1
-
-
-def lease_is_over(control: ControlConnection) -> bool:
-    try:
-        control.check_lease()
-    except Exception:
-        return True
-    return False
 
 
 def test_revoked_partitions_are_not_counted_but_their_records_are() -> None:

@@ -14,7 +14,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.driver.steering import Steering, topics_of
+from shoal.mirroring.driver.steering import Steering
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import SteeringOptions
@@ -132,12 +132,6 @@ def test_options_steer_the_first_task_until_commands_change_it(started: Callable
         wait_until(lambda: task.steering.paused == {"orders.old"})
 
 
-def test_limit_gives_a_task_bytes(started: Callable[..., Mirror]) -> None:
-    mirror = started(limit="1m")
-    with mirror.task() as task:
-        wait_until(lambda: task.allowance.take(1) > 0)
-
-
 def test_retry_and_stop_call_the_mirror(started: Callable[..., Mirror]) -> None:
     mirror = started()
     mirror.do("retry")
@@ -194,18 +188,7 @@ def test_expression_without_an_end_is_refused_and_changes_nothing(started: Calla
 # Expressions
 
 
-def test_expressions_select_whole_names() -> None:
-    found = topics_of("pause", ["orders", "o.*", "none.*"], NAMES)
-    assert found == {"orders": {"orders"}, "o.*": {"orders", "orders.old"}, "none.*": frozenset()}
-
-
 # Options
-
-
-def test_options_are_read_as_users_write_them() -> None:
-    read = given(SteeringOptions, {"limit": "50m", "pause": "orders,pay{1,2}"})
-    assert read == {"limit": 50 * 1024**2, "pause": ("orders", "pay{1,2}")}
-    assert given(SteeringOptions, {"pause": ["orders", "logs"]}) == {"pause": ("orders", "logs")}
 
 
 @pytest.mark.parametrize(

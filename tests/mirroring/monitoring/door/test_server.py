@@ -8,7 +8,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -166,14 +165,6 @@ def test_two_addresses_have_routes_of_their_own() -> None:
 # Slow clients
 
 
-def test_silent_client_does_not_delay_others_or_close() -> None:
-    with serving() as server:
-        silent = [socket.create_connection(server.address) for _ in range(5)]
-        assert ask(server.address).status == 200
-    for each in silent:
-        each.close()
-
-
 def test_silent_client_is_disconnected_after_the_timeout() -> None:
     access = HttpAccess(timing=Timing(http_peer_s=0.2))
     with serving(access=access) as server, socket.create_connection(server.address, timeout=10) as silent:
@@ -185,22 +176,6 @@ def test_request_has_one_deadline() -> None:
     access = HttpAccess(timing=Timing(http_request_s=0.5))
     with serving(access=access) as server, socket.create_connection(server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b"G"), 5)
-
-
-def test_failed_accept_is_retried_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[float] = []
-
-    def fail(listening: socket.socket) -> None:
-        tries.append(time.monotonic())
-        if len(tries) >= 3:
-            monkeypatch.undo()
-        raise OSError(errno.ECONNABORTED, os.strerror(errno.ECONNABORTED))
-
-    with serving() as server:
-        monkeypatch.setattr(socket.socket, "accept", fail)
-        for _ in range(2):  # the first one is accepted by the call that waits already
-            assert ask(server.address).status == 200
-    assert tries[2] - tries[0] >= 0.2
 
 
 def test_client_that_does_not_read_is_disconnected() -> None:

@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import stat
-import struct
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,11 +20,10 @@ import pytest
 
 from shoal.cli import main
 from shoal.cli.control import ask_mirror
-from shoal.errors import ConfigError, Disconnected, ProtocolError
+from shoal.errors import ConfigError, ProtocolError
 from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.monitoring.door import Answer, CommandAnswer, Door
 from shoal.net.address import Address
-from shoal.net.private_socket import user_of
 from shoal.timing import Timing
 from tests.two_brokers import wait_until
 
@@ -161,11 +159,6 @@ def test_process_of_another_user_gets_no_answer(path: str, monkeypatch: pytest.M
     assert converse(path, STATUS) == b""
 
 
-def test_user_is_that_of_the_process_at_the_other_end(path: str) -> None:
-    with connect(path) as connection:
-        assert user_of(connection) == os.geteuid()
-
-
 # Hostile input
 
 
@@ -230,27 +223,11 @@ def test_request_that_never_ends_is_given_up(impatient_path: str, sent: bytes) -
         assert b"got" not in connection.recv(65536)
 
 
-def test_silent_connections_make_room_for_a_command(path: str) -> None:
-    with contextlib.ExitStack() as stack:
-        for _ in range(100):
-            stack.enter_context(connect(path))
-        wait_until(lambda: is_well(path))
-
-
 def test_client_that_does_not_read_is_given_up(impatient_path: str) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(80):
             stack.enter_context(connect(impatient_path)).sendall(b"POST /large HTTP/1.0\r\n\r\n")
         wait_until(lambda: is_well(impatient_path))
-
-
-def test_reset_connections_harm_nothing(path: str) -> None:
-    for _ in range(50):
-        connection = connect(path)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sendall(STATUS)
-        connection.close()
-    wait_until(lambda: is_well(path))
 
 
 # The path
@@ -295,15 +272,6 @@ def test_socket_of_a_successor_stays_at_the_end(tmp_path: Path) -> None:
 
 
 # The client, and `shoal control`
-
-
-def test_client_reads_the_answer(path: str) -> None:
-    assert ask_mirror(path, "status")["lag_records"] == 5
-
-
-def test_client_reports_that_no_mirror_listens(tmp_path: Path) -> None:
-    with pytest.raises(Disconnected, match="no mirror answers"):
-        ask_mirror(str(tmp_path / "none"), "status")
 
 
 def test_socket_that_this_user_may_not_open_is_another_user_s(

@@ -14,7 +14,6 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.progress import Summary
-from shoal.mirroring.model.steering import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.page.page import History, Sample
@@ -22,7 +21,7 @@ from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.result_file import check_result_file
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
-from tests.two_brokers import TwoBrokers, batches_of, wait_until
+from tests.two_brokers import TwoBrokers, wait_until
 
 ABOUT = About("west:9092", "east:9092", "shoal.west.east", ["topic a: keeps less"])
 ANYWHERE = Address("127.0.0.1", 0)
@@ -143,23 +142,6 @@ def copied(brokers: TwoBrokers, *topics: str) -> Metrics:
     return metrics
 
 
-def test_batches_and_bytes_of_a_partition_are_those_of_its_copy(brokers: TwoBrokers) -> None:
-    brokers.topic("large")[0].plain(100, 100)
-    brokers.topic("small", 2)[0].plain(1, 1, 1)
-    metrics = copied(brokers, "large", "small")
-    with watch(metrics) as shown:
-        rows = rows_of(state(shown.address))
-    stored = {
-        (topic, number): [
-            batch.header.size for batch in batches_of(brokers.destination.topics.topic(topic).logs[number])
-        ]
-        for topic, number in (("large", 0), ("small", 0), ("small", 1))
-    }
-    assert {(row["topic"], row["partition"]): [row["batches"], row["bytes_out"]] for row in rows} == {
-        name: [len(sizes), sum(sizes)] for name, sizes in stored.items()
-    }
-
-
 def told(metrics: Metrics, number: int, **changes: Any) -> None:
     """Let one of two tasks tell of a partition."""
     partition = partition_of("topic", number, **{"source_offset": 10, "end_offset": 10, **changes})
@@ -179,25 +161,6 @@ def test_partitions_have_their_state_and_its_reason() -> None:
         ("up to date", None),
     ]
     assert (found["partitions"], found["states"]["waiting"]) == (3, 1)
-
-
-def test_steering_is_shown_as_sentences() -> None:
-    metrics = Metrics()
-    with watch(metrics) as shown:
-        assert state(shown.address)["steering"] is None
-    metrics.steering = SteeringStatus(paused_expressions=("logs",), paused=frozenset({"logs"}), limit=1024)
-    with watch(metrics) as shown:
-        assert state(shown.address)["steering"]["sentences"] == ["paused: logs (1 topic)", "limit: 1k/s"]
-
-
-def test_task_is_a_process_that_its_partitions_name() -> None:
-    metrics = Metrics()
-    for number in range(5):
-        told(metrics, number)
-    with watch(metrics) as shown:
-        found = state(shown.address)
-    workers = {each["name"] for each in found["processes"] if each["role"] == "worker"}
-    assert workers == {row["process"] for row in rows_of(found)} == {"host:0", "host:1"}
 
 
 def test_history_continues_without_an_open_page() -> None:
