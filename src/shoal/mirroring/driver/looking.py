@@ -171,7 +171,8 @@ class ClusterWatch:
         self._questions = [
             _Questions(each, self._patience_s) for each in (options.source, options.destination)
         ]
-        self._silences: dict[str, ClusterSilence | None] = {}
+        #: Both have answered, or there would be no mirror yet.
+        self._silences: dict[str, ClusterSilence | None] = {each.name: None for each in self._questions}
         self._looked_at = time.monotonic()
         #: No silence begins earlier: the threads had no time to ask.
         self._asked_by = 0.0
@@ -187,15 +188,14 @@ class ClusterWatch:
         self._looked_at = now
         for each in self._questions:
             silent_for_s = now - each.answered_at
-            was_silent = self._silences.get(each.name)
-            if silent_for_s >= self._patience_s:
-                if was_silent is None and now >= self._asked_by:
-                    self._begin(each, silent_for_s)
-            elif was_silent is not None or each.has_answered:
+            silence = self._silences[each.name]
+            if silent_for_s < self._patience_s:
                 self._silences[each.name] = None
-                if was_silent is not None:
-                    lasted_s = time.time() - was_silent.since
+                if silence is not None:
+                    lasted_s = time.time() - silence.since
                     self._mirror.notify(f"the {each.name} cluster answers again, after {lasted_s:.0f} s")
+            elif silence is None and now >= self._asked_by:
+                self._begin(each, silent_for_s)
         self._mirror.metrics.set_clusters(self._silences)
 
     def _begin(self, questions: _Questions, silent_for_s: float) -> None:
@@ -224,7 +224,6 @@ class _Questions:
 
     Attributes:
         answered_at: The time of the last answer, on the monotonic clock; of the start before the first.
-        has_answered: Whether there was any answer.
         reason: Why the last question has no answer.
 
     """
@@ -232,7 +231,6 @@ class _Questions:
     def __init__(self, config: ClientConfig, patience_s: float) -> None:
         self.name = config.name
         self.answered_at = time.monotonic()
-        self.has_answered = False
         self._timeout_s = patience_s / 2
         self._interval_s = patience_s / _QUESTIONS
         self.reason = self._no_answer = f"no broker has answered for {patience_s:.0f} s"
@@ -263,7 +261,6 @@ class _Questions:
             self.reason = error.reason if isinstance(error, Disconnected) else str(error)
             return False
         self.answered_at = time.monotonic()
-        self.has_answered = True
         self.reason = self._no_answer
         return True
 
