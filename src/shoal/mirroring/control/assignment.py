@@ -164,8 +164,6 @@ class Assignment:
         self._holders: dict[TopicPartition, Member] = {}
         self._desired: dict[TopicPartition, Member] = {}
         self._is_stale = False
-        #: Whether a partition may be in no document: thousands need not be looked through in vain.
-        self._has_free = False
         self._recalled: set[TopicPartition] = set()
         self._unsettled: dict[TopicPartition, MemberId] = {}
         self._entries = itertools.count(1)
@@ -207,7 +205,6 @@ class Assignment:
                 continue  # it is about an entry that another task has taken since
             self._changed.add(member)
             del self._holders[partition]
-            self._has_free = True
             self._unsettled.pop(partition, None)
             if not left.is_settled:
                 self._unsettled[partition] = self.membership
@@ -314,7 +311,7 @@ class Assignment:
                 self._unsettled[partition] = self.membership
             member.partitions.clear()
             member.leaving.clear()
-            self._is_stale = self._has_free = True
+            self._is_stale = True
 
     def _ask(self) -> None:
         """Decide which task should have each partition, and ask others to leave it."""
@@ -324,7 +321,6 @@ class Assignment:
         self._is_stale = False
         wanted = {each: wanted for each, wanted in self._wanted.items() if not self._is_done(each)}
         self._desired = share_out(wanted, able, self._holders)
-        self._has_free = True
         # An alignment may take long, and would begin again in another task.
         for partition in self._partitions.in_trouble():
             if partition in wanted and (holder := self._holders.get(partition)) in able:
@@ -344,11 +340,8 @@ class Assignment:
 
     def _grant(self) -> None:
         """Give partitions that no task has to those that should have them."""
-        if not self._has_free:
-            return
         without = [each for each in self._desired if each not in self._holders]
-        self._has_free = bool(without)
-        able = set(self._able)
+        able = set(self._able) if without else set()
         free = [each for each in without if self._desired[each] in able and not self._is_unsettled(each)]
         free = self._partitions.takeable(free) if free else []
         if not free:
