@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from shoal.errors import ConfigError, ShoalError
-from shoal.spark.datasource import ShoalDataSource
+from shoal.errors import ShoalError
 from shoal.spark.options import ReadOptions
 from shoal.spark.rows import HEADERS
 from shoal.spark.source import BatchReader, StreamReader
@@ -103,9 +102,3 @@ def test_rows_with_headers_show_open_transactions_only_uncommitted(brokers: TwoB
     assert [row["base_offset"] for row in headers(brokers)] == [0]
     uncommitted = {"kafka.isolation.level": "read_uncommitted"}
     assert [row["transactional"] for row in headers(brokers, **uncommitted)] == [False, True]
-
-
-def test_rows_with_headers_are_not_written(brokers: TwoBrokers) -> None:
-    written = ShoalDataSource({"kafka.bootstrap.servers": brokers.destination.bootstrap})
-    with pytest.raises(ConfigError, match=r"rows.*rows=bytes"):
-        written.writer(HEADERS, False)
