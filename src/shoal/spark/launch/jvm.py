@@ -35,7 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from ...errors import ConfigError
 from ...state_directory import make_state_directory, open_no_link
 
-__all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm", "using_state_directory"]
+__all__ = ["Abort", "conf_dir", "during", "slim_java", "start_jvm"]
 
 _TELLING = re.compile(r"[Ee]rror|Exception|[Ii]nvalid|Not allowed")
 
@@ -110,7 +110,9 @@ def start_jvm(
         ConfigError: The JVM refuses the settings, or the log file or temporary files cannot be written.
 
     """
-    room = _temporary_directory()
+    remedy = "Set TMPDIR to a directory that can be written to"
+    with _naming("temporary files cannot be written", remedy):
+        room = Path(tempfile.mkdtemp(prefix="shoal-"))
     try:
         settings = room / "spark.properties"
         settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
@@ -146,15 +148,12 @@ def _launch(log_file: Path, home: str) -> Any:
 
 
 @contextmanager
-def using_state_directory(state_dir: Path) -> Iterator[None]:
-    """Raise an OSError of the block as a ConfigError with the state directory and the remedy."""
+def _naming(problem: str, remedy: str) -> Iterator[None]:
+    """Raise an OSError of the block as a ConfigError with the problem, its cause and the remedy."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"the state directory {state_dir} cannot be used: {error.strerror or error}. "
-            "Make it writable, or set XDG_STATE_HOME to a directory that is"
-        ) from error
+        raise ConfigError(f"{problem}: {error.strerror or error}. {remedy}") from error
 
 
 def slim_java(java: Path, state_dir: Path) -> Path:
@@ -170,7 +169,8 @@ def slim_java(java: Path, state_dir: Path) -> Path:
     key = hashlib.sha256(str(java).encode()).hexdigest()[:12]
     home = state_dir / f"java-{key}"
     script = home / "bin" / "java"
-    with using_state_directory(state_dir):
+    remedy = "Make it writable, or set XDG_STATE_HOME to a directory that is"
+    with _naming(f"the state directory {state_dir} cannot be used", remedy):
         if not script.exists():
             make_state_directory(state_dir)
             make_state_directory(script.parent)
@@ -204,25 +204,11 @@ def during(**names: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _temporary_directory() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="shoal-"))
-    except OSError as error:
-        raise ConfigError(
-            f"temporary files cannot be written: {error.strerror or error}. "
-            "Set TMPDIR to a directory that can be written to"
-        ) from error
-
-
 def _open_log(log_file: Path) -> BinaryIO:
-    try:
+    remedy = "Set another directory by --checkpoint"
+    with _naming(f"Spark's log {log_file} cannot be written", remedy):
         log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(log_file, "ab", opener=open_no_link)
-    except OSError as error:
-        cause = error.strerror or str(error)
-        raise ConfigError(
-            f"Spark's log {log_file} cannot be written: {cause}. Set another directory by --checkpoint"
-        ) from error
 
 
 def _is_not_from_py4j(record: logging.LogRecord) -> bool:
