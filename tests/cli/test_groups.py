@@ -209,13 +209,6 @@ def test_groups_with_an_invalid_expression_exits_2(
     texts(capsys.readouterr().err)
 
 
-def test_groups_without_a_running_broker_exits_1(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = command(two)
-    arguments[arguments.index(two.source.bootstrap)] = "127.0.0.1:1"
-    assert main(arguments) == 1
-    assert "the source cluster" in capsys.readouterr().err
-
-
 def test_groups_that_match_nothing_says_so(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(two)) == 0
     out, err = capsys.readouterr()

@@ -109,18 +109,6 @@ def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], 
     assert (process.returncode, complaints(err)) == (1, "")
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str], texts: Texts) -> None:
-    command[command.index("--from") + 1] = "127.0.0.1:1"
-    run = run_shoal(*command)
-    assert run.returncode == 1
-    (sentence,) = complaints(run.stderr).splitlines()
-    error = {"type": "error", "error": sentence.removeprefix("shoal: "), "exit_code": 1}
-    *before, last = objects(run.stdout)
-    assert last == error
-    assert {each["phase"] for each in before} <= {"checking the clusters"}, "it may take a moment"
-    texts(sentence)
-
-
 def test_unusable_state_directory_is_exit_code_2(command: list[str], texts: Texts) -> None:
     run = run_shoal(*command, "--once", environment={"XDG_STATE_HOME": os.devnull})
     assert run.returncode == 2

@@ -5,17 +5,12 @@ import pytest
 
 from shoal.cli.mirror import add_parser, parse
 from shoal.client.config import IsolationLevel
-from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import Rebatch
-from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.model.window import Start
 from shoal.net.address import Address
 from shoal.option_values import parse_key_values
 from shoal.properties_file import read_properties_file
-from shoal.records import Codec
 from tests.snapshots import Texts
 
 
@@ -32,64 +27,6 @@ def test_defaults_are_those_of_the_options() -> None:
         (Address("a", 1),),
         (Address("b", 2),),
     )
-
-
-def test_every_option_is_parsed_into_its_field() -> None:
-    options = parsed(
-        *(
-            "--from",
-            "a:1,a:2",
-            "--to",
-            "b:2",
-            "--topics",
-            "x",
-            "--exclude",
-            "y",
-            "--rename",
-            "x=z",
-            "--group",
-            "g",
-        ),
-        *(
-            "--once",
-            "--start",
-            "latest",
-            "--replication-factor",
-            "2",
-            "--delivery=at-least-once",
-            "--continue-after=source-retention,foreign-records",
-            "--keep-append-time",
-            "--rebatch=64k:zstd",
-            "--master",
-            "local",
-        ),
-        *("--refresh=5", "--metrics", "[::1]:9100", "--ui", "localhost:0"),
-        *("--report", "run.html"),
-        *("--fetch-buffer-bytes", "8m", "--checkpoint", "c"),
-        *("--conf", "spark.a=1=2", "--conf", "spark.b = 3"),
-    )
-    assert options == MirrorOptions(
-        options.source,
-        options.destination,
-        TopicSelection("x", "y", "x=z"),
-        group="g",
-        once=True,
-        start=Start(LATEST),
-        replication_factor=2,
-        refresh_s=5.0,
-        metrics=Address("::1", 9100),
-        ui=Address("localhost", 0),
-        report="run.html",
-        master="local",
-        checkpoint="c",
-        conf=(("spark.a", "1=2"), ("spark.b", "3")),
-        fetch_buffer_bytes=8 << 20,
-        delivery=Delivery.AT_LEAST_ONCE,
-        continue_after=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
-        keep_append_time=True,
-        rebatch=Rebatch(65_536, Codec.ZSTD),
-    )
-    assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
 def test_option_overrides_the_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

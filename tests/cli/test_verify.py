@@ -184,15 +184,6 @@ def test_invalid_option_is_one_sentence_and_exit_code_2(
     texts(err)
 
 
-def test_unreachable_cluster_is_exit_code_3(
-    brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["verify", "--from", "127.0.0.1:1", "--to", brokers[1].bootstrap, "--topics", "a"]) == 3
-    err = capsys.readouterr().err
-    assert "the source cluster" in err
-    assert len(err.splitlines()) == 1
-
-
 # Views
 
 PROGRESS = VerifyProgress(
