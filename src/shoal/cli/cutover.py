@@ -91,11 +91,8 @@ def _print_event(event: GateEvent) -> None:
 class _Lines:
     """Says what a gate waits for at its beginning, what is in the way now and then, and its end."""
 
-    def __init__(
-        self, show: Callable[[Done], object] = lambda _: None, say: Callable[[str], object] = say
-    ) -> None:
+    def __init__(self, show: Callable[[Done], object]) -> None:
         self._show_now = show
-        self._say = say
         self._next_s = _LINE_S
 
     def show(self, event: GateEvent) -> None:
@@ -103,14 +100,14 @@ class _Lines:
         name = f"gate {numbers[event.gate]} of {len(numbers)}, {event.gate.value}"
         self._show_now(Done(": ".join(filter(None, (name, event.sentence)))))
         if event.state is State.PASSED:
-            self._say(f"{name}: passed after {event.elapsed_s:.1f} s")
+            say(f"{name}: passed after {event.elapsed_s:.1f} s")
         elif event.state is State.WAITING and not event.reasons:
             self._next_s = 0.0
             rule = GATES[event.gate]
-            self._say(f"{name}: waits until {rule.waits_for}, because {rule.why}")
+            say(f"{name}: waits until {rule.waits_for}, because {rule.why}")
         elif event.state is State.WAITING and event.elapsed_s >= self._next_s:
             self._next_s = event.elapsed_s + _LINE_S
-            self._say(f"{name}: {event.sentence}")
+            say(f"{name}: {event.sentence}")
 
 
 def _result(report: CutoverReport, options: CutoverOptions) -> str:

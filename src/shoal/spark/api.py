@@ -80,17 +80,14 @@ def mirror(
 def run_mirror_maker(
     options: MirrorMakerOptions,
     *,
-    on_progress: Callable[[Progress], object] | None = None,
-    on_warning: Callable[[str], object] | None = None,
-    on_notice: Callable[[str], object] | None = None,
-    stop: threading.Event | None = None,
+    on_progress: Callable[[Progress], object],
+    on_warning: Callable[[str], object],
+    on_notice: Callable[[str], object],
+    stop: threading.Event,
 ) -> Summary:
     """Mirror the partitions that a consumer group assigns, until a stop; otherwise as :func:`mirror`."""
-    warn = on_warning or _ignore
-    engine = SparkEngine(options.mirror, warn)
-    run = MirrorRun(
-        options.mirror, engine, on_progress, None, warn, on_notice or _ignore, stop or threading.Event()
-    )
+    engine = SparkEngine(options.mirror, on_warning)
+    run = MirrorRun(options.mirror, engine, on_progress, None, on_warning, on_notice, stop)
     return MirrorMaker(options, run).run()
 
 
