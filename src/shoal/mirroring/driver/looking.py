@@ -44,6 +44,7 @@ class Looking:
     Looks at a mirror in a thread of its own, from the beginning of its run to the end.
 
     Attributes:
+        show: Shows the mirror on its page.
         look_after: Looks after tasks, while they may run.
         end_tasks: Asks them to end.
         ended_by_stopped: Whether the mirror stops because a partition is stopped.
@@ -69,6 +70,7 @@ class Looking:
             on_progress: A function that receives the progress about twice a second.
 
         """
+        self.show: Callable[[], object] = lambda: None
         self.look_after: Callable[[], object] = lambda: None
         self.end_tasks: Callable[[], object] = lambda: None
         self.ended_by_stopped = False
@@ -108,6 +110,7 @@ class Looking:
             elif not is_over and now - reported_at >= _PROGRESS_INTERVAL_S:
                 reported_at = now
                 self.look_after()
+                self.show()
                 self._report()
 
     def answer_stop(self) -> None:

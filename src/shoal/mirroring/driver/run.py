@@ -150,6 +150,7 @@ class MirrorRun:
                     self.notify,
                     resources,
                 )
+                self._looking.show = self._page.look
             resources.enter_context(self._looking.until_the_end())
             try:
                 summary = mirror(resources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,13 +38,22 @@ class ServedPage(MirrorPage):
         self._door = Door(access)
         self.address = self._door.listen("ui", ui, self.routes) if ui else None
         self.url = f"http://{self.address}/"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking)
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(0.2):
+            self.look()
 
     def __enter__(self) -> ServedPage:
         super().__enter__()
         self._door.__enter__()
+        self._thread.start()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
+        self._over.set()
+        self._thread.join()
         self._door.__exit__(*exc_info)
         super().__exit__(*exc_info)
 

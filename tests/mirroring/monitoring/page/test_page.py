@@ -67,7 +67,7 @@ def sample(number: int, **changes: Any) -> Sample:
 
 
 def test_history_keeps_the_last_hour_in_a_bounded_number_of_samples() -> None:
-    history, at = History(dict), 0.0
+    history, at = History(), 0.0
     while at < 20_000:
         history.add(sample(round(at)))
         at += history.interval_s
@@ -77,7 +77,7 @@ def test_history_keeps_the_last_hour_in_a_bounded_number_of_samples() -> None:
 
 
 def test_history_of_a_short_run_has_a_sample_of_each_second() -> None:
-    history = History(dict)
+    history = History()
     for number in range(300):
         history.add(sample(number, lag_s=1.23456))
     assert history.columns()["at_ms"] == [number * 1000 for number in range(300)]
@@ -85,7 +85,7 @@ def test_history_of_a_short_run_has_a_sample_of_each_second() -> None:
 
 
 def test_history_keeps_its_first_sample_as_it_thins() -> None:
-    history = History(dict)
+    history = History()
     for number in range(700):
         history.add(sample(number))
     assert history.columns()["at_ms"][:2] == [0, 2000]

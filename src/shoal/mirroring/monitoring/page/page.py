@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from string import Template
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from ....errors import ShoalError
 from ....printable import printable_values
@@ -43,7 +43,7 @@ Sample: TypeAlias = Mapping[str, Any]
 
 class History:
     """
-    The samples, taken by a thread while the history is entered.
+    The samples of the last hour.
 
     The interval between two doubles whenever they become too many, up to eight seconds.
 
@@ -52,13 +52,10 @@ class History:
 
     """
 
-    def __init__(self, look: Callable[[], Sample]) -> None:
-        """Prepare the thread; ``look`` returns the sample of now."""
+    def __init__(self) -> None:
+        """Begin without samples."""
         self.interval_s = _FIRST_INTERVAL_S
-        self._look = look
         self._samples: tuple[Sample, ...] = ()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample_until_over, name="shoal-sampler", daemon=True)
 
     def add(self, sample: Sample) -> None:
         """Add the next sample, and drop those that are older than an hour."""
@@ -72,20 +69,6 @@ class History:
         """Return the samples as one list for each number, rounded for figures."""
         samples = self._samples
         return {name: [_rounded(each[name]) for each in samples] for name in samples[-1]} if samples else {}
-
-    def _sample_until_over(self) -> None:
-        while not self._over.wait(self.interval_s):
-            self.add(self._look())
-
-    def __enter__(self) -> Self:
-        self.add(self._look())
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self.add(self._look())
 
 
 def _rounded(value: Any) -> Any:
@@ -160,12 +143,19 @@ class MirrorPage:
         self._about = about
         self._metrics = metrics
         self._processes = processes
-        self._history = History(self._sample)
+        self._history = History()
+        self._sampled_at = 0.0
         self._lock = threading.Lock()
         self._made: tuple[float, bytes] = (0.0, b"")
         self._ending: Mapping[str, Any] | None = None
 
-    def _sample(self) -> Sample:
+    def look(self) -> None:
+        """Add to the history if it is time; the mirror calls this about twice a second."""
+        if time.monotonic() - self._sampled_at >= self._history.interval_s:
+            self._sample()
+
+    def _sample(self) -> None:
+        self._sampled_at = time.monotonic()
         progress = self._metrics.progress()
         processes = [*self._processes(), *self._metrics.workers()]
         sample: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
@@ -175,7 +165,7 @@ class MirrorPage:
             sample[f"{role.value}_cpu_s"] = sum(each.cpu_s for each in of_role)
             sample[f"{role.value}_rss_bytes"] = sum(each.rss_bytes for each in of_role)
         sample["worker_cpu_s"] = self._metrics.task_cpu_s  # of those that have ended, too
-        return sample
+        self._history.add(sample)
 
     def _page(self) -> Answer:
         return Answer(html(None).encode(), {"Content-Type": "text/html; charset=utf-8"})
@@ -206,13 +196,13 @@ class MirrorPage:
         self._ending = _ending_of(summary)
 
     def __enter__(self) -> MirrorPage:
-        self._history.__enter__()
+        self._sample()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._history.__exit__()
+        self._sample()
         # A mirror that was refused at its start must not replace an older report.
         if self._report is None or self._about.group is None:
             return
