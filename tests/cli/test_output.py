@@ -66,19 +66,6 @@ RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, c
 FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
 
 
-@pytest.mark.parametrize(
-    ("engines", "row"),
-    [
-        ((), None),
-        (("native",), "native"),
-        (("Python",), "Python"),
-        (("Python", "native"), "Python and native, each on other machines: install the same shoal on all"),
-    ],
-)
-def test_summary_says_how_tasks_ran_the_inner_loops(engines: tuple[str, ...], row: str | None) -> None:
-    assert dict(summary_rows(replace(SUMMARY, engines=engines))).get("inner loops") == row
-
-
 def test_incident_is_printed_once(
     capsys: pytest.CaptureFixture[str],
     texts: Texts,
@@ -316,32 +303,16 @@ def test_json_output_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
-    PlainReport().summary(replace(SUMMARY, stopped={"a-0": "bad batch"}))
+    known = {
+        "stopped": {"a-0": "bad batch"},
+        "interrupted": True,
+        "engines": ("Python", "native"),
+        "jvm_gc": GarbageCollection(1_200, 3.25),
+        "copying_s": 0.5,
+        "log_file": "spark.log",
+    }
+    PlainReport().summary(replace(SUMMARY, **known))  # type: ignore[arg-type]
     texts(capsys.readouterr().out.splitlines())
-
-
-def test_summary_has_known_pauses_of_the_jvm(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
-    PlainReport().summary(replace(SUMMARY, jvm_gc=GarbageCollection(1_200, 3.25)))
-    texts(capsys.readouterr().out)
-
-
-def test_summary_separates_copying_from_elapsed_time(
-    capsys: pytest.CaptureFixture[str], texts: Texts
-) -> None:
-    summary = replace(SUMMARY, copying_s=0.5)
-    PlainReport().summary(summary)
-    shown = capsys.readouterr().out
-    texts(shown)
-    assert "MB/s         16.0\n" in shown
-
-
-def test_summary_of_an_interrupted_copy_names_spark_s_log(
-    capsys: pytest.CaptureFixture[str], texts: Texts
-) -> None:
-    summary = replace(SUMMARY, interrupted=True, log_file="spark.log")
-    PlainReport().summary(summary)
-    texts(capsys.readouterr().out.splitlines()[-2:])
-    assert summary.exit_code == 1
 
 
 def test_live_report_keeps_warnings_and_stops_above_the_line() -> None:
