@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import VERBS, main, make_parser
-from shoal.cli.parser import options_of, verbs_of
+from shoal.cli import main
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -132,22 +131,6 @@ def test_bash_completes_values_of_an_option(script: Path) -> None:
 def test_bash_completes_files_of_an_option(script: Path) -> None:
     (script.parent / "orders.toml").touch()
     assert completed(script, "shoal mirror --config ord") == ["orders.toml"]
-
-
-@pytest.mark.parametrize("script", SHELLS, indirect=True)
-def test_script_names_every_verb_and_option(script: Path) -> None:
-    text = script.read_text()
-    parser = make_parser()
-    names = {
-        name
-        for verb, _ in verbs_of(parser).values()
-        for action in options_of(verb)
-        if action.help != "==SUPPRESS=="
-        for name in action.option_strings
-    }
-    # fish writes options without their dashes.
-    written = [name.lstrip("-") if script.suffix == ".fish" else name for name in names]
-    assert [each for each in (*VERBS, *written) if each not in text] == []
 
 
 @pytest.mark.parametrize("script", SHELLS, indirect=True)
