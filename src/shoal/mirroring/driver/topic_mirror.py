@@ -80,7 +80,7 @@ class TopicMirror:
         control = mirror.control
         keeper = options.source.keeper or options.source
         lock = GroupLock(keeper, group, self._identity.name, control.renew, options.timing)
-        resources.callback(lock.release)
+        resources.enter_context(lock)
         control.use_group(lock.begin_generation)
         starts = Starts(options, group, options.topics, lambda: control.membership)
         with run.signals.interrupting():
