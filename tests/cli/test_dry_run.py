@@ -31,7 +31,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
-from tests.spark.test_java import make_java
 from tests.two_brokers import list_commits
 
 pytestmark = pytest.mark.usefixtures("java")
@@ -375,17 +374,6 @@ def test_missing_java_is_named_and_the_exit_code_is_2(
     monkeypatch.setattr("shoal.spark.launch.java.importlib.util.find_spec", lambda name: None)
     (finding,) = sides.found(code=2)["machine"]
     assert "pip install 'shoal[java]'" in finding["text"]
-
-
-def test_old_java_home_is_a_warning(
-    sides: Sides, java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    make_java(tmp_path / "old", "11.0.2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    monkeypatch.setenv("PATH", str(java / "bin"))
-    (finding,) = sides.found(code=0)["machine"]
-    assert not finding["stops"]
-    assert "JAVA_HOME" in finding["text"]
 
 
 def test_closed_spark_master_is_named_and_the_exit_code_is_2(sides: Sides) -> None:

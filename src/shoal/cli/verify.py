@@ -128,7 +128,6 @@ def _comparing(
         conf=dict(parse_key_values("--conf", args.conf or [])),
         options=options,
         patience_s=DEFAULT_PATIENCE_S,
-        on_warning=warn,
     ) as compare:
         yield compare
 

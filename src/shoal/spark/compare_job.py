@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,7 +89,6 @@ def comparison_on_spark(
     conf: Mapping[str, str],
     options: CopyOptions,
     patience_s: float,
-    on_warning: Callable[[str], object],
 ) -> Iterator[Compare]:
     """
     Start Spark for a comparison, or use the context that this process has.
@@ -103,9 +102,7 @@ def comparison_on_spark(
     log_file = state_dir() / _LOG_FILE
     is_ours = SparkContext._active_spark_context is None
     with contextlib.ExitStack() as stack:
-        context = spark_context(
-            master, conf, log_file, state_dir(), daemon="shoal.spark.launch.daemon", on_warning=on_warning
-        )
+        context = spark_context(master, conf, log_file, state_dir(), daemon="shoal.spark.launch.daemon")
         if is_ours:
             stack.callback(context.stop)
         clusters = source, destination

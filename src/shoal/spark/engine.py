@@ -92,7 +92,6 @@ class SparkEngine:
             self._log_file,
             state_dir(),
             daemon="shoal.spark.launch.daemon",
-            on_warning=self._on_warning,
             abort=self._abort,
         )
         with contextlib.ExitStack() as resources:

@@ -18,7 +18,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...client.opening import CONNECT_S, open_socket
@@ -43,13 +43,11 @@ class Java:
     Attributes:
         home: The directory for ``JAVA_HOME``, with ``bin/java``.
         version: The full version, such as ``17.0.15``.
-        instead_of: The reason why the Java of ``JAVA_HOME`` is not used; None if it is used or not set.
 
     """
 
     home: Path
     version: str
-    instead_of: str | None = None
 
     @property
     def executable(self) -> Path:
@@ -78,7 +76,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         elif java.feature < OLDEST_JAVA:
             refused.append(f"{origin} is Java {java.version}")
         else:
-            return replace(java, instead_of=refused[0]) if refused and environ.get("JAVA_HOME") else java
+            return java
     found = ", ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
     raise ConfigError(
         f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, "
@@ -129,14 +127,11 @@ _STANDALONE = re.compile(r"spark://(.+)")
 
 
 def check_spark(master: str) -> Iterator[Finding]:
-    """Yield what is wrong with the Java that a mirror would use, and with a master that is an address."""
+    """Yield that there is no Java for a mirror, and what is wrong with a master that is an address."""
     try:
-        java = find_java()
+        find_java()
     except ConfigError as error:
         yield Finding(str(error))
-    else:
-        if java.instead_of:
-            yield Finding(f"{java.instead_of}: not used. Correct JAVA_HOME, or unset it", stops=False)
     standalone = _STANDALONE.fullmatch(master.strip())
     if standalone is not None:
         yield from _check_masters(master, standalone[1])

@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from pyspark.core.context import SparkContext
 
 from ...errors import ConfigError, ShoalError, Stopped
 from ..trust import is_on_this_machine
-from .java import OLDEST_JAVA, find_java
+from .java import find_java
 from .jvm import Abort, conf_dir, during, slim_java, start_jvm
 
 __all__ = ["driver_host", "spark_context"]
@@ -78,7 +78,6 @@ def spark_context(
     state_dir: Path,
     *,
     daemon: str | None = None,
-    on_warning: Callable[[str], object] = lambda _: None,
     abort: Abort | None = None,
 ) -> SparkContext:
     """
@@ -103,7 +102,6 @@ def spark_context(
         state_dir: The directory of the script that runs Java.
         daemon: The module of the daemon that forks Python workers, on this machine alone: on a cluster, the
             executors' Python may not have it. None for PySpark's.
-        on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
         abort: Ends the start of a new JVM, and of Spark in it.
 
     Raises:
@@ -123,7 +121,7 @@ def spark_context(
         settings = {**authentication_settings(settings), **settings}
     abort = abort or Abort()
     try:
-        return start(settings, environ, log_file, state_dir, on_warning, abort)
+        return start(settings, environ, log_file, state_dir, abort)
     except Exception as error:
         if abort.requested:
             raise Stopped("the start of Spark was aborted") from error
@@ -135,19 +133,13 @@ def start(
     environ: dict[str, str],
     log_file: Path,
     state_dir: Path,
-    on_warning: Callable[[str], object],
     abort: Abort,
 ) -> SparkContext:
     with contextlib.ExitStack() as started:
         gateway = None
         if SparkContext._gateway is None:
-            java = find_java(environ)
-            if java.instead_of is not None:
-                on_warning(
-                    f"{java.instead_of}, so Spark runs on Java {java.version} in {java.home}. "
-                    f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
-                )
-            environ["JAVA_HOME"] = str(slim_java(java.executable, state_dir.resolve()))
+            java = find_java(environ).executable
+            environ["JAVA_HOME"] = str(slim_java(java, state_dir.resolve()))
             gateway = started.enter_context(start_jvm(settings, environ, log_file, abort))
         started.enter_context(during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]))
         return _context(gateway, settings, log_file)
