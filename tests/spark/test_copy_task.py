@@ -92,11 +92,6 @@ def test_copy_task_that_is_sent_keeps_all_settings() -> None:
     assert pickle.loads(pickle.dumps(task)).settings == settings
 
 
-def test_copy_task_without_a_driver_is_stopped() -> None:
-    with pytest.raises(Stopped, match="is gone"):
-        CopyTask.of(SETTINGS, ControlAddress("127.0.0.1", 1, "token"))([0])
-
-
 def test_token_without_the_key_opens_no_credentials(address: ControlAddress) -> None:
     with ControlConnection((address.host, address.port), address.token) as control:
         sealed = control.sealed_credentials
@@ -136,11 +131,6 @@ def test_key_file_is_private(tmp_path: Path) -> None:
     assert not file.exists()
     with pytest.raises(Stopped, match="task"):
         Credentials.unseal(letter(), file)
-
-
-def test_wrong_token_is_refused(address: ControlAddress) -> None:
-    with pytest.raises(Stopped, match=r"another.*listens"):
-        ControlConnection((address.host, address.port), "guessed")
 
 
 @pytest.mark.integration
