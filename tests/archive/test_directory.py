@@ -127,6 +127,15 @@ def test_examine_finds_damage_that_descriptions_and_sizes_show(tmp_path: Path, d
     assert str(last if damage == "gap" else middle) in found.where
 
 
+def test_last_object_is_found_without_the_descriptions_of_the_first(tmp_path: Path) -> None:
+    """A partition may have ten thousand, and a store takes milliseconds for each."""
+    archive = new_archive(tmp_path / "a")
+    added = [add(archive, plain(1, base_offset=each), tmp_path, offset=each) for each in range(20)]
+    for name, _ in added[:4]:
+        (tmp_path / "a" / objects_of(archive).path / f"{name}.json").write_text("{}")
+    assert objects_of(archive).last == added[-1][1]
+
+
 def test_objects_begin_later_if_the_store_has_deleted_the_first(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a")
     first, _ = add(archive, plain(3), tmp_path)

@@ -172,7 +172,7 @@ def groups_options(restoring: Restoring, until: int | None = None) -> MirrorOpti
     )
 
 
-@pytest.mark.parametrize(("until", "expected"), [(None, 4), (2_500, 1)])
+@pytest.mark.parametrize(("until", "expected"), [(None, 4), (1_000, 1)])
 def test_groups_of_an_archive_are_set_by_the_map_of_its_restore(
     restoring: Restoring, until: int | None, expected: int
 ) -> None:
