@@ -137,8 +137,8 @@ def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
 
 
 class _LocalFile:
-    #: A fourth of a task's fetch buffer: each answer costs the task's loop a turn.
-    piece_bytes = 4 * 1024 * 1024
+    #: So little that each piece gets the memory of the one before.
+    piece_bytes = 1024 * 1024
 
     def __init__(self, path: Path, where: str) -> None:
         self._where = where
